@@ -8,10 +8,9 @@ optimizer, and rank 0's events of the last seconds, so that no step's record is 
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,19 +22,11 @@ from ..instruments import Instruments
 from ..reports import Reporter
 from ..segment_writer import SegmentWriter
 from ..snapshot_allocation import Allocation
+from ..snapshot_cost import cost_on
 from ..step_record import StepRecord, StepStats
 from .base import Callback
 
 T = TypeVar("T")
-
-#: The share of a step's time that the copies may take where the spec does not say how often to take them: half of the 2% that
-#: snapshots may cost in all, as a copy also takes caches and memory bandwidth from the step beside it. On CPUs it is the share of the
-#: processor time that a rank's step takes: where ranks share cores, that is less than the step's length.
-COST: Final = 0.01
-#: The minimum share of a step that counts as a rank's work. The rest it waits, or other processes have its core.
-MOST_IDLE: Final = 0.1
-#: The step after which the interval is decided: the first steps allocate buffers.
-DECIDE_AT: Final = 3
 
 
 class Snapshotting(Callback):
@@ -68,7 +59,8 @@ class Snapshotting(Callback):
         step = record.step
         if self._allocation is not None:  # after a step, when all other memory is allocated
             self._allocate(self._allocation, step)
-        self.snapshots.after(step, record.seconds, lambda: self._facts(step), self._outbox.flush)
+        step_s = self.snapshots.cost.length(record)
+        self.snapshots.after(step, step_s, lambda: self._facts(step), self._outbox.flush)
 
     def _allocate(self, allocation: Allocation, step: int) -> None:
         """Allocate the memory of all snapshots, or report why there are none. Collective."""
@@ -94,7 +86,7 @@ class Snapshots:
         instruments: Instruments,
         notifier: SnapshotNotifier | None = None,
     ) -> None:
-        """`every`: steps between two snapshots; 0: none; None: so that they take at most `COST` of the time.
+        """`every`: steps between two snapshots; 0: none; None: as many as cost at most 2% of the time (`snapshot_cost.py`).
 
         `notifier`: notifies the actor, which copies the snapshots to another node.
         """
@@ -103,8 +95,9 @@ class Snapshots:
         self._every = every
         self._device, self._instruments = device, instruments
         self._seen = self._next = 0
-        self._cost_s = 0.0
-        self._worked_s = time.process_time()
+        self.cost = cost_on(device)
+        self._copy_s = 0.0
+        self._newest: int | None = None  # the step of the newest snapshot
         self._running: Future[float] | None = None
         self._notifier = notifier if self._wanted else None
         self._copying: Future[None] | None = None
@@ -130,13 +123,14 @@ class Snapshots:
         if not self._wanted:
             return
         self._seen += 1
-        if self._every is None and self._seen <= DECIDE_AT:
-            work_s = self._work_of(step_s)
-            if self._seen == DECIDE_AT:
+        if self._every is None:
+            self.cost.add(step_s, copying=self._newest == step - 1)
+            if self._seen == self.cost.steps:
                 self.settle()
-                self._every = _decide(self._needs(step_s, work_s - self._cost_s), self._device)
+                self._every = _decide(self._interval(step_s), self._device)
         if self.due(step):
-            self._next = step + (self._every or 1)
+            self._next = step + (self._every or self.cost.gap(self._seen))
+            self._newest = step
             self._begin(step, facts(), then)
 
     def copy(self, step: int) -> None:
@@ -173,7 +167,7 @@ class Snapshots:
         if self._running is None:
             return
         try:
-            self._cost_s = self._running.result()
+            self._copy_s = self._running.result()
         except OSError as error:
             print(f"no more snapshots: {error}", flush=True)  # noqa: T201  (a trainer's standard output is its log)
             self._release()
@@ -205,16 +199,10 @@ class Snapshots:
             self._notifier.notify(step)
             self._notifier.wait()
 
-    def _work_of(self, step_s: float) -> float:
-        """On a CPU, seconds of processor time since the last call; else `step_s`."""
-        before, self._worked_s = self._worked_s, time.process_time()
-        return self._worked_s - before if self._device.type == "cpu" else step_s
-
-    def _needs(self, step_s: float, work_s: float) -> float:
-        """Minimum number of steps between two snapshots, by their cost, and by the time that their copies take."""
+    def _interval(self, step_s: float) -> float:
+        """Minimum number of steps between two snapshots, by their cost, and by the time that their replication takes."""
         cost_s, took_s = (self._notifier.cost_s, self._notifier.took_s) if self._notifier else (0.0, 0.0)
-        busy_s = max(min(work_s, step_s), MOST_IDLE * step_s, 1e-9)
-        return max((self._cost_s + cost_s) / COST / busy_s, took_s / max(step_s, 1e-9))
+        return max(self.cost.interval(self._copy_s, cost_s), took_s / max(step_s, 1e-9))
 
 
 def _decide(needed: float, device: torch.device) -> int:

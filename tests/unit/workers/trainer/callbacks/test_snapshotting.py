@@ -8,10 +8,11 @@ import torch.distributed as dist
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.host_memory import MemoryLimit
 from shardyard.workers.snapshot import shared_memory
-from shardyard.workers.trainer.callbacks.snapshotting import DECIDE_AT, Snapshots
+from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
 from shardyard.workers.trainer.instruments import Instruments
 from shardyard.workers.trainer.segment_writer import SnapshotError, restore
 from shardyard.workers.trainer.snapshot_allocation import Allocation
+from shardyard.workers.trainer.snapshot_cost import ProcessorTime, StepTime
 
 CPU = torch.device("cpu")
 
@@ -127,19 +128,43 @@ def interval(fds: list[int], busy: bool) -> int:
     """Steps between two snapshots that a rank chooses whose steps take 0.1 s, of which it computes all or hardly anything."""
     weight = ParamShard("w", (1 << 20,), (0,), torch.ones(1 << 20), frozenset())
     snapshots = Snapshots(fds, None, [weight], CPU, Instruments())
-    for step in range(1, DECIDE_AT + 1):
+    for step in range(1, ProcessorTime.steps + 1):
         end = time.monotonic() + 0.1
         while busy and time.monotonic() < end:
             pass
         time.sleep(max(end - time.monotonic(), 0))
         snapshots.after(step, 0.1, dict, nothing)
     snapshots.settle()
-    return next(step for step in range(DECIDE_AT + 1, 100_000) if snapshots.due(step)) - DECIDE_AT
+    return next(step for step in range(4, 100_000) if snapshots.due(step)) - ProcessorTime.steps
 
 
 def test_the_copies_share_is_one_of_the_processor_time_of_a_step(fds: list[int], alone: None) -> None:
     """A rank with a part of a processor, as ranks that share cores, takes fewer."""
     assert interval(fds, busy=False) > 2 * interval(fds, busy=True)
+
+
+def taken(fds: list[int], longer: float) -> list[int]:
+    """Steps after which snapshots are taken whose copies make a step of a second this much longer. The first steps take long."""
+    weight = ParamShard("w", (1 << 22,), (0,), torch.ones(1 << 22), frozenset())
+    snapshots, found = Snapshots(fds, None, [weight], CPU, Instruments()), list[int]()
+    snapshots.cost = StepTime()
+    for step in range(1, 41):
+        copying = found[-1:] == [step - 1]
+        snapshots.settle()
+        if snapshots.due(step):
+            found.append(step)
+        snapshots.after(step, 30.0 if step < 4 else 1.0 + longer * copying, dict, nothing)
+    snapshots.settle()
+    return found
+
+
+def test_a_copy_beside_the_steps_costs_nothing(fds: list[int], alone: None) -> None:
+    """However long it takes: 16 MB for each of these steps, of which none is longer."""
+    assert taken(fds, longer=0.0) == [1, 2, 4, 6, 8, 10, 12, *range(14, 41)]
+
+
+def test_snapshots_make_the_steps_2_percent_longer(fds: list[int], alone: None) -> None:
+    assert taken(fds, longer=0.09) == [1, 2, 4, 6, 8, 10, 12, 14, 19, 24, 29, 34, 39]
 
 
 def test_100_snapshots_map_each_segment_once(fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
