@@ -41,7 +41,7 @@ def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torc
     # Offloaded parameters have their gradients on the host.
     # One kernel for many gradients where torch is a version that was tried; the same bits one by one.
     found = torch._foreach_norm(list(gradients), 2) if tried() else map(torch.linalg.vector_norm, gradients)
-    norms = torch.stack([norm.to(device) for norm in found])
+    norms = torch.stack([norm.to(device, non_blocking=True) for norm in found])
     return norms.double().square().sum()
 
 

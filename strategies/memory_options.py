@@ -5,7 +5,7 @@ and costs accuracy. Combinations that do not work are refused here from numbers 
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -15,6 +15,10 @@ Mode = Literal["none", "full", "selective"]
 
 #: Schedules that split a block's backward pass: gradients of inputs first, of weights later.
 SPLIT_BACKWARD = ("zbv", "interleaved-zb", "dualpipev")
+
+
+#: Bytes of a buffer of an optimizer on the host, of which it has two for gradients and two for values.
+OFFLOAD_BUCKET_BYTES: Final = 64 << 20
 
 
 class _Part(BaseModel):

@@ -1,134 +1,51 @@
-"""Offload: keeps optimizer state, activations or parameters in host memory instead of device memory (ZeRO-Offload, 2101.06840).
+"""Offload of activations: what a block keeps for its backward pass is on the host from soon after its forward pass to shortly before use.
 
-Optimizer: for a share r of the P elements, state and step are on the host. 8·r·P bytes of AdamW's moments leave the device, which
-keeps the param shards themselves. Per step, 4·r·P bytes of gradients and 4·r·P of values are copied to the host and 4·r·P back, in
-chunks.
+Traffic: twice its bytes per micro-batch. Parameters stay on the device. The device holds at most what two blocks keep:
 
-Activations: what a block keeps for its backward pass is moved to the host during its forward pass and fetched when needed: twice
-its bytes per micro-batch. Parameters stay on the device.
+- Forward, block i's tensors are copied down on a side stream while block i+1 runs. They are freed before block i+2 starts, which waits
+  for the copy. Without that wait the device would hold all blocks if the bus is slower than the blocks.
+- Backward, block i−1's tensors are copied up on another side stream while block i runs. Tensors that are not freed yet, as those of the
+  last blocks, are not copied.
 
-Parameters: see `fsdp.py`.
-
-If the device is a CPU, the path is the same: the copy then costs memory and frees none.
+Host memory is pinned, from torch's allocator, which keeps what it has pinned and so pins nothing again in later steps.
+`host_optimizer.py` moves the optimizer, `data_parallel/fsdp.py` parameters. If the device is a CPU, the path is the same: the copy then
+costs memory and frees none.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
 
-from ..param_shard import ParamShard
-
-CHUNK_BYTES = 64 << 20
-HOST = torch.device("cpu")
-
-
-class HostOptimizer(Optimizer):
-    """An optimizer over `shards` that updates a `share` (0 to 1, of the elements) of them on the host.
-
-    `make` returns the optimizer for a list of param shards. The attributes that other code reads keep their meaning: `state` by
-    shard, `param_groups` of all.
-    """
-
-    def __init__(
-        self,
-        shards: Sequence[ParamShard],
-        share: float,
-        make: Callable[[Sequence[ParamShard]], Optimizer],
-        chunk_bytes: int = CHUNK_BYTES,
-    ) -> None:
-        moved = pick(shards, share)
-        stay = [shard for number, shard in enumerate(shards) if number not in moved]
-        self._resident = make(stay) if stay else None
-        self._chunks = [_Chunk(part, make) for part in _chunks([shards[n] for n in sorted(moved)], chunk_bytes)]
-        inner = [*([self._resident] if self._resident else []), *(chunk.optimizer for chunk in self._chunks)]
-        super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
-        for shard in stay:
-            assert self._resident is not None
-            self.state[shard.tensor] = self._resident.state[shard.tensor]
-        for chunk in self._chunks:
-            for shard, host in zip(chunk.shards, chunk.hosts, strict=True):
-                self.state[shard.tensor] = chunk.optimizer.state[host]
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all pieces from their gradients."""
-        assert closure is None
-        if self._resident is not None:
-            self._resident.step()
-        for chunk in self._chunks:
-            chunk.step()
-
-
-class _Chunk:
-    """Some param shards with their copies on the host.
-
-    The device's shard is authoritative (a checkpoint fills it): each step refills the copy.
-    """
-
-    def __init__(self, shards: Sequence[ParamShard], make: Callable[[Sequence[ParamShard]], Optimizer]) -> None:
-        self.shards = list(shards)
-        self.hosts = [_twin(shard.tensor) for shard in shards]
-        self._gradients = [_twin(shard.tensor) for shard in shards]
-        self.optimizer = make([shard.like(shard.name, host) for shard, host in zip(shards, self.hosts, strict=True)])
-
-    def step(self) -> None:
-        for shard, host, gradient in zip(self.shards, self.hosts, self._gradients, strict=True):
-            host.copy_(shard.tensor, non_blocking=True)
-            if shard.tensor.grad is not None:
-                gradient.copy_(shard.tensor.grad, non_blocking=True)
-                host.grad = gradient
-        if self.shards[0].tensor.is_cuda:
-            torch.cuda.current_stream().synchronize()
-        self.optimizer.step()
-        for shard, host in zip(self.shards, self.hosts, strict=True):
-            shard.tensor.copy_(host, non_blocking=True)
-            host.grad = None
-
-
-def _twin(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape and dtype on the host; pinned if that speeds up copies."""
-    return torch.empty_like(tensor, device=HOST, pin_memory=tensor.is_cuda, requires_grad=False)
-
-
-def pick(shards: Sequence[ParamShard], share: float) -> set[int]:
-    """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements."""
-    room = share * sum(shard.tensor.numel() for shard in shards)
-    picked = set()
-    for number, shard in enumerate(shards):
-        if shard.tensor.numel() <= room:
-            picked.add(number)
-            room -= shard.tensor.numel()
-    return picked
-
-
-def _chunks(shards: Sequence[ParamShard], limit: int) -> list[list[ParamShard]]:
-    chunks: list[list[ParamShard]] = []
-    room = 0
-    for shard in shards:
-        if not chunks or shard.tensor.nbytes > room:
-            chunks.append([])
-            room = limit
-        chunks[-1].append(shard)
-        room -= shard.tensor.nbytes
-    return chunks
+from .copy_lane import CopyLane, Done, host_like
+from .version_counter import version
 
 
 def offload_activations(blocks: Iterable[nn.Module]) -> None:
-    """Let each block keep on the host what its backward pass needs. Wraps the instance's `forward`; names and hooks do not change."""
-    for block in blocks:
-        block.forward = functools.partial(_forward, block, block.forward)
+    """Let each block keep on the host what its backward pass needs. Wraps the instance's `forward`; names and hooks do not change.
+
+    `blocks` are those of one model part, in order.
+    """
+    blocks, offload = list(blocks), _Offload()
+    for number, block in enumerate(blocks):
+        block.forward = functools.partial(_forward, offload, number == 0, block, block.forward)
 
 
-def _forward(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _forward(
+    offload: "_Offload", first: bool, block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     # Evaluated at each call: ZeRO-3 puts gathered parameters in place just before it.
     resident = {_storage(value) for value in block.parameters()}
-    with torch.autograd.graph.saved_tensors_hooks(functools.partial(_pack, resident), _unpack):
-        return forward(*args, **kwargs)
+    kept = offload.begin(first)
+    with torch.autograd.graph.saved_tensors_hooks(functools.partial(_pack, kept, resident), _unpack):
+        result = forward(*args, **kwargs)
+    offload.end(kept)
+    return result
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -136,25 +53,148 @@ def _storage(tensor: torch.Tensor) -> int:
     return local.untyped_storage().data_ptr()
 
 
-def _pack(resident: set[int], tensor: torch.Tensor) -> Any:
-    """The tensor on the host and how to bring it back. Parameters and scalars are returned unchanged."""
+class _Offload:
+    """What the blocks of a model part share: a stream per direction, and the tensors that are still on the device."""
+
+    def __init__(self) -> None:
+        self._lanes: tuple[CopyLane, CopyLane] | None = None
+        self.leaving: list[_Kept] = []  # of blocks whose tensors are copied down, and not freed yet; at most two
+        self._newest: Callable[[], _Kept | None] = lambda: None
+
+    def lanes(self, device: torch.device) -> tuple[CopyLane, CopyLane]:
+        """The lanes down and up."""
+        self._lanes = self._lanes or (CopyLane(device), CopyLane(device))
+        return self._lanes
+
+    def begin(self, first: bool) -> "_Kept":
+        """A block begins its forward pass. `first`: of its part, in a new micro-batch."""
+        while len(self.leaving) > 1:
+            self.leaving.pop(0).free()
+        before, kept = self._newest() if not first else None, _Kept(self)
+        kept.before = weakref.ref(before) if before is not None else lambda: None
+        return kept
+
+    def end(self, kept: "_Kept") -> None:
+        """The block has run."""
+        self._newest = weakref.ref(kept)
+        if kept.tensors:
+            self.leaving.append(kept)
+            kept.copy_down()
+
+    def stay(self, kept: "_Kept") -> None:
+        """The backward pass uses what is still on the device."""
+        if kept in self.leaving:
+            self.leaving.remove(kept)
+            kept.check()
+
+
+class _Kept:
+    """What one call of a block keeps: each tensor on the host, and on the device while it is needed there.
+
+    The graph holds it; so `before`, the block before in the same pass, is a weak reference.
+    """
+
+    def __init__(self, offload: _Offload) -> None:
+        self._offload = offload
+        self.before: Callable[[], _Kept | None] = lambda: None
+        self.tensors: list[torch.Tensor | None] = []  # on the device
+        self._hosts: list[torch.Tensor] = []
+        self._versions: list[int] = []
+        self._device = torch.device("cpu")
+        self._done = Done(None)  # the copies in the direction of the last ones
+        self._freed = self._used = False
+
+    def add(self, tensor: torch.Tensor) -> int:
+        """Keep a tensor. Returns its number."""
+        self.tensors.append(tensor)
+        self._hosts.append(host_like(tensor))
+        self._versions.append(version(tensor))
+        return len(self.tensors) - 1
+
+    def _lanes(self) -> tuple[CopyLane, CopyLane]:
+        return self._offload.lanes(self._device)
+
+    def copy_down(self) -> None:
+        """Start to copy all to the host."""
+        found = [tensor for tensor in self.tensors if tensor is not None]
+        self._device = found[0].device
+        down, _ = self._lanes()
+        down.after_current()
+        self._done = down.run(lambda: _copy(found, self._hosts))
+
+    def free(self) -> None:
+        """Free the device's memory, whose next use comes after the copy."""
+        self.check()
+        self._done.wait_on_device()
+        self.tensors, self._freed = [None] * len(self._hosts), True
+
+    def check(self) -> None:
+        """Torch checks this only for tensors that it keeps itself. Raises `RuntimeError`."""
+        for tensor, before in zip(self.tensors, self._versions, strict=True):
+            if tensor is not None and version(tensor) != before:
+                raise RuntimeError(
+                    "A tensor that a block keeps for its backward pass was changed in place. Change a copy of it."
+                )
+
+    def fetch(self) -> None:
+        """Start to copy all to the device, if it is not there."""
+        if not self._freed:
+            return
+        self._freed = False
+        found = [torch.empty_like(host, device=self._device) for host in self._hosts]
+        _, up = self._lanes()
+        up.after_current()  # the memory may be that of tensors that it still reads
+        self._done = up.run(lambda: _copy(self._hosts, found))
+        self.tensors = list(found)
+
+    def take(self, number: int) -> torch.Tensor:
+        """The tensor on the device. At the first one, the block before starts to fetch its own."""
+        if not self._used:
+            self._used = True
+            self._offload.stay(self)
+            self.fetch()
+            self._done.wait_on_device()  # also for a copy down: its tensors are freed after their use
+            before = self.before()
+            if before is not None:
+                before.fetch()
+        tensor, self.tensors[number] = self.tensors[number], None
+        if tensor is not None:
+            return tensor
+        # Used before: a schedule that splits the backward pass runs it twice.
+        return self._hosts[number].to(self._device, non_blocking=True)
+
+
+def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source, non_blocking=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Packed:
+    """A tensor that autograd saved: number `number` of what `kept` keeps. `spec`: how a DTensor is made of it."""
+
+    kept: _Kept
+    number: int
+    spec: tuple[Any, ...] | None
+
+
+def _pack(kept: _Kept, resident: set[int], tensor: torch.Tensor) -> Any:
+    """What autograd saves instead of the tensor. Parameters and scalars are returned unchanged."""
     with torch.no_grad():
         if not tensor.dim() or _storage(tensor) in resident:
             return tensor
-        plain = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        host = torch.empty_like(plain, device=HOST, pin_memory=plain.is_cuda)
-        host.copy_(plain)
         if not isinstance(tensor, DTensor):
-            return host, tensor.device, None
-        return host, plain.device, (tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride())
+            return _Packed(kept, kept.add(tensor.detach()), None)
+        spec = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride())
+        return _Packed(kept, kept.add(tensor.to_local().detach()), spec)
 
 
 def _unpack(packed: Any) -> torch.Tensor:
     if isinstance(packed, torch.Tensor):
         return packed
-    host, device, spec = packed
-    plain: torch.Tensor = host.to(device, non_blocking=True)
-    if spec is None:
+    with torch.no_grad():
+        plain: torch.Tensor = packed.kept.take(packed.number)
+    if packed.spec is None:
         return plain
-    mesh, placements, shape, stride = spec
+    mesh, placements, shape, stride = packed.spec
     return DTensor.from_local(plain, mesh, placements, run_check=False, shape=shape, stride=stride)

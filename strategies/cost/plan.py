@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from ..memory_options import OFFLOAD_BUCKET_BYTES
 from . import gathered, in_flight, logits
 from .block_memory import block_bytes, working_bytes
 from .estimate import Setting
@@ -197,11 +198,17 @@ def _activations(rank: Rank) -> float:
     recompute = setting.memory_options.recompute
     again = -(-rank.blocks // recompute.every) if recompute.mode != "none" else 0
     held = again * block_bytes(setting, recompute.mode) + (rank.blocks - again) * block_bytes(setting, "none")
-    if setting.memory_options.offload.activations:
-        held = min(held, 2 * block_bytes(setting, recompute.mode))
-    passes = rank.passes
+    in_flight = held * rank.passes / stages
+    if setting.memory_options.offload.activations:  # one block's that are used, and one's that are copied
+        in_flight = min(in_flight, 2 * max(block_bytes(setting, mode) for mode in _modes(setting)))
     ends = _end_bytes(setting) * _waiting(setting) if rank.last else 0
-    return setting.tokens * (held * passes / stages + ends)
+    return setting.tokens * (in_flight + ends)
+
+
+def _modes(setting: Setting) -> tuple[Literal["none", "full", "selective"], ...]:
+    """How the blocks of a rank are recomputed."""
+    recompute = setting.memory_options.recompute
+    return (recompute.mode,) if recompute.every == 1 else (recompute.mode, "none")
 
 
 def _end_bytes(setting: Setting) -> float:
@@ -255,11 +262,13 @@ def _host(rank: Rank) -> dict[str, int]:
     found = {}
     if offload.parameters:
         found["parameters"] = (2 + setting.moments) * setting.master * own
-    if offload.optimizer:  # moments, and copies of values and gradients
-        found["optimizer"] = round((2 + setting.moments) * setting.master * own * offload.optimizer)
+    if offload.optimizer:  # values and moments, and two buffers for gradients and two for values
+        moved = setting.master * own * offload.optimizer
+        found["optimizer"] = round((1 + setting.moments) * moved + 4 * min(moved, OFFLOAD_BUCKET_BYTES))
     if offload.activations:
-        mode = setting.memory_options.recompute.mode
-        found["activations"] = round(setting.tokens * rank.blocks * block_bytes(setting, mode))
+        most = max(block_bytes(setting, mode) for mode in _modes(setting))
+        passes = rank.passes / setting.layout.stages_per_rank
+        found["activations"] = round(setting.tokens * rank.blocks * most * passes)
     if setting.snapshots:
         found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest)
     return found

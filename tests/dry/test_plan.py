@@ -24,6 +24,7 @@ NARROW = {"compute": "bf16", "gradients": "compute"}
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 CORE: list[Case] = [
+    ({"data": 4, "zero": 1}, {"offload": {"optimizer": 1, "activations": True}, "model": {**LLAMA, "layers": 8}}),
     ({"data": 4, "zero": 1}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
 ]
@@ -42,6 +43,13 @@ FULL: list[Case] = [
     ({"data": 4, "zero": 3}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {}),
     ({"data": 4, "zero": 1}, {"offload": {"optimizer": 1}}),
+    ({"data": 4, "zero": 1}, {"offload": {"activations": True}, "recompute": "full"}),
+    ({"data": 4, "zero": 3, "micro_batch": 1}, {"offload": {"parameters": True}}),
+    ({"data": 4, "zero": 3, "micro_batch": 1}, {"offload": {"activations": True}, "model": {**LLAMA, "layers": 8}}),
+    (
+        {"pipeline": 2, "micro_batch": 1},
+        {"offload": {"activations": True}, "model": {**LLAMA, "layers": 8}, "global_batch": 4},
+    ),
     ({"tensor": 2}, {}),
     ({"tensor": 2, "sequence": False}, {}),
     ({"tensor": 2, "data": 2, "zero": 1}, {"recompute": "full"}),

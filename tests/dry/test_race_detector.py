@@ -62,8 +62,19 @@ def _races_only_if(without: str, device: FakeDevice, case: str) -> None:
         device.call(case, "")
 
 
-def test_offloaded_activations_are_there_when_they_are_read(device: FakeDevice) -> None:
-    device.call("offloaded_activations")
+@pytest.mark.parametrize("without", ["wait_stream", "wait_event", "synchronize"])
+def test_without_one_of_its_waits_an_optimizer_on_the_host_races(without: str, device: FakeDevice) -> None:
+    _races_only_if(without, device, "offloaded_optimizer")
+
+
+def test_an_optimizer_on_the_host_waits_for_the_buckets_alone(device: FakeDevice) -> None:
+    """For each bucket's gradients, and for the buffer of its values; never for a stream, and so for what other code has given to it."""
+    assert device.call("offloaded_optimizer", "") <= 3 * 5 * 2
+
+
+@pytest.mark.parametrize("without", ["", "wait_stream", "wait_event", "free", "take"])
+def test_offloaded_activations_are_there_when_they_are_read(without: str, device: FakeDevice) -> None:
+    _races_only_if(without, device, "offloaded_activations")
 
 
 def test_replicas_of_state_on_the_host_and_on_the_device_are_compared(device: FakeDevice) -> None:

@@ -298,18 +298,71 @@ def checkpoints(without: str) -> None:
         raise error
 
 
-def offloaded_activations() -> None:
-    """A forward and a backward pass of two blocks whose activations go to the host."""
+def offloaded_activations(without: str) -> None:
+    """Two forward and backward passes of five blocks whose activations go to the host; `without` what orders them.
+
+    `free` and `take`: without the wait for a copy in that method.
+    """
     from torch import nn
 
-    from shardyard.strategies.activation_memory import offload
+    from shardyard.strategies.activation_memory import copy_lane, offload
 
-    _replace(offload, "_storage", lambda tensor: tensor.untyped_storage()._cdata)  # fake tensors have no address
+    if without in ("free", "take"):
+        given, wait = getattr(offload._Kept, without), copy_lane.Done.wait_on_device
+
+        def without_waiting(*arguments: Any) -> Any:
+            _replace(copy_lane.Done, "wait_on_device", lambda _: None)
+            try:
+                return given(*arguments)
+            finally:
+                _replace(copy_lane.Done, "wait_on_device", wait)
+
+        _replace(offload._Kept, without, without_waiting)
     with detecting():
-        blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8, device=CUDA), nn.GELU()) for _ in range(2)))
+        _leave_out(without)
+        blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8, device=CUDA), nn.GELU()) for _ in range(5)))
         offload.offload_activations(blocks)
         for _ in range(2):
             blocks(torch.zeros(4, 8, device=CUDA)).sum().backward()
+
+
+def offloaded_optimizer(without: str) -> int:
+    """Three steps of an optimizer on the host, in five buckets, and the publishing of its values; `without` what orders them.
+
+    Returns how many times the host has waited for an event, and raises if it has waited for a stream.
+    """
+    from shardyard.strategies.activation_memory import host_optimizer as module
+    from shardyard.strategies.param_shard import ParamShard
+    from shardyard.workers.dry_run.fake_streams import Event, Stream
+    from shardyard.workers.spec import OptimizerSpec
+    from shardyard.workers.trainer.optimizer import make_optimizer
+
+    waits = 0
+
+    def wait(event: Event) -> None:
+        nonlocal waits
+        waits += 1
+        given(event)
+
+    given = Event.synchronize
+    with detecting():
+        _replace(Event, "synchronize", wait)
+        _replace(Stream, "synchronize", _refused)
+        _leave_out(without)
+        shape = (5, module.STRIDE)
+        (shard,) = shards = [ParamShard("weight", shape, (0, 0), torch.zeros(shape, device=CUDA), frozenset())]
+        spec = OptimizerSpec()
+        optimizer = module.HostOptimizer(shards, 1.0, lambda some: make_optimizer(some, spec), 4 * module.STRIDE)
+        for _ in range(3):
+            shard.tensor.grad = torch.ones(shape, device=CUDA)
+            optimizer.step()
+            shard.tensor.grad = None
+            _ = shard.tensor + 1
+    return waits
+
+
+def _refused(*_: Any) -> None:
+    raise RuntimeError("The host waits for a whole stream.")
 
 
 def replicas_of_offloaded_state() -> None:

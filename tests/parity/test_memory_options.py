@@ -60,6 +60,17 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+#: In bf16, where any other order of operations changes bits.
+SAME_BITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "all-zero1": ({"data": 2, "zero": 1}, {"optimizer": 0.7, "activations": True}),
+    "optimizer-replicas": ({"data": 2}, {"optimizer": 1}),
+    "optimizer-zero3": ({"data": 2, "zero": 3}, {"optimizer": 1}),
+    "parameters-zero3": ({"data": 2, "zero": 3}, {"parameters": True, "activations": True}),
+    "activations-pipeline2": ({"pipeline": 2, "micro_batch": 2}, {"activations": True}),
+    "activations-zbv2": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 2}, {"activations": True}),
+}
+
+
 def _alone(changes: dict[str, Any]) -> dict[str, Any]:
     """What of the changes one process must share: the model and the loss."""
     return {key: value for key, value in changes.items() if key in ("model", "loss")}
@@ -70,3 +81,17 @@ def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_
     layout, changes = SAVINGS[name]
     expected = one_process({**make_spec(layout), **_alone(changes)})
     assert_equal(train(make_spec(layout, **changes), root), expected, 1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["all-zero1", *(pytest.param(name, marks=pytest.mark.full) for name in list(SAME_BITS)[1:])]
+)
+def test_offload_changes_no_bit(name: str, root: Path, make_spec: Make) -> None:
+    layout, offload = SAME_BITS[name]
+    expected, found = (
+        train(make_spec(layout, precision="bf16", steps=3, offload=given), root, f"bits-{name}-{number}")
+        for number, given in enumerate(({}, offload))
+    )
+    assert found["losses"] == expected["losses"] and found["norms"] == expected["norms"]
+    for key, value in expected["parameters"].items():
+        assert (found["parameters"][key] == value).all(), key

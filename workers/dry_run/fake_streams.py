@@ -141,6 +141,7 @@ def install() -> None:
     tensor: Any = torch.Tensor
     tensor.record_stream = lambda self, stream: None  # noqa: ARG005
     tensor.pin_memory = lambda self, device=None: self  # noqa: ARG005
+    _name_memory()
     _keep_meshes_real()
 
 
@@ -149,6 +150,13 @@ def answer_as(name: str, capability: tuple[int, int]) -> None:
     cuda: Any = torch.cuda
     cuda.get_device_capability = lambda device=None: capability  # noqa: ARG005
     cuda.get_device_name = lambda device=None: name  # noqa: ARG005
+
+
+def _name_memory() -> None:
+    """Let storages without memory have an address all the same: code compares addresses to find tensors of the same memory."""
+    storage: Any = torch.UntypedStorage
+    given = storage.data_ptr
+    storage.data_ptr = lambda self: self._cdata if self.device.type in ("meta", "cuda") else given(self)
 
 
 def _keep_meshes_real() -> None:

@@ -102,12 +102,9 @@ def dry_run(
 
 def _refuse_unsupported(train: TrainSpec) -> None:
     """Raise `Refusal` for what needs values that fake tensors do not have."""
-    if train.offload.parameters or train.offload.activations or train.precision.compute == "fp8" or train.compile:
-        raise Refusal(
-            "offload",
-            "A dry run covers neither offload of parameters or activations, fp8 nor compile yet.",
-            "Leave them out.",
-        )
+    for field_name, given in (("precision", train.precision.compute == "fp8"), ("compile", train.compile)):
+        if given:
+            raise Refusal(field_name, "A dry run covers neither fp8 nor compile yet.", f"Leave out {field_name}.")
 
 
 def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
@@ -123,7 +120,7 @@ def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
     mine = [len(stages[stage]) for stage in layout.stages_of(place)]
     depth = sum(mine) / len(mine)
     least = train.overlap.prefetch + 1  # so many blocks that none is prefetched too early or too late
-    if whole or depth <= least + 1 or _shares_buckets(train, architecture):
+    if whole or train.offload.activations or depth <= least + 1 or _shares_buckets(train, architecture):
         return Grid((None,), microbatches, (depth, batch.microbatches))
     return Grid((least, least + 1), microbatches, (depth, batch.microbatches))
 

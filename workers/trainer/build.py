@@ -24,6 +24,7 @@ from ..models.own_module import refuse_arguments
 from ..models.presets import Architecture
 from ..models.registry import make
 from ..spec import Run, TrainSpec
+from .cpu_share import use_all_own_cores
 from .first_values import FirstValues
 from .optimizer import make_optimizer
 
@@ -66,6 +67,8 @@ def allocate(run: Run, mesh: Mesh) -> TrainerParts:
     spec = run.train
     tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
     _check_tokens(tokens, spec.model)
+    if spec.offload.optimizer or spec.offload.parameters:
+        use_all_own_cores(mesh.device)
     return compose(run, mesh, tokens)
 
 

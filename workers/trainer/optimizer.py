@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...strategies.activation_memory.offload import HostOptimizer
+from ...strategies.activation_memory.host_optimizer import HostOptimizer
 from ...strategies.param_shard import ParamShard
 from ..spec import OptimizerSpec, ScheduleSpec
 
@@ -55,6 +55,9 @@ def updates_done(optimizer: torch.optim.Optimizer) -> int:
 
 
 def set_updates_done(optimizer: torch.optim.Optimizer, updates: int) -> None:
+    """Continue after `updates` updates. Call it after the param shards have their values."""
+    if isinstance(optimizer, HostOptimizer):
+        optimizer.values_changed()
     for state in optimizer.state.values():
         if "step" in state:
             state["step"].fill_(updates)

@@ -6,6 +6,7 @@ import pytest
 
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.strategies.cost.plan import Plan, plan
+from shardyard.strategies.memory_options import OFFLOAD_BUCKET_BYTES
 
 from .test_estimate import setting
 
@@ -42,7 +43,20 @@ def test_each_stage_of_zero_needs_less_of_a_state() -> None:
 def test_offloaded_state_is_on_the_host() -> None:
     here, there = of({"data": 2}), of({"data": 2}, offload={"optimizer": 1})
     assert there.by_kind["optimizer"] == here.by_kind["optimizer"] // 3
-    assert there.host["optimizer"] == 8 * here.by_kind["parameters"] and "optimizer" not in here.host
+    values = 2 * here.by_kind["parameters"]  # in fp32
+    buffers = 4 * min(values, OFFLOAD_BUCKET_BYTES)
+    assert there.host["optimizer"] == 3 * values + buffers and "optimizer" not in here.host
+
+
+def test_offloaded_activations_are_those_of_two_blocks_and_on_the_host_of_all_passes() -> None:
+    deep: dict[str, Any] = {"model": {"preset": "nano", "layers": 8}}
+    here, there = of({}, **deep), of({}, offload={"activations": True}, **deep)
+    assert there.by_kind["activations"] < here.by_kind["activations"] / 3
+    one, two = (
+        of(layout, offload={"activations": True}, global_batch=4, **deep)
+        for layout in ({"micro_batch": 1}, {"pipeline": 2, "schedule": "gpipe", "micro_batch": 1})
+    )
+    assert two.host["activations"] == 2 * one.host["activations"]  # half of the blocks, four passes in flight
 
 
 @pytest.mark.parametrize("layout", [{"data": 2}, {"data": 2, "zero": 1}, {"data": 4, "shard": 2, "zero": 3}], ids=str)

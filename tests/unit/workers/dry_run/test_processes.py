@@ -38,7 +38,7 @@ def test_messages_to_ranks_that_were_not_run_do_not_count() -> None:
 
 @pytest.mark.skipif(cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here")
 def test_what_a_dry_run_does_not_cover_is_refused_with_its_field() -> None:
-    train = TrainSpec.model_validate({**SPEC, "offload": {"activations": True}})
+    train = TrainSpec.model_validate({**SPEC, "compile": True})
     with pytest.raises(Refusal) as caught:
         dry_runs([Request(train, 256, GPU_MODELS[0])])
-    assert caught.value.field == "offload"
+    assert caught.value.field == "compile"

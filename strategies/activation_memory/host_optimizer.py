@@ -1,0 +1,243 @@
+"""The optimizer's step on the host, for a share r of the P elements: gradients come down, values go up (ZeRO-Offload, 2101.06840).
+
+Masters and moments stay on the host: 8·r·P bytes of AdamW's moments leave the device. Per step 4·r·P bytes of gradients are copied to the
+host and 4·r·P bytes of values back to the param shards, which are on the device.
+
+The elements are in buckets of bounded size, however large a param shard is. While bucket i is updated, the gradients of bucket i+1 come
+down on one side stream, and the values of bucket i−1 go up on another. Each direction has two pinned buffers, which are allocated once.
+The host waits for the arrival of a bucket's gradients, which it reads, and for nothing else.
+
+If the device is a CPU, the path is the same: the copy then costs memory and frees none.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch.optim import Optimizer
+
+from ..memory_options import OFFLOAD_BUCKET_BYTES
+from ..param_shard import ParamShard
+from .copy_lane import CopyLane, Done
+
+HOST: Final = torch.device("cpu")
+#: Parts of a param shard begin at multiples of this many elements: the vectorised step then rounds as it does for the whole.
+STRIDE: Final = 4096
+#: Buffers per direction.
+_BUFFERS: Final = 2
+
+Make = Callable[[Sequence[ParamShard]], Optimizer]
+
+
+class HostOptimizer(Optimizer):
+    """An optimizer over `shards` that updates a `share` (0 to 1, of the elements) of them on the host.
+
+    `make` returns the optimizer for a list of param shards. The attributes that other code reads keep their meaning: `state` by
+    shard, `param_groups` of all. The host's masters follow only this optimizer's steps: call `values_changed` after any other change.
+    """
+
+    def __init__(
+        self, shards: Sequence[ParamShard], share: float, make: Make, bucket_bytes: int = OFFLOAD_BUCKET_BYTES
+    ) -> None:
+        moved = pick(shards, share)
+        stay = [shard for number, shard in enumerate(shards) if number not in moved]
+        self._resident = make(stay) if stay else None
+        self._masters = [_Master(shards[number]) for number in sorted(moved)]
+        parts = [part for master in self._masters for part in _parts(master, bucket_bytes)]
+        self._buckets = [_Bucket(some, make) for some in _buckets(parts, bucket_bytes)]
+        inner = [*([self._resident] if self._resident else []), *(bucket.optimizer for bucket in self._buckets)]
+        super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
+        for shard in stay:
+            assert self._resident is not None
+            self.state[shard.tensor] = self._resident.state[shard.tensor]
+        for master in self._masters:
+            self.state[master.shard.tensor] = master.state
+        device = shards[0].tensor.device
+        self._down, self._up = CopyLane(device), CopyLane(device)
+        most = max((bucket.bytes for bucket in self._buckets), default=0)
+        self._gradients, self._values = (
+            [torch.empty(most, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in range(_BUFFERS)]
+            for _ in range(2)
+        )
+        self._sent = [Done(None)] * _BUFFERS  # of the values in each buffer
+        self._stale = True
+
+    def values_changed(self) -> None:
+        """The param shards or the counts of updates were set from elsewhere: the next step reads them first."""
+        self._stale = True
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update all param shards from their gradients."""
+        assert closure is None
+        if self._resident is not None:
+            self._resident.step()
+        self._down.after_current()
+        self._up.after_current()
+        if not self._buckets:
+            return
+        if self._stale:
+            self._refill()
+        arrived = [self._fetch(number) for number in range(min(_BUFFERS, len(self._buckets)))]
+        for number, bucket in enumerate(self._buckets):
+            arrived[number].wait_on_host()
+            bucket.update(self._gradients[number % _BUFFERS])
+            if number + _BUFFERS < len(self._buckets):
+                arrived.append(self._fetch(number + _BUFFERS))
+            self._send(number)
+        for sent in self._sent:
+            sent.wait_on_device()
+        for master in self._masters:
+            master.count()
+
+    def _refill(self) -> None:
+        for master in self._masters:
+            master.values.copy_(master.shard.tensor)
+            master.set_counts()
+        self._stale = False
+
+    def _fetch(self, number: int) -> Done:
+        """Start to copy a bucket's gradients down. Their buffer is free: the bucket that had it is updated."""
+        bucket, buffer = self._buckets[number], self._gradients[number % _BUFFERS]
+        return self._down.run(lambda: bucket.fetch(buffer))
+
+    def _send(self, number: int) -> None:
+        """Start to copy a bucket's values up, through a buffer that may still be on its way."""
+        bucket, place = self._buckets[number], number % _BUFFERS
+        buffer = self._values[place]
+        self._sent[place].wait_on_host()
+        bucket.pack(buffer)
+        self._sent[place] = self._up.run(lambda: bucket.send(buffer))
+
+
+class _Master:
+    """A param shard's values and optimizer state on the host. `state` has whole tensors, as others read it."""
+
+    def __init__(self, shard: ParamShard) -> None:
+        self.shard = shard
+        self.values = torch.empty_like(shard.tensor, device=HOST, requires_grad=False)
+        self.state: dict[str, torch.Tensor] = {}
+        self.parts: list[dict[str, torch.Tensor]] = []  # the state of each part
+
+    def adopt(self, part: "_Part", state: dict[str, torch.Tensor]) -> None:
+        """Let the `state` of a part be part of this one, which then has it twice: whole, and cut."""
+        for key, value in state.items():
+            if value.shape == part.values.shape and key != "step":
+                whole = self.state.setdefault(key, torch.zeros_like(self.values))
+                state[key] = part.of(whole)
+            else:
+                self.state.setdefault(key, value.clone())
+        self.parts.append(state)
+
+    def count(self) -> None:
+        """Take over the number of updates."""
+        if "step" in self.state:
+            self.state["step"].copy_(self.parts[0]["step"])
+
+    def set_counts(self) -> None:
+        for part in self.parts if "step" in self.state else ():
+            part["step"].copy_(self.state["step"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Elements `start` to `start + length` of a param shard in the order of its memory; all of them if `length` is None."""
+
+    master: _Master
+    start: int = 0
+    length: int | None = None
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """This part of a tensor of the shard's shape, as a view."""
+        return tensor if self.length is None else tensor.view(-1).narrow(0, self.start, self.length)
+
+    @property
+    def values(self) -> torch.Tensor:
+        return self.of(self.master.values)
+
+
+class _Bucket:
+    """Some parts, with an optimizer over the host's values."""
+
+    def __init__(self, parts: Sequence[_Part], make: Make) -> None:
+        self._parts = list(parts)
+        self._values = [part.values for part in parts]
+        of_parts = [
+            part.master.shard.like(part.master.shard.name, v) for part, v in zip(parts, self._values, strict=True)
+        ]
+        self.optimizer = make(of_parts)
+        for part, values in zip(parts, self._values, strict=True):
+            part.master.adopt(part, self.optimizer.state[values])
+        self._places = _places(self._values)
+        self.bytes = self._places[-1][1]
+
+    def _in(self, buffer: torch.Tensor) -> list[torch.Tensor]:
+        """Each part's place in a buffer of bytes, in the memory order of its values, which a fused step relies on."""
+        places = zip(self._places, self._values, strict=True)
+        return [buffer[start:end].view(v.dtype).as_strided(v.shape, v.stride()) for (start, end), v in places]
+
+    def fetch(self, buffer: torch.Tensor) -> None:
+        for part, place in zip(self._parts, self._in(buffer), strict=True):
+            gradient = part.master.shard.tensor.grad
+            if gradient is not None:
+                whole = gradient if part.length is None else gradient.contiguous()
+                place.copy_(part.of(whole), non_blocking=True)
+
+    def update(self, gradients: torch.Tensor) -> None:
+        for part, values, place in zip(self._parts, self._values, self._in(gradients), strict=True):
+            values.grad = None if part.master.shard.tensor.grad is None else place
+        self.optimizer.step()
+        for values in self._values:
+            values.grad = None
+
+    def pack(self, buffer: torch.Tensor) -> None:
+        for values, place in zip(self._values, self._in(buffer), strict=True):
+            place.copy_(values)
+
+    def send(self, buffer: torch.Tensor) -> None:
+        for part, place in zip(self._parts, self._in(buffer), strict=True):
+            part.of(part.master.shard.tensor).copy_(place, non_blocking=True)
+
+
+def _places(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """First and last byte of each tensor in a buffer, aligned to 64 bytes."""
+    found, start = [], 0
+    for tensor in tensors:
+        found.append((start, start + tensor.nbytes))
+        start += -(-tensor.nbytes // 64) * 64
+    return found
+
+
+def _parts(master: _Master, limit: int) -> list[_Part]:
+    """The param shard in parts of at most `limit` bytes; whole if it is smaller, or not one piece of memory."""
+    tensor = master.shard.tensor
+    length = max(STRIDE, limit // tensor.itemsize // STRIDE * STRIDE)
+    if tensor.numel() <= length or not tensor.is_contiguous():
+        return [_Part(master)]
+    return [_Part(master, start, min(length, tensor.numel() - start)) for start in range(0, tensor.numel(), length)]
+
+
+def pick(shards: Sequence[ParamShard], share: float) -> set[int]:
+    """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements."""
+    room = share * sum(shard.tensor.numel() for shard in shards)
+    picked = set()
+    for number, shard in enumerate(shards):
+        if shard.tensor.numel() <= room:
+            picked.add(number)
+            room -= shard.tensor.numel()
+    return picked
+
+
+def _buckets(parts: Sequence[_Part], limit: int) -> list[list[_Part]]:
+    """The parts in order, in buckets of at most `limit` bytes."""
+    buckets: list[list[_Part]] = []
+    room = 0
+    for part in parts:
+        size = part.values.nbytes
+        if not buckets or size > room:
+            buckets.append([])
+            room = limit
+        buckets[-1].append(part)
+        room -= size
+    return buckets

@@ -1,0 +1,39 @@
+"""Offload on fake devices: the host waits no more often than without it, and few micro-batches say what many need."""
+
+from typing import Any
+
+import pytest
+from harness.dry_run import DryRunner
+
+Case = tuple[dict[str, Any], dict[str, Any]]
+FULL: list[Case] = [
+    ({"data": 2, "zero": 3}, {"optimizer": 0.5, "activations": True}),
+    ({"data": 2, "zero": 3}, {"parameters": True, "activations": True}),
+    ({"pipeline": 2, "schedule": "zbv", "micro_batch": 2}, {"activations": True}),
+    ({"tensor": 2, "data": 2}, {"optimizer": 1, "activations": True}),
+]
+
+
+@pytest.mark.parametrize(
+    ("layout", "offload"),
+    [
+        ({"data": 2, "zero": 1}, {"optimizer": 1, "activations": True}),
+        *(pytest.param(*case, marks=pytest.mark.full) for case in FULL),
+    ],
+    ids=str,
+)
+def test_the_host_waits_for_the_loss_alone(layout: dict[str, Any], offload: dict[str, Any], dry: DryRunner) -> None:
+    waits = dry.report(layout, offload=offload, races=True).host_syncs
+    assert {(wait.line.partition(":")[0], wait.what) for wait in waits} == {
+        ("strategies/grad_clip.py", "read from device")
+    }
+    assert sum(wait.count for wait in waits) == 1
+
+
+@pytest.mark.full
+def test_a_few_micro_batches_tell_what_many_need(dry: DryRunner) -> None:
+    """All blocks are run: memory does not grow evenly with them."""
+    more = {"model": {"preset": "nano", "layers": 6}, "offload": {"activations": True}}
+    few, whole = (dry.report({"data": 2, "zero": 3, "micro_batch": 1}, whole=whole, **more) for whole in (False, True))
+    assert few.extrapolated_from and not whole.extrapolated_from
+    assert (few.peak_bytes, few.by_kind) == (whole.peak_bytes, whole.by_kind)

@@ -1,0 +1,109 @@
+"""An optimizer on the host makes the same bits as one on the device, in any buckets, and no buffer is larger than a bucket."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOptimizer
+from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.spec import OptimizerSpec
+from shardyard.workers.trainer.optimizer import make_optimizer, optimizer_shards, set_updates_done, updates_done
+
+SHAPES = {"embed": (3, 5001), "norm": (7,), "weight": (9, 11), "last": (2, STRIDE)}
+
+
+def shards(dtype: torch.dtype = torch.float32) -> list[ParamShard]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        ParamShard(name, shape, (0,) * len(shape), torch.randn(shape, generator=generator, dtype=dtype), frozenset())
+        for name, shape in SHAPES.items()
+    ]
+
+
+def give_gradients(parts: Sequence[ParamShard], step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for shard in parts:
+        shard.tensor.grad = torch.randn(shard.tensor.shape, generator=generator, dtype=shard.tensor.dtype)
+    if step == 2:
+        parts[1].tensor.grad = None
+
+
+def on_host(parts: Sequence[ParamShard], spec: OptimizerSpec, share: float = 1.0, bucket: int = 4 * STRIDE) -> Any:
+    return HostOptimizer(parts, share, lambda some: make_optimizer(some, spec), bucket)
+
+
+def state_of(parts: Sequence[ParamShard], optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [shard.tensor for shard in (*parts, *optimizer_shards(parts, optimizer))]
+
+
+def assert_same(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
+    assert len(found) == len(expected)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("share", [1.0, 0.7])
+@pytest.mark.parametrize("bucket", [4 * STRIDE, 1 << 20])
+def test_the_same_bits_as_without_offload(name: str, share: float, bucket: int) -> None:
+    spec = OptimizerSpec(name=name, lr=0.1, weight_decay=0.1)
+    plain, moved = shards(), shards()
+    expected, found = make_optimizer(plain, spec), on_host(moved, spec, share, bucket)
+    for step in range(4):
+        for parts, optimizer in ((plain, expected), (moved, found)):
+            give_gradients(parts, step)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 / (step + 1)
+            optimizer.step()
+        assert_same(state_of(moved, found), state_of(plain, expected))
+    assert updates_done(found) == updates_done(expected)
+
+
+def test_restored_state_is_used_by_the_next_step() -> None:
+    spec = OptimizerSpec(lr=0.1)
+    first, second = shards(), shards()
+    expected, found = on_host(first, spec), on_host(second, spec)
+    for optimizer, parts in ((expected, first), (found, second)):
+        give_gradients(parts, 0)
+        optimizer.step()
+    give_gradients(first, 1)
+    expected.step()
+    for mine, theirs in zip(state_of(second, found), state_of(first, expected), strict=True):
+        mine.copy_(theirs)
+    set_updates_done(found, 2)
+    for optimizer, parts in ((expected, first), (found, second)):
+        give_gradients(parts, 3)
+        optimizer.step()
+    assert_same(state_of(second, found), state_of(first, expected))
+
+
+def test_buffers_are_bounded_and_stay() -> None:
+    parts = shards()
+    optimizer = on_host(parts, OptimizerSpec())
+    buffers = [*optimizer._gradients, *optimizer._values]
+    assert [buffer.nbytes for buffer in buffers] == [4 * STRIDE] * 4
+    places = [buffer.data_ptr() for buffer in buffers]
+    for step in range(2):
+        give_gradients(parts, step)
+        optimizer.step()
+    assert [buffer.data_ptr() for buffer in (*optimizer._gradients, *optimizer._values)] == places
+
+
+def test_memory_that_is_not_in_one_piece_is_one_part() -> None:
+    spec = OptimizerSpec(lr=0.1)
+    given, gradient = torch.randn(4, 2 * STRIDE), torch.randn(4, 2 * STRIDE)
+    parts = [ParamShard("w", (2 * STRIDE, 4), (0, 0), given.clone().t(), frozenset()) for _ in range(2)]
+    for shard, optimizer in ((parts[0], make_optimizer(parts[:1], spec)), (parts[1], on_host(parts[1:], spec))):
+        shard.tensor.grad = gradient.clone().t()
+        optimizer.step()
+    assert torch.equal(parts[0].tensor, parts[1].tensor)
+
+
+def test_nothing_to_move_is_the_optimizer_itself() -> None:
+    parts = shards()
+    optimizer = on_host(parts, OptimizerSpec(), 1e-9)
+    give_gradients(parts, 0)
+    before = parts[0].tensor.clone()
+    optimizer.step()
+    assert not torch.equal(parts[0].tensor, before)
