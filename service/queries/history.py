@@ -12,7 +12,7 @@ from .jobs import existing
 
 KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
 #: Fields of an incident that a history entry leaves out; the incidents' own query returns them.
-_LONG: Final = frozenset({"stacks", "waiting", "log"})
+_LONG: Final = frozenset({"stacks", "waiting", "nccl_ras", "log"})
 
 
 async def history(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:

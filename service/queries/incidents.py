@@ -86,6 +86,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
         traceback=event.traceback,
         stacks=[Stacks(ranks=list(one.ranks), stack=one.stack) for one in event.stacks or ()],
         waiting=[_waiting(one) for one in event.waiting or ()],
+        nccl_ras=list(event.nccl_ras or ()),
         log=list(event.log),
         ranks=list(event.ranks or ()),
         repair=repair,

@@ -56,6 +56,10 @@ class Incident(Value):
         default_factory=list, description="Stack traces of every rank; identical ones are listed once."
     )
     waiting: list[Waiting] = Field(default_factory=list, description="Collectives that had not finished.")
+    nccl_ras: list[str] = Field(
+        default_factory=list,
+        description="What NCCL's RAS subsystem reported of a hang: ranks without an answer, and launch counts that differ.",
+    )
     log: list[str] = Field(default_factory=list, description="Last log lines of the rank.")
     ranks: list[int] = Field(
         default_factory=list, description="Ranks that ran on a lost node, or whose replicas differ from the others."

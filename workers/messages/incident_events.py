@@ -103,6 +103,8 @@ class IncidentEvent(Event):
     """Of a `hang`: stacks of the ranks."""
     waiting: tuple[CollectiveWait, ...] | None = None
     """Of a `hang`: collectives in which ranks wait."""
+    nccl_ras: tuple[str, ...] | None = None
+    """Of a `hang` on NCCL: what NCCL's RAS subsystem reports, in words. Null without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,11 @@ from ..checkpoint.manifest import File, Manifest
 from ..forkserver.protocol import Request
 from ..messages.event_buffer import Event
 from ..messages.fault_request import Fault
+from ..messages.nccl_report import RasReport
 from ..messages.rendezvous import Reservation, SnapshotHandle
 from ..snapshot.header import SnapshotHeader, StoredSlice
 from ..snapshot.replication import Chunk
-from . import host
+from . import host, nccl_ras
 from .fault_injector import FaultInjector
 from .lease import Lease
 from .snapshot_store import SnapshotStore
@@ -168,7 +169,14 @@ class Rank:
             return {"phase": "fork", "idle_s": time.monotonic() - self.trainer.requested_at}
         state = self.trainer.state
         status = {} if state in (None, "T", "t") else await self.trainer.examine()
-        return status | {"state": state}
+        return status | {"state": state} | host.nccl_process(self.device, self.trainer.pid)
+
+    async def ask_nccl(self) -> RasReport | None:
+        """What NCCL's RAS reports of this trainer's job; None without an answer about it (`nccl_ras.py`)."""
+        self.lease.renew()
+        if self.trainer is None or self.trainer.pid is None:
+            return None
+        return await nccl_ras.ask(os.environ, host.addresses(), self.trainer.pid)
 
     async def write_stacks(self) -> None:
         """Have a trainer that did not answer write its stacks to its log."""

@@ -30,6 +30,19 @@ def address() -> str:
     return str(ray.util.get_node_ip_address())
 
 
+def addresses() -> frozenset[str]:
+    """All IP addresses of this node's network interfaces. NCCL may name another one than Ray."""
+    import psutil
+
+    found = [one.address for several in psutil.net_if_addrs().values() for one in several]
+    return frozenset(address.partition("%")[0] for address in found)
+
+
+def nccl_process(device: str, pid: int | None) -> dict[str, Any]:
+    """By what NCCL's RAS subsystem names a trainer's process: its id and one of its node's addresses. Empty on CPUs."""
+    return {"pid": pid, "hosts": sorted(addresses())} if device == "cuda" else {}
+
+
 def gpus() -> list[str]:
     """The GPUs that Ray has given to this actor."""
     import ray

@@ -1,20 +1,30 @@
-"""The hang watchdog: if no rank makes progress for too long, it examines every rank and names the culprit."""
+"""The hang watchdog: if no rank makes progress for too long, it examines every rank and names the culprit.
+
+On NCCL it also asks NCCL's RAS subsystem, some seconds before the verdict is due. The verdict never waits for that answer.
+"""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
 from ..messages.event_buffer import Spool
 from ..messages.gang_spec import GangSpec
+from ..messages.nccl_report import RasReport
 from .policies.diagnosis import diagnose
 from .policies.examination import Examination
 from .policies.failures import ABORTED, Failure
 from .policies.hang import Progress, evidence, hung
+from .policies.witness import join, witness_of
 from .ranks.handles import STACKS_S
 from .ranks.members import Member
 
 #: Minimum seconds between two examinations of a gang without progress.
 LOOK_S: Final = 0.1
+#: Seconds before the verdict in which NCCL's RAS is asked, if that is less than half of the time without progress. An actor takes 3 s.
+WITNESS_S: Final = 4.0
+#: Nodes of which one actor each asks. One answer is enough: each is about the whole job.
+ASKED: Final = 3
 #: For `failures.ABORTED` in the message of a hang that was found by NCCL's watchdog.
 ENDED: Final = "a collective did not end, and NCCL's watchdog aborted the trainer"
 
@@ -22,17 +32,28 @@ ENDED: Final = "a collective did not end, and NCCL's watchdog aborted the traine
 async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, spool: Spool) -> Failure:
     """Wait for a hang of this generation, with no time limit, and return it. Cancel the call when the generation ends."""
     while True:
-        await asyncio.sleep(max(progress.left_s, LOOK_S))
+        ahead_s = min(WITNESS_S, progress.limit_s / 2) if spec.device == "cuda" else 0.0
+        await asyncio.sleep(max(progress.left_s - ahead_s, LOOK_S))
         if spool.full:  # the ranks wait for the dispatcher
             progress.began()
-        if progress.left_s > 0:
+        if progress.left_s > ahead_s:
             continue
-        found = await _examine(members)
-        limit_s = progress.limit_s
-        if not hung(found, limit_s, max(limit_s, spec.timeout_s)):
-            progress.began()
-        elif progress.left_s == 0:
-            return await _failure(found, members, progress.idle_s)
+        asking = asyncio.ensure_future(_ask_nccl(spec, members))
+        try:
+            await asyncio.sleep(progress.left_s)
+            if spool.full:
+                progress.began()
+            if progress.left_s > 0:
+                continue
+            found = await _examine(members)
+            limit_s = progress.limit_s
+            if not hung(found, limit_s, max(limit_s, spec.timeout_s)):
+                progress.began()
+            elif progress.left_s == 0:
+                report = asking.result() if asking.done() else None
+                return await _failure(found, members, progress.idle_s, report)
+        finally:
+            asking.cancel()
 
 
 async def after_abort(abort: Failure, members: Sequence[Member], limit_s: float) -> Failure:
@@ -58,12 +79,38 @@ async def _examine(members: Sequence[Member]) -> list[Examination]:
     return [Examination.of(m.rank, {} if isinstance(found, BaseException) else found) for m, found in pairs]
 
 
-async def _failure(found: Sequence[Examination], members: Sequence[Member], idle_s: float) -> Failure:
-    verdict = diagnose(found)
+async def _ask_nccl(spec: GangSpec, members: Sequence[Member]) -> RasReport | None:
+    """The first report of NCCL's RAS subsystem; None without one. gloo has none, and is not asked."""
+    if spec.device != "cuda":
+        return None
+    one_per_node = {member.node: member for member in reversed(members) if member.living and not member.exited}
+    asking = [asyncio.ensure_future(_report(member)) for member in list(one_per_node.values())[:ASKED]]
+    try:
+        for answer in asyncio.as_completed(asking):
+            if (report := await answer) is not None:
+                return report
+    finally:
+        for one in asking:
+            one.cancel()
+    return None
+
+
+async def _report(member: Member) -> RasReport | None:
+    with contextlib.suppress(Exception):  # a call to another process
+        return await member.placed.ask_nccl()
+    return None
+
+
+async def _failure(
+    found: Sequence[Examination], members: Sequence[Member], idle_s: float, report: RasReport | None
+) -> Failure:
+    witness = witness_of(report, found)
+    verdict = join(diagnose(found), found, witness)
     await _write_stacks([members[one.rank] for one in found if not one.answered])
     node = None if verdict.rank is None else members[verdict.rank].node
     message = f"no progress for {idle_s:.0f} s: {verdict.message}"
-    return Failure("hang", verdict.rank, message, node, evidence=evidence(found))
+    seen = evidence(found) | ({"nccl_ras": witness.evidence} if witness.lines else {})
+    return Failure("hang", verdict.rank, message, node, evidence=seen)
 
 
 async def _write_stacks(silent: Sequence[Member]) -> None:

@@ -72,6 +72,8 @@ def _what_was_seen(screen: Screen, incident: Incident) -> None:
         screen.line(
             f"ranks {wait.ranks} waited {wait.seconds:.0f} s in {wait.op} {wait.seq} of the {wait.group} group {wait.members}"
         )
+    for line in incident.nccl_ras:
+        screen.line(line)
     for entry in incident.stacks:
         screen.line(f"ranks {entry.ranks}:")
         _lines(screen, entry.stack.splitlines())

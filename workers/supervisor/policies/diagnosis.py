@@ -91,10 +91,11 @@ def _accused(culprits: Sequence[int], found: Sequence[Examination], waits: Mappi
     more = [f"so are {format_ranks(culprits[1:])}"] if len(culprits) > 1 else []
     who = [one.rank for one in found if one.rank != rank and (where in one.waiting)]
     others = [f"{format_ranks(who)} {_wait(who)} for it in {where}"] if who else []
-    return Verdict(rank, "; ".join([_condition(accused), *more, *others]), where)
+    return Verdict(rank, "; ".join([condition(accused), *more, *others]), where)
 
 
-def _condition(one: Examination) -> str:
+def condition(one: Examination) -> str:
+    """What the rank does, in words."""
     if one.stopped:
         return "its process is stopped (SIGSTOP)"
     if not one.answered:

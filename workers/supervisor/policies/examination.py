@@ -76,6 +76,8 @@ class Examination:
     idle_s: float = 0.0  # since the training thread's last beat
     stacks: tuple[Stack, ...] = ()  # the training thread's first
     records: tuple[GroupRecord, ...] = ()
+    pid: int | None = None  # of a process on CUDA, as NCCL knows it, with its node's addresses
+    hosts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, rank: int, facts: Mapping[str, Any]) -> "Examination":
@@ -91,6 +93,8 @@ class Examination:
                 Stack(one["thread"], tuple(one["frames"]), one.get("call", "")) for one in facts.get("stacks", ())
             ),
             records=tuple(GroupRecord.from_json(one) for one in facts.get("collectives", ())),
+            pid=facts.get("pid"),
+            hosts=tuple(facts.get("hosts", ())),
         )
 
     @cached_property
@@ -135,7 +139,17 @@ class Examination:
     @property
     def in_device_wait(self) -> bool:
         """Whether the training thread waits for its own device, on which nothing waits for another rank."""
-        if self.waits or not self.stacks or not any(record.nccl for record in self.records):
+        return not self.waits and self.has_nccl_record and self.in_device_call
+
+    @property
+    def has_nccl_record(self) -> bool:
+        """Whether torch's flight recorder has a group on NCCL."""
+        return any(record.nccl for record in self.records)
+
+    @property
+    def in_device_call(self) -> bool:
+        """Whether the training thread is in a function that waits for its device."""
+        if not self.stacks:
             return False
         main = self.stacks[0]
         return main.call in DEVICE_CALLS or any(sign in frame for sign in DEVICE_FRAMES for frame in main.frames[-1:])

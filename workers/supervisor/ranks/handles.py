@@ -11,6 +11,7 @@ from ...messages.trace_request import Trace
 if TYPE_CHECKING:
     from ...checkpoint.manifest import File, Manifest
     from ...messages.event_buffer import Event
+    from ...messages.nccl_report import RasReport
     from ...messages.rendezvous import Reservation, SnapshotHandle
     from ...snapshot.header import SnapshotHeader, StoredSlice
 
@@ -127,6 +128,11 @@ class RankHandle:
         """The trainer's status."""
         facts: dict[str, Any] = await within(ANSWER_S, self.actor.examine.remote())
         return facts
+
+    async def ask_nccl(self) -> "RasReport | None":
+        """What NCCL's RAS subsystem reports of the job; None if the rank's node has no answer about it."""
+        report: RasReport | None = await within(ANSWER_S, self.actor.ask_nccl.remote())
+        return report
 
     async def write_stacks(self) -> None:
         """Have a trainer that does not answer write its stacks to its log."""

@@ -1265,6 +1265,11 @@ export interface components {
              */
             readonly waiting: readonly components["schemas"]["Waiting"][];
             /**
+             * Nccl Ras
+             * @description What NCCL's RAS subsystem reported of a hang: ranks without an answer, and launch counts that differ.
+             */
+            readonly nccl_ras: readonly string[];
+            /**
              * Log
              * @description Last log lines of the rank.
              */
@@ -4219,6 +4224,12 @@ export interface components {
              * @default null
              */
             readonly waiting: readonly components["schemas"]["CollectiveWait"][] | null;
+            /**
+             * Nccl Ras
+             * @description Of a `hang` on NCCL: what NCCL's RAS subsystem reports, in words. Null without an answer.
+             * @default null
+             */
+            readonly nccl_ras: readonly string[] | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };

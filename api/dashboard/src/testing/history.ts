@@ -18,6 +18,7 @@ export const incident = (changes: Partial<Incident> = {}): Incident => ({
   traceback: null,
   stacks: [],
   waiting: [],
+  nccl_ras: [],
   log: [],
   ranks: [],
   repair: null,

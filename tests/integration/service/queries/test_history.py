@@ -39,7 +39,7 @@ STORY: Events = event_batch(
     state("running", "repaired"),
     repair(2),
     incident("straggler", 0),
-    incident("hang", 3, stacks=[{"ranks": [0, 1], "stack": "MainThread"}]),
+    incident("hang", 3, stacks=[{"ranks": [0, 1], "stack": "MainThread"}], nccl_ras=["rank 3 is considered dead"]),
     state("recovering", "hang"),
     state("running", "repaired"),
     repair(3),
@@ -52,7 +52,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     job, lease = placed
     evals = [("eval", {"step": n, "loss": 1.0}) for n in range(600)]
     saved = ("checkpoint", {"step": 1, "path": "/c/1", "bytes": 1, "seconds": 0.1, "held_s": 0.0})
-    hang = incident("hang", 3, stacks=[{"ranks": [0], "stack": "MainThread"}], waiting=[], log=["a line"])
+    hang = incident("hang", 3, stacks=[{"ranks": [0], "stack": "MainThread"}], waiting=[], nccl_ras=[], log=["a line"])
     await take_in(store, lease, 1, event_batch(state("starting"), state("running"), hang, *evals, saved, repair(2)))
     for limit in (1, 2, 100):
         lines, before = [], None

@@ -24,6 +24,7 @@ async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_re
         ("straggler", None),
         ("hang", 3),
     ]
+    assert [one.nccl_ras for one in forwards] == [[], [], ["rank 3 is considered dead"]]
     for limit in (1, 2, 3, 10):
         backwards, before = [], None
         while True:

@@ -1,14 +1,23 @@
-"""The hang behind an abort by NCCL's watchdog. Hangs of real ranks: tests/integration/workers/supervisor/test_hang_watchdog.py."""
+"""The hang behind an abort by NCCL's watchdog, and the second witness of a hang.
 
+Hangs of real ranks: tests/integration/workers/supervisor/test_hang_watchdog.py.
+"""
+
+import asyncio
 import signal
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.messages.nccl_report import LaunchCount, NcclRank, RasReport, UnequalLaunches
 from shardyard.workers.messages.rendezvous import Reservation
-from shardyard.workers.supervisor.hang_watchdog import after_abort
-from shardyard.workers.supervisor.policies.failures import exited
-from shardyard.workers.supervisor.ranks.handles import RankHandle
+from shardyard.workers.supervisor.hang_watchdog import after_abort, hang
+from shardyard.workers.supervisor.policies.failures import Failure, exited
+from shardyard.workers.supervisor.policies.hang import Progress
+from shardyard.workers.supervisor.ranks.handles import ANSWER_S, RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
 
 LINE = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=58, OpType=ALLREDUCE)"
@@ -55,3 +64,82 @@ async def test_else_no_rank_is_named(facts: tuple[dict[str, Any] | None, ...]) -
     failure = await after_abort(ABORT, gang(*facts), 30.0)
     assert (failure.cause, failure.rank, failure.node) == ("hang", None, None) and not failure.secondary
     assert LINE in failure.message
+
+
+IN_TOLIST = [{"thread": "MainThread", "frames": ["grad_clip.py:35 in sum"], "call": "tolist"}]
+HOSTS = ["10.0.0.1"]
+COUNTS = (
+    LaunchCount(57, 1, (NcclRank(2, HOSTS[0], 102),)),
+    LaunchCount(58, 2, (NcclRank(0, HOSTS[0], 100), NcclRank(1, HOSTS[0], 101))),
+)
+LAGS = RasReport("2.29.1", 1, (UnequalLaunches("0xa", "AllReduce", COUNTS),))
+SEEN = "NCCL's RAS: AllReduce of communicator 0xa: 57 launched by rank 2, 58 launched by ranks 0, 1"
+
+Answer = Callable[[], Coroutine[Any, Any, RasReport | None]]
+
+
+class Asked:
+    """An actor that can be asked for the report of NCCL's RAS."""
+
+    def __init__(self, facts: dict[str, Any], answer: Answer) -> None:
+        self.examine: Any = Actor(facts)
+        self.ask_nccl: Any = self
+        self.remote = answer
+
+
+async def no_answer() -> RasReport | None:
+    return None
+
+
+async def never() -> RasReport | None:
+    await asyncio.Event().wait()
+    return None
+
+
+async def broken() -> RasReport | None:
+    raise RuntimeError("the actor died")
+
+
+async def lags() -> RasReport | None:
+    return LAGS
+
+
+def hung_gang(*answers: Answer) -> list[Member]:
+    """Three ranks on nodes of their own, without flight recorders; rank 2 reads a file that does not come."""
+    members = []
+    for rank, answer in enumerate(answers):
+        stacks = LOADS if rank == 2 else IN_TOLIST
+        facts = READS | {"collectives": [], "stacks": stacks, "pid": 100 + rank, "hosts": HOSTS}
+        here = Reservation(rank, f"node-{rank}", HOSTS[0], None, None, 1, 1, ())
+        members.append(Member(rank, handle=RankHandle(Asked(facts, answer)), reservation=here))
+    return members
+
+
+async def hangs(members: list[Member], device: str = "cuda") -> Failure:
+    spec = GangSpec("gang", {}, len(members), device=device, hang_timeout_s=0.3, timeout_s=0.3)
+    return await hang(spec, members, Progress(0.3), Spool(1 << 20))
+
+
+async def test_the_second_witness_names_a_rank_where_recorders_are_missing_and_stands_in_the_evidence() -> None:
+    failure = await hangs(hung_gang(no_answer, broken, lags))
+    assert (failure.cause, failure.rank, failure.node) == ("hang", 2, "node-2")
+    assert "loader.py:7 in read" in failure.message and SEEN in failure.message
+    assert failure.evidence["nccl_ras"] == [SEEN]
+
+
+@pytest.mark.parametrize("answer", [no_answer, broken, never])
+async def test_without_an_answer_the_verdict_is_as_ever_and_waits_for_none(answer: Answer) -> None:
+    async with asyncio.timeout(ANSWER_S / 2):
+        failure = await hangs(hung_gang(answer, answer, answer))
+    assert (failure.cause, failure.rank) == ("hang", None) and "nccl_ras" not in failure.evidence
+
+
+async def test_on_gloo_it_is_not_asked() -> None:
+    asked = []
+
+    async def ask() -> RasReport | None:
+        asked.append(True)
+        return LAGS
+
+    failure = await hangs(hung_gang(ask, ask, ask), device="cpu")
+    assert (failure.rank, asked) == (None, [])

@@ -9,6 +9,7 @@ test("an incident is its summary; stacks, collectives and lines are folded away"
     cause: "hang",
     stacks: [{ ranks: [0, 1, 3], stack: "MainThread: forward" }],
     waiting: [{ ranks: [0, 1], group: "data", members: [0, 1, 2], seq: 41, op: "all_reduce", seconds: 30.5 }],
+    nccl_ras: ["NCCL's RAS: rank 3 does not answer"],
     log: ["step 120", "bye"],
     repair: { generation: 2, restored: 120, step: 121, seconds: 1.5, spares: [] },
   });
@@ -17,6 +18,7 @@ test("an incident is its summary; stacks, collectives and lines are folded away"
   expect(screen.getByText("repaired in 1.5 s")).toBeTruthy();
   expect([...container.querySelectorAll("details")].map((one) => [one.open, one.querySelector("summary")?.textContent])).toEqual([
     [false, "Unfinished collectives"],
+    [false, "Launch counts of NCCL"],
     [false, "Stacks of ranks 0, 1, 3"],
     [false, "Last log lines of rank 1"],
   ]);

@@ -17,6 +17,7 @@ export function IncidentCard({ incident }: { incident: Incident }) {
       </header>
       <p>{incident.summary}</p>
       <UnfinishedCollectives incident={incident} />
+      {incident.nccl_ras.length > 0 && <Folded title="Launch counts of NCCL" text={incident.nccl_ras.join("\n")} />}
       {incident.stacks.map(({ ranks, stack }) => (
         <Folded key={ranks.join()} title={`Stacks of ${ranksInWords(ranks)}`} text={stack} />
       ))}
