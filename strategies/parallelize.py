@@ -34,6 +34,7 @@ from .data_parallel.fsdp import FullyShard, blocks
 from .data_parallel.master_weights import Masters
 from .data_parallel.zero import ShardedOptimizer
 from .data_strategy import DataStrategy
+from .expert_balance import ExpertBalance
 from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
@@ -61,6 +62,7 @@ class Parallel:
     data: DataStrategy
     runner: Accumulate | Pipeline
     tally: Tally
+    balance: ExpertBalance
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         apply_experts(part, mesh, recipe.share, tally)
         apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
         _apply_savings(list(blocks(part)), recipe.memory_options, mesh)
+    balance = ExpertBalance(parts, mesh, recipe.precision.master)
     if mesh.layout.zero < 3:  # stage 3 shards each part by itself
         share(parts)
     chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)
@@ -103,9 +106,10 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     if mesh.layout.stages > 1:
         assert costs is not None
         pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, loss, Split(costs, recipe.shapes), data.collect)
-        return Parallel(parts, data, pipeline, tally)
+        return Parallel(parts, data, pipeline, tally, balance)
     (whole,) = parts
-    return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked)), tally)
+    accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))
+    return Parallel(parts, data, accumulate, tally, balance)
 
 
 def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh) -> None:

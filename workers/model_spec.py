@@ -11,7 +11,17 @@ from .models.presets import PRESETS, Architecture, Family
 from .spec_part import Finite, SpecPart
 
 #: The numbers of a mixture of experts.
-_MIXTURE = ("experts", "top_k", "router_softmax", "capacity_factor", "balance_loss", "z_loss")
+_MIXTURE = (
+    "experts",
+    "shared_experts",
+    "top_k",
+    "router_softmax",
+    "capacity_factor",
+    "balance",
+    "bias_update_speed",
+    "balance_loss",
+    "z_loss",
+)
 
 
 class ModelSpec(SpecPart):
@@ -37,6 +47,10 @@ class ModelSpec(SpecPart):
     tied: bool | None = Field(None, description="Share the embedding with the head.")
     rope_theta: Finite | None = Field(None, description="Base of the rotary embedding (llama).")
     experts: int | None = Field(None, description="Number of experts per block (moe); default: the preset's.")
+    shared_experts: int | None = Field(
+        None,
+        description="Number of experts of the same width that process every token (moe), as in DeepSeek-V3; default 0.",
+    )
     top_k: int | None = Field(None, description="Number of experts per token (moe); default: the preset's.")
     router_softmax: Literal["chosen", "all"] | None = Field(
         None,
@@ -46,10 +60,22 @@ class ModelSpec(SpecPart):
         None,
         description="An expert takes ⌈factor · seq_len · top_k / experts⌉ tokens per sequence and drops the rest (moe); null: all.",
     )
-    balance_loss: Finite | None = Field(
-        None, description="Coefficient of the load-balancing loss, per sequence (moe); default 0.01."
+    balance: Literal["loss", "bias"] | None = Field(
+        None,
+        description="What keeps the experts' loads even (moe): `loss`, the load-balancing loss (default); or `bias`, a bias per expert "
+        "for the choice alone, with sigmoid affinities instead of router_softmax (DeepSeek-V3).",
     )
-    z_loss: Finite | None = Field(None, description="Coefficient of the router's z-loss (moe); default 0.001.")
+    bias_update_speed: Finite | None = Field(
+        None,
+        description="What a step adds to or takes from an expert's bias, with balance `bias` (moe); default 0.001.",
+    )
+    balance_loss: Finite | None = Field(
+        None,
+        description="Coefficient of the load-balancing loss, per sequence (moe); default 0.01, with balance `bias` 0.0001.",
+    )
+    z_loss: Finite | None = Field(
+        None, description="Coefficient of the router's z-loss (moe); default 0.001, with balance `bias` 0."
+    )
     import_: str | None = Field(
         None,
         alias="import",
@@ -73,6 +99,7 @@ class ModelSpec(SpecPart):
         given = [name for name in _MIXTURE if getattr(self, name) is not None]
         if given and (self.import_ is not None or self.family != "moe"):
             raise ValueError(f"{', '.join(given)}: only of family moe")
+        self._fits_balance()
         if self.import_ is None and (self.code or self.args):
             raise ValueError("code and args belong to a model given by import")
         if self.from_ is not None:
@@ -80,6 +107,14 @@ class ModelSpec(SpecPart):
             return self
         self.architecture(256, 1)
         return self
+
+    def _fits_balance(self) -> None:
+        if self.balance == "bias" and self.router_softmax is not None:
+            raise ValueError(
+                "router_softmax belongs to balance loss; with balance bias affinities are sigmoids: leave it out"
+            )
+        if self.balance != "bias" and self.bias_update_speed is not None:
+            raise ValueError("bias_update_speed belongs to balance bias: set balance to bias, or leave it out")
 
     def _nothing_beside_from(self) -> None:
         """Beside `from` only `tied` may be set: the folder holds all other values."""

@@ -1,7 +1,8 @@
 """Bytes per token that one block of a rank keeps, and those that its backward pass works with. Imports no torch.
 
-A mixture's feed-forward sees `top_k` rows per token, counted as if each expert got as many as any other. Beside what its experts keep
-it keeps the router's input and logits in fp32, the rows in the experts' order and their results, and where each row went.
+A mixture's feed-forward sees `top_k` rows per token, counted as if each expert got as many as any other, and its shared experts see
+every token once. Beside what its experts keep it keeps the router's input and logits in fp32, the rows in the experts' order and their
+results, and where each row went.
 """
 
 from .activations import Widths, kept
@@ -15,7 +16,7 @@ def block_bytes(setting: Setting, mode: str) -> float:
     """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
     of, layout = setting.decoder, setting.layout
     repeated = setting.compute > 2
-    hidden = of.hidden * of.top_k
+    hidden = of.hidden * (of.top_k + of.shared_experts)
     found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, hidden, of.gated, repeated))
     plain = setting.compute * found.of_rank(layout.tensor, layout.sequence)
     return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
@@ -30,6 +31,7 @@ def _routing_bytes(setting: Setting) -> float:
 def working_bytes(setting: Setting) -> float:
     """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32."""
     of, c, t = setting.decoder, setting.compute, setting.layout.tensor
-    feed_forward = c * (3 if of.gated else 2) * of.hidden * of.top_k / t + 2 * c * of.dim
+    hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
+    feed_forward = c * (3 if of.gated else 2) * hidden / t + 2 * c * of.dim
     rotation = (4 * 3 * of.query / t if of.gated else 0) + 2 * c * of.dim
     return max(feed_forward, rotation)

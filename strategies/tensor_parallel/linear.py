@@ -62,6 +62,11 @@ def cut_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Te
     return whole + local(layer.bias, partial=sequence)
 
 
+def own_part(layer: nn.Linear, x: Tensor) -> Tensor:
+    """x through this rank's columns or rows of the weight: own columns of a whole x, or a part of the sum over ranks."""
+    return F.linear(x, local(layer.weight))
+
+
 def cut_lookup(layer: nn.Embedding, mesh: DeviceMesh, sequence: bool, tokens: Tensor) -> Tensor:
     """Look up tokens [batch, seq] (int64), each on the one rank that has its row: rows (vocabulary) are split as by `torch.chunk`."""
     table = local(layer.weight)

@@ -10,10 +10,12 @@ from shardyard.strategies.layout import Layout
 from shardyard.workers.dry_run.processes import disagreements, representatives
 
 MIXTURE = {"family": "moe", "preset": "nano", "capacity_factor": 1.25}
+BIASED = {**MIXTURE, "balance": "bias", "shared_experts": 1}
 ALL = {
     **{name: (layout, {}) for name, layout in LAYOUTS.items()},
     **{f"context-{name}": (layout, {}) for name, layout in CONTEXT_LAYOUTS.items()},
     **{f"experts-{name}": (layout, {"model": MIXTURE}) for name, layout in EXPERT_LAYOUTS.items()},
+    **{f"biased-{name}": (EXPERT_LAYOUTS[name], {"model": BIASED}) for name in ("data2-expert2", "zbv2-expert2-zero3")},
 }
 #: What `make test` runs; `make test-all` runs every one.
 CORE = (
@@ -25,6 +27,7 @@ CORE = (
     "context-ulysses2-ring2-data2-zero3",
     "experts-zbv2-expert2",
     "experts-data4-expert2-zero1",
+    "biased-data2-expert2",
 )
 #: Rank 0 is run under the race detector in these, and in all layouts that only `make test-all` runs.
 RACES = ("tensor2-data2-zero3", "zbv2-data2-zero3", "context-ulysses2-ring2-data2-zero3")

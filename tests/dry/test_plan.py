@@ -20,6 +20,7 @@ from shardyard.workers.spec import TrainSpec, facts_of
 LLAMA = {"dim": 1024, "heads": 8, "kv_heads": 2, "hidden": 3584, "layers": 4, "vocab": 8192}
 GPT2 = {"family": "gpt2", "dim": 1024, "heads": 8, "hidden": 4096, "layers": 4, "vocab": 8192}
 MIXTURE = {**LLAMA, "family": "moe", "hidden": 1024, "experts": 4, "top_k": 2}
+SHARED = {**MIXTURE, "shared_experts": 3, "balance": "bias"}
 NARROW = {"compute": "bf16", "gradients": "compute"}
 
 Case = tuple[dict[str, Any], dict[str, Any]]
@@ -64,6 +65,8 @@ FULL: list[Case] = [
     ({"pipeline": 2, "data": 2, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
     ({"data": 4}, {"model": MIXTURE}),
     ({"data": 4, "expert": 4, "zero": 1}, {"model": MIXTURE, "recompute": "full"}),
+    ({"data": 4, "zero": 1}, {"model": SHARED}),
+    ({"tensor": 2, "data": 2, "zero": 1}, {"model": SHARED, "recompute": "selective"}),
 ]
 CASES = [*CORE, *(pytest.param(*case, marks=pytest.mark.full) for case in FULL)]
 

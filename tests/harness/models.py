@@ -24,3 +24,5 @@ MIXTURE: dict[str, Any] = {
     "balance_loss": 0.1,
     "z_loss": 0.01,
 }
+#: As DeepSeek-V3 has it. Its biases move by about as much as affinities differ, so that they decide.
+BIASED: dict[str, Any] = {**MIXTURE, "shared_experts": 2, "balance": "bias", "bias_update_speed": 0.01}

@@ -157,7 +157,8 @@ def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     mesh = make_mesh(run.train.layout, device)
     built = allocate(run, mesh)
     assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
-    shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.shards if p.owned(mesh)]
+    kept = [*built.parallel.data.shards, *built.parallel.balance.shards]
+    shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in kept if p.owned(mesh)]
     return {"events": events, "pieces": shards}
 
 

@@ -45,9 +45,12 @@ class Textbook:
         self.corpus = Corpus(**spec["data"])
         self.batches = list(batches) or [spec["global_batch"]] * spec["steps"]
         self.first_samples = [sum(self.batches[:step]) for step in range(len(self.batches))]
-        self.model = load(spec["model"]["from"])
+        self.model = self.make_model()
         self.optimizer = torch.optim.AdamW(self.groups(), foreach=False, **self.adamw())
         self.record = Record()
+
+    def make_model(self) -> nn.Module:
+        return load(self.spec["model"]["from"])
 
     def run(self) -> Record:
         for step in range(1, self.spec["steps"] + 1):

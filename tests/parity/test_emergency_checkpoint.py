@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.models import BIASED
 from harness.ranks import group, spawn, train
 
 from shardyard.strategies.layout import Layout
@@ -60,11 +61,11 @@ class Local:
 
 @pytest.fixture
 def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Member], BrokenGang]]]:
-    """`broken(layout, name)`: the actors of a gang whose trainers have died after step 3, of which step 2 was reported."""
+    """`broken(layout, name, **changes)`: the actors of a gang whose trainers have died after step 3, of which step 2 was reported."""
     opened: list[int] = []
 
-    def make(layout: dict[str, Any], name: str) -> tuple[list[Member], BrokenGang]:
-        spec = TrainSpec.model_validate(make_spec(layout, snapshot={"every": 1}))
+    def make(layout: dict[str, Any], name: str, **changes: Any) -> tuple[list[Member], BrokenGang]:
+        spec = TrainSpec.model_validate(make_spec(layout, snapshot={"every": 1}, **changes))
         run = Run(job=name, train=spec, checkpoints=str(root / "checkpoints" / name), cache=root / "cache")
         world = Layout.model_validate(layout).world_size
         members = []
@@ -120,6 +121,18 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
         await save_and_emit(members, gang)
         == f"step {LAST} is saved already: the job continues from its newest checkpoint"
     )
+
+
+async def test_experts_biases_are_left_too(broken: Make, root: Path, make_spec: Make, one_process: Make) -> None:
+    members, gang = broken({"data": 4, "expert": 2}, "salvaged-biases", model=BIASED)
+    lose(members, 2, 3, copied_to=0)
+    assert await save_and_emit(members, gang) == f"the job continues after step {LAST}, which was in memory"
+    path = root / "checkpoints" / "salvaged-biases" / f"step-{LAST:08d}"
+    resumed = train(make_spec({"data": 2}, model=BIASED), root, "after-biases", resume=path)
+    whole = one_process(make_spec({}, model=BIASED))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][LAST:], rtol=1e-10)
+    for key, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ def module_flops(arch: Architecture, seq_len: int) -> ModuleCosts:
     """The same FLOPs per module, by which a pipeline is split."""
     q_dim, kv_dim = arch.head_size * arch.heads, arch.head_size * arch.kv_heads
     columns = 1 if arch.family == "gpt2" else 2
-    weights = 2 * arch.dim * (q_dim + kv_dim) + arch.active_experts * (columns + 1) * arch.dim * arch.hidden
+    weights = 2 * arch.dim * (q_dim + kv_dim)
+    weights += (arch.active_experts + arch.shared_experts) * (columns + 1) * arch.dim * arch.hidden
     weights += arch.dim * (arch.experts or 0)  # the router
     block = 6 * weights + 12 * q_dim * seq_len
     return ModuleCosts(embed=0, blocks=(block,) * arch.layers, head=6 * arch.vocab * arch.dim)

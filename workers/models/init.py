@@ -15,7 +15,7 @@ from .normal_values import Rectangle, normal_values
 from .presets import Architecture
 
 STD = 0.02
-_RESIDUAL = ("attention.o.weight", "mlp.down.weight", "mlp.experts.down")
+_RESIDUAL = ("attention.o.weight", "mlp.down.weight", "mlp.experts.down", "mlp.shared_experts.down.weight")
 
 
 def initial_value(name: str, shape: Sequence[int], seed: int, arch: Architecture) -> Tensor:

@@ -1,8 +1,10 @@
 """The mixture-of-experts family: Llama's blocks whose feed-forward is `top_k` of `experts` SwiGLUs, chosen per token by a router.
+Beside them `shared_experts` of the same width may process every token; they are one SwiGLU of their width together.
 
 A token's experts, the tokens that a capacity drops and the weights of the auxiliary losses depend on the token's own sequence
-alone, never on a micro-batch or a rank's share. So every layout routes like one process. Sources: Shazeer et al. (1701.06538),
-GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060).
+alone, never on a micro-batch or a rank's share. So every layout routes like one process. With `balance: bias` they depend on biases
+too, which `strategies/expert_balance.py` updates after each step. Sources: Shazeer et al. (1701.06538),
+GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060), DeepSeek-V3 (2412.19437).
 """
 
 import functools
@@ -18,9 +20,9 @@ from torch.distributed.tensor import DTensor, Partial
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from .experts import Experts
-from .llama import Llama
+from .llama import Llama, SwiGLU
 from .presets import Architecture
-from .tensor_plan import MixtureParallel
+from .tensor_plan import MixtureParallel, shared_plan
 
 #: Makes a decision on the tokens [batch, seq, …] of whole sequences: (this rank's part of them, decision) → its part of the decision.
 OnWhole = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
@@ -48,13 +50,20 @@ def here_whole(mine: Tensor, decide: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def route(
-    logits: Tensor, top_k: int, softmax: str, capacity_factor: float | None, on_whole: OnWhole = here_whole
+    logits: Tensor,
+    top_k: int,
+    softmax: str,
+    capacity_factor: float | None,
+    on_whole: OnWhole = here_whole,
+    bias: Tensor | None = None,
 ) -> Routing:
     """Choose `top_k` experts for each of the `logits` [batch, seq, experts]. `on_whole` decides which choices are kept.
 
-    A chosen expert's weight is the softmax over the chosen logits (`chosen`, Mixtral) or over all (`all`, Switch and OLMoE).
+    A chosen expert's weight is the softmax over the chosen logits (`chosen`, Mixtral) or over all (`all`, Switch and OLMoE). With a
+    `bias` [experts] logits are logarithms of affinities, and the experts of the highest affinity + bias are chosen.
     """
-    chosen = logits.topk(top_k, dim=-1).indices
+    preferred = logits if bias is None else logits.detach().exp() + bias
+    chosen = preferred.topk(top_k, dim=-1).indices
     weights = logits.gather(-1, chosen).softmax(-1) if softmax == "chosen" else logits.softmax(-1).gather(-1, chosen)
     if capacity_factor is None:
         return Routing(chosen, weights, torch.ones_like(chosen, dtype=torch.bool))
@@ -101,7 +110,9 @@ class Router(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Σ over a token's chosen and kept experts of weight · expert(x); hidden [batch, seq, dim] → hidden [batch, seq, dim].
+    """Σ over a token's chosen and kept experts of weight · expert(x), and its shared experts' results, whose weight is 1.
+
+    Hidden [batch, seq, dim] → hidden [batch, seq, dim].
 
     Its auxiliary losses are added to the gradients at its output, so that they need not be passed to the loss through a pipeline.
     """
@@ -111,6 +122,8 @@ class Mixture(nn.Module):
         assert arch.experts is not None
         self.router = Router(arch.dim, arch.experts)
         self.experts = Experts(arch.experts, arch.dim, arch.hidden)
+        together = arch.shared_experts * arch.hidden
+        self.shared_experts = SwiGLU(arch.dim, together) if together else None
         self.arch = arch
         #: Attributes that `strategies.expert_parallel` sets: `exchange` passes rows to their experts; `share()` is the factor of a
         #: token's loss;
@@ -123,12 +136,19 @@ class Mixture(nn.Module):
         self.sequence_ranks = 1
         self.on_whole: OnWhole = here_whole
         self.tally: Callable[[Tensor], None] = discard_stats
+        #: Attributes that `strategies.expert_balance` sets: `expert_bias` [experts], for the choice alone, and where `loads` are counted.
+        self.bias_update_speed = arch.bias_update_speed if arch.balance == "bias" else None
+        self.expert_bias = None if self.bias_update_speed is None else torch.zeros(arch.experts, device="cpu")
+        self.loads = torch.zeros(arch.experts, dtype=torch.int64, device="cpu")
 
     def forward(self, x: Tensor) -> Tensor:
         logits = self.router(x)
-        routing = route(logits, self.arch.top_k, self.arch.router_softmax, self.arch.capacity_factor, self.on_whole)
+        scores, softmax = self._scores(logits)
+        routing = route(scores, self.arch.top_k, softmax, self.arch.capacity_factor, self.on_whole, self.expert_bias)
         out = self._mix(x.flatten(0, 1), routing, self._most_rows(*x.shape[:2])).view_as(x)
-        balance = balance_loss(logits, routing.chosen, self.over_sequence, self.sequence_ranks)
+        if self.shared_experts is not None:
+            out = out + self.shared_experts(x)
+        balance = balance_loss(scores, routing.chosen, self.over_sequence, self.sequence_ranks)
         z = z_loss(logits)
         if not torch.is_grad_enabled():
             dropped = (~routing.kept).sum() / self.arch.top_k
@@ -136,7 +156,15 @@ class Mixture(nn.Module):
             return out
         losses = self.arch.balance_loss * balance + self.arch.z_loss * z
         attached: Tensor = AttachLoss.apply(out, losses, self.share())  # type: ignore[no-untyped-call]
-        return attached
+        return attached if self.expert_bias is None else counted(attached, routing.chosen, self.loads)
+
+    def _scores(self, logits: Tensor) -> tuple[Tensor, str]:
+        """What experts are chosen and weighted by, and the softmax over them that gives weights.
+
+        With biases, affinities are sigmoids, and weights are affinities over the sum of the chosen ones (2412.19437, equations 12 to
+        16). The softmax of their logarithms is the same, and divides by no sum that is rounded to zero.
+        """
+        return (logits, self.arch.router_softmax) if self.expert_bias is None else (F.logsigmoid(logits), "chosen")
 
     def _most_rows(self, batch: int, seq: int) -> int | None:
         """The most rows that an expert can get of this rank's tokens [batch, seq]; None without a capacity."""
@@ -184,6 +212,37 @@ def z_loss(logits: Tensor) -> Tensor:
     return logits.logsumexp(-1).square().sum()
 
 
+# The compiler refuses a backward pass that changes a tensor which is not its own.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def counted(out: Tensor, chosen: Tensor, loads: Tensor) -> Tensor:
+    """`out`. The backward pass adds the choices of each expert to `loads` [experts], those that a capacity drops too."""
+    every = chosen.flatten()
+    counts = torch.zeros_like(loads).scatter_add_(0, every, torch.ones_like(every))
+    same: Tensor = CountOnce.apply(out, counts, loads)  # type: ignore[no-untyped-call]
+    return same
+
+
+class CountOnce(torch.autograd.Function):
+    """Its first argument. The first backward pass adds the second to the third.
+
+    So a micro-batch counts once: a recomputed block runs forward twice, a schedule may run its backward pass twice, and a validation
+    runs none.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, out: Tensor, counts: Tensor, loads: Tensor) -> Tensor:
+        ctx.counts, ctx.loads = counts, loads  # type: ignore[attr-defined]
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (grad,) = grads
+        if ctx.counts is not None:  # type: ignore[attr-defined]
+            ctx.loads.add_(ctx.counts)  # type: ignore[attr-defined]
+            ctx.counts = None  # type: ignore[attr-defined]
+        return grad, None, None
+
+
 class AttachLoss(torch.autograd.Function):
     """Its first argument. The backward pass adds `share ×` the second argument's gradient, wherever that pass starts."""
 
@@ -228,4 +287,5 @@ class MixtureOfExperts(Llama):
         plan = super().tensor_plan(sequence)
         for name in ("gate", "up", "down"):
             del plan[f"blocks.*.mlp.{name}"]
-        return {**plan, "blocks.*.mlp": MixtureParallel(sequence)}
+        shared = shared_plan() if self.arch.shared_experts else {}
+        return {**plan, "blocks.*.mlp": MixtureParallel(sequence), **shared}

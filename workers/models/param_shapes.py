@@ -33,6 +33,7 @@ def sizes(arch: Architecture, seq_len: int, spread: int | None = None) -> Decode
         costs=module_flops(arch, seq_len),
         experts=arch.experts,
         top_k=arch.active_experts,
+        shared_experts=arch.shared_experts,
     )
 
 
@@ -55,7 +56,9 @@ def _feed_forward(arch: Architecture, spread: int) -> tuple[Weight, ...]:
     d, h = arch.dim, arch.hidden
     if arch.experts is not None:
         each = (Weight(h, d, 0, spread), Weight(h, d, 0, spread), Weight(h, d, 0, spread))
-        return (*_norm(arch), Weight(arch.experts, d), *each * (arch.experts // spread))
+        together = h * arch.shared_experts
+        shared = (Weight(together, d, 0), Weight(together, d, 0), Weight(d, together, 1)) if together else ()
+        return (*_norm(arch), Weight(arch.experts, d), *each * (arch.experts // spread), *shared)
     if arch.family == "gpt2":
         return (*_norm(arch), Weight(h, d, 0), Weight(d, h, 1), Weight(h, 1, 0), Weight(d))
     return (*_norm(arch), Weight(h, d, 0), Weight(h, d, 0), Weight(d, h, 1))

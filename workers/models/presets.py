@@ -5,11 +5,14 @@ and Llama 3 (2407.21783, table 3) 8B for `llama`. `124M` … `1.3B` of `llama` a
 (2401.04088, table 1) and OLMoE-1B-7B (2409.02060, table 10; without its norm of queries and keys) for `moe`.
 """
 
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Family = Literal["llama", "gpt2", "moe"]
+
+#: Coefficients beside `balance: bias` (2412.19437, section 4.2): a small loss against extreme imbalance within a sequence.
+BIAS_COEFFICIENTS: Final = {"balance_loss": 0.0001, "z_loss": 0.0}
 
 
 class Architecture(BaseModel):
@@ -33,11 +36,21 @@ class Architecture(BaseModel):
     qk_norm: bool = False  # llama: RMSNorm over each head of queries and keys, as Qwen3 has it
     window: int | None = Field(None, ge=1)  # llama: a sliding window of attention; sequences must fit into it
     experts: int | None = Field(None, ge=1, le=4096)  # of family moe; `hidden` is the width of each
+    shared_experts: int = Field(0, ge=0, le=1024)  # of the same width, for every token, beside the `experts`
     top_k: int = Field(2, ge=1, le=4096)
     router_softmax: Literal["chosen", "all"] = "chosen"
     capacity_factor: float | None = Field(None, gt=0, allow_inf_nan=False)
+    balance: Literal["loss", "bias"] = "loss"
+    bias_update_speed: float = Field(0.001, ge=0, allow_inf_nan=False)  # of balance bias
     balance_loss: float = Field(0.01, ge=0, allow_inf_nan=False)
     z_loss: float = Field(0.001, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _coefficients_of_bias(cls, numbers: Any) -> Any:
+        """Where biases keep the balance, the losses have DeepSeek-V3's coefficients if none are given."""
+        biased = isinstance(numbers, dict) and numbers.get("balance") == "bias"
+        return {**BIAS_COEFFICIENTS, **numbers} if biased else numbers
 
     @model_validator(mode="after")
     def _consistent(self) -> "Architecture":
@@ -49,6 +62,8 @@ class Architecture(BaseModel):
             raise ValueError("head_dim, qkv_bias, qk_norm and window belong to the family llama")
         if (self.family == "moe") != (self.experts is not None):
             raise ValueError("family moe needs experts" if self.family == "moe" else "experts belong to family moe")
+        if self.experts is None and self.shared_experts:
+            raise ValueError("shared_experts belong to family moe")
         if self.experts is not None and self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
         if self.family != "gpt2" and self.head_size % 2:
@@ -62,7 +77,7 @@ class Architecture(BaseModel):
 
     @property
     def active_experts(self) -> int:
-        """Feed-forwards that process a token in each block."""
+        """Feed-forwards that process a token in each block, without the shared experts."""
         return 1 if self.experts is None else self.top_k
 
     @property
@@ -72,6 +87,7 @@ class Architecture(BaseModel):
         q, kv = self.head_size * self.heads, self.head_size * self.kv_heads
         if self.family != "gpt2":
             block = 2 * d * q + 2 * d * kv + (self.experts or 1) * 3 * d * h + d * (self.experts or 0) + 2 * d
+            block += self.shared_experts * 3 * d * h
             block += (q + 2 * kv) * self.qkv_bias + 2 * self.head_size * self.qk_norm
             ends = self.vocab * d + d
         else:

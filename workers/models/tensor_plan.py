@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from ...strategies.param_shard import DimShard, shard_manually
 from ...strategies.telemetry.current import wait_on
-from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row, local
+from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row, local, own_part
 
 
 class NormParallel(ParallelStyle):
@@ -74,6 +74,15 @@ class RowParallel(LinearCut):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
         module.forward = functools.partial(cut_row, cast(nn.Linear, module), device_mesh, self.sequence)
+        return module
+
+
+class PartLinear(LinearCut):
+    """A linear layer sharded by columns or rows inside a module that gathers its input and sums its output itself."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        super()._apply(module, device_mesh)
+        module.forward = functools.partial(own_part, cast(nn.Linear, module))
         return module
 
 
@@ -152,6 +161,8 @@ def heads_norm() -> ParallelStyle:
 class MixtureParallel(ParallelStyle):
     """A mixture of experts, each sharded by its hidden width, over whole inputs: column then row, as in a plain feed-forward.
 
+    `shared_plan` shards its shared experts.
+
     Every rank routes every token identically. Its experts' results are parts of the sum that leaves, so gradients of the input and of
     the router's weight are parts as well. The experts' weights stay plain tensors, recorded by `shard_manually`.
     """
@@ -183,6 +194,12 @@ class MixtureParallel(ParallelStyle):
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(leave)
         return module
+
+
+def shared_plan() -> dict[str, ParallelStyle]:
+    """The styles of a mixture's shared experts, whose results are parts of the sum that leaves the mixture."""
+    cuts = {"gate": Shard(0), "up": Shard(0), "down": Shard(1)}
+    return {f"blocks.*.mlp.shared_experts.{name}": PartLinear(cut) for name, cut in cuts.items()}
 
 
 def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positions: bool) -> dict[str, ParallelStyle]:

@@ -57,7 +57,8 @@ def assemble(
     state = TrainState(parts)
     reporter = Reporter(parts, state, outbox.emit)
     batches = Batches(parts, state.position, ahead=True)
-    shards = [*parts.parallel.data.shards, *optimizer_shards(parts.parallel.data.shards, parts.optimizer)]
+    of_parameters = parts.parallel.data.shards
+    shards = [*of_parameters, *optimizer_shards(of_parameters, parts.optimizer), *parts.parallel.balance.shards]
     notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
     shares = SnapshotShares(shards, parts.mesh)
     every, device = parts.spec.snapshot.every, parts.mesh.device

@@ -107,9 +107,12 @@ class Loop:
 
     def optimizer_step(self, stats: StepStats) -> None:
         """Update the parameters, if fp16 gradients did not overflow, and let the model compute with them."""
-        if not stats.skipped:
+        if stats.skipped:
+            self.parts.parallel.balance.forget()
+        else:
             with self._instruments.phase("update"):
                 self.parts.optimizer.step()
+                self.parts.parallel.balance.update()
         with self._instruments.phase("publish"):
             self.parts.parallel.data.publish()
 

@@ -14,3 +14,15 @@ def test_a_vocabulary_smaller_than_the_tokenizers_is_refused() -> None:
 def test_the_numbers_of_a_mixture_belong_to_its_family() -> None:
     with pytest.raises(ValidationError, match="experts: only of family moe"):
         ModelSpec(family="gpt2", experts=4)
+    with pytest.raises(ValidationError, match="shared_experts, balance: only of family moe"):
+        ModelSpec(family="llama", shared_experts=1, balance="bias")
+
+
+def test_how_loads_are_balanced_is_said_once() -> None:
+    with pytest.raises(ValidationError, match="router_softmax belongs to balance loss"):
+        ModelSpec(family="moe", balance="bias", router_softmax="all")
+    with pytest.raises(ValidationError, match="bias_update_speed belongs to balance bias"):
+        ModelSpec(family="moe", bias_update_speed=0.01)
+    arch = ModelSpec(family="moe", preset="olmoe-1B-7B", balance="bias", shared_experts=1).architecture(256, 32)
+    assert arch is not None
+    assert (arch.balance, arch.shared_experts, arch.bias_update_speed, arch.z_loss) == ("bias", 1, 0.001, 0.0)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from harness.decoders import decoder, tiny, token_ids
@@ -5,11 +7,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shardyard.workers.models.flops import flops_per_token
 
+MIXTURE = {"kv_heads": 2, "experts": 4, "top_k": 2, "shared_experts": 3}
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_equals_what_torch_counts(family: str) -> None:
+
+@pytest.mark.parametrize(("family", "numbers"), [("llama", {}), ("gpt2", {}), ("moe", MIXTURE)])
+def test_equals_what_torch_counts(family: str, numbers: dict[str, Any]) -> None:
     """A forward pass is a third; torch does not count the CPU's attention kernel: 2 products of 2·seq²·dim FLOPs."""
-    arch = tiny(family)
+    arch = tiny(family, **numbers)
     model, tokens = decoder(arch, torch.float32), token_ids(arch, 0)
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():

@@ -121,6 +121,61 @@ def test_auxiliary_losses_enter_the_gradients_as_if_they_were_in_the_loss() -> N
         torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_shared_experts_add_their_results_for_every_token() -> None:
+    layer, x = mixture(shared_experts=2), inputs()
+    assert layer.shared_experts is not None
+    shared, hidden = layer.shared_experts, layer.arch.hidden
+    expected = naive(layer, x)
+    for own in (slice(0, hidden), slice(hidden, 2 * hidden)):
+        gate, up, down = shared.gate.weight[own], shared.up.weight[own], shared.down.weight[:, own]
+        expected = expected + F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-11, atol=1e-12)
+
+
+BIAS = torch.tensor([0.3, -0.3, 0.0, 0.0, 0.1], dtype=torch.float64)
+
+
+def test_a_bias_decides_the_choice_and_no_weight() -> None:
+    """DeepSeek-V3 (2412.19437), equations 13 to 16, token by token."""
+    logits = inputs(2, 4, EXPERTS)
+    found = route(F.logsigmoid(logits), 2, "chosen", None, bias=BIAS)
+    for token, chosen, weights in zip(
+        logits.flatten(0, 1), found.chosen.flatten(0, 1), found.weights.flatten(0, 1), strict=True
+    ):
+        s = [1 / (1 + math.exp(-logit)) for logit in token.tolist()]
+        best = sorted(range(EXPERTS), key=lambda e: -(s[e] + BIAS[e].item()))[:2]
+        assert chosen.tolist() == best
+        assert weights.tolist() == pytest.approx([s[e] / sum(s[b] for b in best) for e in best], rel=1e-12)
+    assert not torch.equal(found.chosen, route(F.logsigmoid(logits), 2, "chosen", None, bias=0 * BIAS).chosen)
+
+
+def test_affinities_that_round_to_zero_still_have_weights() -> None:
+    logits = torch.full((1, 1, 3), -200.0)
+    weights = route(F.logsigmoid(logits), 2, "chosen", None, bias=torch.zeros(3)).weights
+    assert weights.flatten().tolist() == [0.5, 0.5]
+
+
+def test_loads_count_a_micro_batch_once() -> None:
+    """Neither a validation nor a second backward pass counts."""
+    layer, x = mixture(balance="bias"), inputs(2, 7).requires_grad_()
+    with torch.no_grad():
+        layer(x)
+    out = layer(x)
+    assert layer.loads.tolist() == [0] * EXPERTS
+    chosen = (layer.router(x).sigmoid()).topk(2, dim=-1).indices
+    for _ in range(2):
+        out.sum().backward(retain_graph=True)
+        assert torch.equal(layer.loads, chosen.flatten().bincount(minlength=EXPERTS))
+    layer(x).sum().backward()
+    assert torch.equal(layer.loads, 2 * chosen.flatten().bincount(minlength=EXPERTS))
+
+
+def test_a_dropped_choice_is_a_load() -> None:
+    layer = mixture(balance="bias", capacity_factor=0.5)
+    layer(inputs(2, 7).requires_grad_()).sum().backward()
+    assert layer.loads.sum() == 2 * 7 * 2
+
+
 def test_an_expert_that_no_token_chose_has_a_gradient_of_zeros() -> None:
     layer = mixture(top_k=1, balance_loss=0.0, z_loss=0.0)
     x = inputs(1, 1)
@@ -136,8 +191,9 @@ def test_routes_in_fp32_at_least() -> None:
     assert layer.bfloat16().router(inputs().bfloat16()).dtype == torch.float32
 
 
-def test_is_a_decoder_with_as_many_parameters_as_its_architecture_says() -> None:
-    arch = tiny("moe", experts=EXPERTS, kv_heads=2)
+@pytest.mark.parametrize("shared", [0, 3])
+def test_is_a_decoder_with_as_many_parameters_as_its_architecture_says(shared: int) -> None:
+    arch = tiny("moe", experts=EXPERTS, kv_heads=2, shared_experts=shared, balance="bias")
     model = decoder(arch)
     assert sum(p.numel() for p in model.parameters()) == arch.parameters
     assert model(token_ids(arch, 0)).shape == (3, 32, arch.vocab)

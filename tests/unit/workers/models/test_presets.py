@@ -18,8 +18,18 @@ def test_published_sizes(preset: str, vocab: int, billions: float) -> None:
         ({"family": "moe", "experts": None}, "needs experts"),
         ({"family": "llama", "experts": 4}, "belong to family moe"),
         ({"family": "moe", "experts": 2, "top_k": 3}, "more than the 2 experts"),
+        ({"family": "llama", "shared_experts": 1}, "belong to family moe"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(numbers: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny(**{"kv_heads": 2, **numbers})
+
+
+def test_biases_bring_the_coefficients_of_deepseek() -> None:
+    numbers = {"family": "moe", "kv_heads": 2, "experts": 4}
+    assert [(arch.balance_loss, arch.z_loss) for arch in (tiny(**numbers), tiny(**numbers, balance="bias"))] == [
+        (0.01, 0.001),
+        (0.0001, 0.0),
+    ]
+    assert tiny(**numbers, balance="bias", z_loss=0.5).z_loss == 0.5
