@@ -15,14 +15,20 @@ COST: Final = 0.005
 _OWN_COST: Final = COST / 2
 #: The longest interval, so that slow ranks are still found.
 LONGEST: Final = 50
+#: All of the first steps of a run are measured: ranks decide by them how often to take snapshots (`workers/trainer/snapshot_cost.py`).
+FIRST: Final = 16
 
 
 class StepSampling:
-    """`every`: the interval between two measured steps. Unless `sampled`, all steps are measured and there are no votes."""
+    """`every`: the interval between two measured steps, 1 for the `first` ones.
 
-    def __init__(self, sampled: bool) -> None:
+    Unless `sampled`, all steps are measured and there are no votes.
+    """
+
+    def __init__(self, sampled: bool, first: int = FIRST) -> None:
         self.every = 1
-        self._sampled, self._needed = sampled, 1
+        self._sampled, self._first = sampled, first
+        self._needed, self._decided = 1, 0
 
     def due(self, step: int) -> bool:
         """Whether the step is measured."""
@@ -33,8 +39,9 @@ class StepSampling:
         return (float(self._needed),) if self._sampled else ()
 
     def decide(self, sums: Sequence[float], ranks: int) -> None:
-        """Take the interval from the sums of all ranks' votes."""
-        if sums:
+        """Take the interval from the sums of all ranks' votes, after each step."""
+        self._decided += 1
+        if sums and self._decided >= self._first:
             self.every = math.ceil(sums[0] / ranks)
 
     def measured(self, cost_s: float, step_s: float) -> None:

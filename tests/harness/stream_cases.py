@@ -200,6 +200,7 @@ def waits_of_the_host() -> None:
 
 def timed_events(share: float, steps: int) -> list[int]:
     """Timed events that the loop records in each step of one of two ranks, whose events cost `share` of a step."""
+    from shardyard.strategies.telemetry.step_sampling import StepSampling
     from shardyard.workers.dry_run import fake_attention, fake_norms, fake_streams, one_step
     from shardyard.workers.spec import TrainSpec
 
@@ -220,6 +221,7 @@ def timed_events(share: float, steps: int) -> list[int]:
         modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         rank = one_step._Rank(train, 256, mesh, (None, 1))
         loop, found = rank._loop, []
+        _replace(loop, "_sampling", StepSampling(sampled=True, first=1))
         measured, decide, votes = loop._sampling.measured, loop._sampling.decide, loop._sampling.votes
         # The machine's pace decides nothing here. Sums are fake: the other rank, which is not there, votes as this one does.
         _replace(loop._sampling, "measured", lambda cost_s, step_s: measured(share * step_s, step_s))

@@ -90,7 +90,8 @@ class StepTime:
 
     def length(self, record: StepRecord) -> float:
         """From one meeting of all ranks to the next by the device's clock: the copy of the step before lies between them."""
-        return record.stats.timing.busy_s + record.stats.timing.wait_s
+        timing = record.stats.timing  # measured in all of the first steps (`step_sampling.py`)
+        return record.seconds if timing is None else timing.busy_s + timing.wait_s
 
     def add(self, step_s: float, copying: bool) -> None:
         self._seen += 1

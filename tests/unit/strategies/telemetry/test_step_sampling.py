@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from shardyard.strategies.telemetry.step_sampling import COST, LONGEST, StepSampling
+from shardyard.strategies.telemetry.step_sampling import COST, FIRST, LONGEST, StepSampling
 
 
 def agreed(costs: list[float], step_s: float = 1.0) -> list[StepSampling]:
     """The ranks after each has measured its own cost."""
-    ranks = [StepSampling(sampled=True) for _ in costs]
+    ranks = [StepSampling(sampled=True, first=1) for _ in costs]
     for rank, cost_s in zip(ranks, costs, strict=True):
         rank.measured(cost_s, step_s)
     sums = [sum(numbers) for numbers in zip(*(rank.votes() for rank in ranks), strict=True)]
@@ -29,6 +29,16 @@ def test_until_something_was_measured_every_step_is() -> None:
     first = StepSampling(sampled=True)
     first.decide(first.votes(), 1)
     assert first.votes() == (1.0,) and all(first.due(step) for step in range(1, 100))
+
+
+def test_the_first_steps_are_all_measured() -> None:
+    rank = StepSampling(sampled=True)
+    rank.measured(1.0, 1.0)
+    measured = []
+    for step in range(1, 3 * FIRST):
+        measured += [step] * rank.due(step)
+        rank.decide(rank.votes(), 1)
+    assert measured == list(range(1, FIRST + 1)), "the next one is step 50"
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from shardyard.strategies.telemetry.step_sampling import FIRST
 from shardyard.strategies.telemetry.wait_time import StepTiming
 from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.trainer.snapshot_cost import COMPARED, WARM, ProcessorTime, StepTime, cost_on
@@ -37,6 +38,10 @@ def test_steps_with_and_without_a_copy_take_turns() -> None:
     measured = range(WARM + 1, cost.steps + 1)
     assert [step in copying for step in measured] == [False, True] * COMPARED
     assert {2, 3} <= copying, "the two segments are mapped and pinned before"
+
+
+def test_all_steps_that_are_compared_are_measured() -> None:
+    assert StepTime.steps < FIRST
 
 
 def test_a_step_on_cuda_lasts_from_meeting_to_meeting() -> None:
