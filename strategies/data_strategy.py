@@ -1,6 +1,10 @@
 """What the training loop sees of data parallelism, whichever stage."""
 
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from typing import Protocol
+
+from torch import nn
 
 from .param_shard import ParamShard
 
@@ -16,6 +20,9 @@ class DataStrategy(Protocol):
 
     def collect(self) -> None:
         """Called after a pass of a pipeline's schedule that set gradients without calling the parameters' hooks."""
+
+    def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:
+        """Around a pass of a pipeline's schedule that makes the gradients of `values` final: their reduction may start."""
 
     def reduce(self) -> None:
         """After the last backward pass: set every param shard's reduced gradient as `shard.tensor.grad`."""

@@ -105,7 +105,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     data = sum_tied_grads(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
-        pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, loss, Split(costs, recipe.shapes), data.collect)
+        pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, loss, Split(costs, recipe.shapes), data)
         return Parallel(parts, data, pipeline, tally, balance)
     (whole,) = parts
     accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))

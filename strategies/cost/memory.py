@@ -82,7 +82,7 @@ def _gradients(setting: Setting) -> Answer:
     if zero == 0:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))
     if setting.layout.pipeline > 1 and g == c:
-        return Unknown(f"ZeRO-{zero} fills buckets with gradients one after the other when the pipeline has run.")
+        return Unknown(f"ZeRO-{zero} fills buckets with gradients one after the other in a stage's last pass.")
     if not setting.each_microbatch:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * n * chunks(held, n))
     own = _over_ranks(setting, "", lambda held: g * chunks(held, n))

@@ -6,12 +6,15 @@ bucket, in the bucket's dtype, and dropped: a second copy of all gradients never
 its new value arrives in its own memory. In the compute dtype its gradient is not copied at all: it is the bucket.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from ..mesh import Mesh
 from ..param_shard import Parameter
 
 
@@ -92,6 +95,10 @@ class Bucket:
     def bytes(self) -> int:
         partial = sum(own_bytes(grad) for grad in self._partial.values())
         return partial if self.rows is None else self.rows.nbytes + partial
+
+    def group(self, mesh: Mesh) -> dist.ProcessGroup | None:
+        """Who shares the bucket; None: this rank alone, as with experts of which no other rank has a copy."""
+        return mesh.group(self.replicas) if self.parts > 1 else None
 
     def take(self, number: int, last: bool) -> None:
         """Move gradient `number` in, or add it.
@@ -188,42 +195,68 @@ def _is_partial(parameter: Parameter, grad: torch.Tensor | None) -> bool:
 class BucketOrder:
     """Fills buckets as backward makes gradients, and calls `send(i)` for bucket 0, 1, … as they complete.
 
-    `flush` sends the gradients that no hook announced. With `always`, every backward pass fills buckets, even without a call of `arm`
-    before it.
+    A bucket is complete when all its gradients are final: after the pass that `arm` calls the last one, or under a pipeline after those
+    that are run inside `finishing`. `flush` sends the gradients that no pass announced. With `always`, every backward pass fills buckets,
+    even without a call of `arm` before it.
     """
 
     def __init__(self, buckets: Sequence[Bucket], send: Callable[[int], None], always: bool = False) -> None:
         self._buckets, self._send, self._always = buckets, send, always
         self._armed, self.sending = always, False
+        self._places = {
+            parameter.value: (number, index)
+            for number, bucket in enumerate(buckets)
+            for index, parameter in enumerate(bucket.parameters)
+        }
+        self._begin()
+        for value, place in self._places.items():
+            value.register_post_accumulate_grad_hook(self._hook(*place))
+
+    def _begin(self) -> None:
+        """No gradient is final."""
         self._next = 0
-        self._waiting = [len(bucket.parameters) for bucket in buckets]
-        for number, bucket in enumerate(buckets):
-            for index, parameter in enumerate(bucket.parameters):
-                parameter.value.register_post_accumulate_grad_hook(self._hook(number, index))
+        self._final: set[tuple[int, int]] = set()  # those that the current pass makes so
+        self._awaited = [set(range(len(bucket.parameters))) for bucket in self._buckets]
 
     def _hook(self, number: int, index: int) -> Callable[[torch.Tensor], None]:
         bucket = self._buckets[number]
 
         def ready(_: nn.Parameter) -> None:
-            if not self._armed:
+            last = self.sending or (number, index) in self._final
+            if not (self._armed or last):
                 return
             with torch.no_grad():
-                bucket.take(index, last=self.sending)
-                if self.sending:
-                    self._waiting[number] -= 1
+                bucket.take(index, last)
+                if last:
+                    self._awaited[number].discard(index)
                     self._send_ready()
 
         return ready  # type: ignore[return-value]
 
     def _send_ready(self) -> None:
-        while self._next < len(self._buckets) and self._waiting[self._next] <= 0:
+        while self._next < len(self._buckets) and not self._awaited[self._next]:
             self._send(self._next)
             self._next += 1
 
     def arm(self, sending: bool) -> None:
         """Let the next backward pass fill buckets, and send them if `sending`."""
-        self._armed, self.sending, self._next = True, sending, 0
-        self._waiting = [len(bucket.parameters) for bucket in self._buckets]
+        self._armed, self.sending = True, sending
+        self._begin()
+
+    @contextmanager
+    def finishing(self, values: Iterable[nn.Parameter]) -> Iterator[None]:
+        """Around a pass that makes the gradients of `values` final, while others still grow.
+
+        A gradient that a hook announces is sent during the pass, another one at its end.
+        """
+        places = {self._places[value] for value in values if value in self._places}
+        self._final = places
+        yield
+        self._final = set()
+        for number, index in places:
+            self._awaited[number].discard(index)
+        with torch.no_grad():
+            self._send_ready()
 
     @torch.no_grad()
     def flush(self) -> None:
@@ -231,7 +264,8 @@ class BucketOrder:
         while self._next < len(self._buckets):
             self._send(self._next)
             self._next += 1
-        self._armed, self.sending, self._next = self._always, False, 0
+        self._armed, self.sending = self._always, False
+        self._begin()
 
     @torch.no_grad()
     def collect(self) -> None:

@@ -1,12 +1,14 @@
 """Data parallelism: every rank holds the whole state, gradients are summed over the data axis in buckets (Li et al., 2006.15704).
 
 Memory per rank in mixed precision: 18Ψ bytes, 16Ψ with gradients in the compute dtype. Traffic per step: 2Ψ(N−1)/N elements of
-gradients, whatever the number of micro-batches: only the last one's backward pass sends.
+gradients, whatever the number of micro-batches: only the last one's backward pass sends, under a pipeline that of each stage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 
 import torch
+from torch import nn
 
 from ..collectives import Pending, all_reduce
 from ..comm_overlap import Overlap
@@ -25,7 +27,7 @@ class DDP:
     ) -> None:
         self._mesh, self._precision = mesh, precision
         # If gradients are wider than the compute dtype, each micro-batch's is added to its bucket. Otherwise they are added up in the
-        # parameters' own gradients: under a pipeline until `reduce`, and always for gradients that are not shared.
+        # parameters' own gradients: under a pipeline until the stage's last pass, and always for gradients that are not shared.
         wide = precision.gradients != precision.compute
         packed = [p for p in parameters if wide or mesh.size(p.replicas) > 1]
         loose = [p for p in parameters if not wide and mesh.size(p.replicas) == 1]
@@ -50,6 +52,9 @@ class DDP:
 
     def collect(self) -> None:
         self._order.collect()
+
+    def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:
+        return self._order.finishing(values)
 
     @torch.no_grad()
     def reduce(self) -> None:

@@ -15,7 +15,8 @@ for 16Ψ/S bytes. If E ranks share the experts, they are Ψ/E on N/E replicas, o
 their number, or by the second dimension if there are fewer than ranks to hold them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -84,6 +85,10 @@ class FullyShard:
 
     def collect(self) -> None:
         """Does nothing: a gradient stays with its shard, and has its dtype."""
+
+    def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Does nothing: torch reduces a stage's gradients when its last backward pass has run."""
+        return nullcontext()
 
     def reduce(self) -> None:
         self._scalars.reduce()

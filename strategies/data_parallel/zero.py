@@ -4,8 +4,8 @@ Each rank updates its chunk of every parameter (dimension 0 split as by `torch.c
 
 Traffic per step: Ψ(N−1)/N reduce-scattered and Ψ(N−1)/N gathered elements. Stage 1 adds micro-batches up locally and sends once.
 Stage 2 reduces each micro-batch's gradients at once and keeps its own chunk only, so its reduce-scatter repeats per micro-batch.
-Under a pipeline both reduce after the last micro-batch: a schedule interleaves micro-batches, and whole gradients must exist until
-then.
+Under a pipeline both reduce once, during each stage's last backward pass: a schedule interleaves micro-batches, and whole gradients
+must exist until then.
 
 Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 6Ψ + 12Ψ/N bytes, stage 2 2Ψ + 16Ψ/N, and at most
 `prefetch` buckets in transit. Gradients are summed in fp32 over micro-batches and ranks, and sent in fp32: NCCL's reduce-scatter sums
@@ -18,30 +18,31 @@ step reads the own chunk's gradient in fp32: 4Ψ/N bytes more, from `reduce` to 
 
 Stage 1's buckets stay allocated from step to step: gradients are summed in the same memory, and updated parameters are received in it.
 
-Reduction overlaps with the backward pass. Gathering overlaps with the next forward pass: a block waits for its own parameters when
-it is called. A model of another shape than embed → blocks → norm → head waits for all of them at its start. On NCCL all buckets are in
-transit at once that need no memory of their own: gradients that are reduced in place, and values that are received in place, as
-far as their rounded copies are no more than `prefetch` buckets.
+Reduction overlaps with the backward pass, and gathering (`gathers.py`) with the next forward pass. On NCCL gradients that are reduced
+in place need no memory of their own: their buckets are in transit at once. Under a pipeline no rank waits for a bucket before the
+schedule has ended: other stages wait for its messages. So on gloo the first `prefetch` buckets are sent during the last backward pass,
+the others in `reduce`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from ..collectives import Pending, all_gather, exchange_and_sum, reduce_scatter
+from ..collectives import Pending, exchange_and_sum, reduce_scatter
 from ..comm_overlap import Overlap
 from ..mesh import Mesh
 from ..param_shard import DimShard, ParamShard, parameters
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
+from .gathers import Gathers
 from .master_weights import Masters
 
 
 class ShardedOptimizer:
-    """Sends buckets of gradients during backward, and receives buckets of parameters during forward."""
+    """Sends buckets of gradients during backward; `gathers.py` receives buckets of parameters during forward."""
 
     def __init__(
         self,
@@ -57,10 +58,9 @@ class ShardedOptimizer:
         # NCCL sums in the dtype that is sent, gloo's receiver in a wider one.
         sent = precision.compute if self._each_microbatch and not mesh.reduces else precision.gradients
         self._reduce_scatter = reduce_scatter if mesh.reduces else exchange_and_sum
-        self._budget = overlap.prefetch * overlap.bucket_bytes
         wide = sent != precision.compute
         filled = fill_buckets(parameters(parts, mesh), sent.itemsize, overlap.bucket_bytes)
-        # Under a pipeline, gradients that need not be wider stay with their parameters until `reduce`.
+        # Under a pipeline, gradients that need not be wider stay with their parameters until the stage's last pass.
         self._stay = stage == 1 and (wide or mesh.size("pipeline") == 1)
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay, sent) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
@@ -69,13 +69,12 @@ class ShardedOptimizer:
         ]
         self.shards = [shard for bucket in self._shards for shard in bucket if shard.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
+        self._complete: deque[int] = deque()
         self._sent: deque[tuple[int, Pending]] = deque()
+        # A reduce-scatter of gradients that all exist, into this rank's own row, needs no memory: any number may be in transit.
+        self._in_place = mesh.reduces and not self._each_microbatch
         self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
-        self._uses = _uses(parts)
-        self._turns = sorted(range(len(self._buckets)), key=self._first_use)
-        self._unasked: deque[int] = deque()
-        self._coming: deque[tuple[int, Pending]] = deque()
-        self._watch(parts)
+        self._gathers = Gathers(self._buckets, self._masters, parts, mesh, precision, overlap)
         self.gradient_peak = 0
 
     def _master(self, bucket: Bucket) -> torch.Tensor:
@@ -100,29 +99,41 @@ class ShardedOptimizer:
         self._order.arm(sending=last or self._each_microbatch)
 
     def _send(self, number: int) -> None:
-        bucket = self._buckets[number]
-        rows = bucket.finish()
-        self.gradient_peak = max(self.gradient_peak, self._gradient_bytes())
-        # A reduce-scatter from rows that stay into this rank's own row needs no memory: as many as there are may be in transit.
-        while len(self._sent) >= self._prefetch and not (self._mesh.reduces and self._stay):
-            self._receive()
-        into = rows[self._mesh.index(bucket.replicas)] if self._stay else None
-        self._sent.append((number, self._reduce_scatter(rows, self._group(bucket), into)))
+        self._complete.append(number)
+        self._start(may_wait=self._mesh.size("pipeline") == 1)
 
-    def _group(self, bucket: Bucket) -> dist.ProcessGroup | None:
-        """Who shares the bucket; None: this rank alone, as with experts of which no other rank has a copy."""
-        return self._mesh.group(bucket.replicas) if bucket.parts > 1 else None
+    def _start(self, may_wait: bool) -> None:
+        """Start to reduce the complete buckets, in order, as many as may be in transit; the others too if it `may_wait`."""
+        while self._complete and (may_wait or self._may_start()):
+            number = self._complete.popleft()
+            bucket = self._buckets[number]
+            rows = bucket.finish()
+            self.gradient_peak = max(self.gradient_peak, self._gradient_bytes())
+            while not self._may_start():
+                self._receive()
+            into = rows[self._mesh.index(bucket.replicas)] if self._stay or self._in_place else None
+            self._sent.append((number, self._reduce_scatter(rows, bucket.group(self._mesh), into)))
+
+    def _may_start(self) -> bool:
+        return self._in_place or len(self._sent) < self._prefetch
 
     def _receive(self) -> None:
         """Wait for the oldest bucket in transit and add it to this rank's sums."""
         number, wait = self._sent.popleft()
-        arrived, so_far = wait(), self._sums[number]
-        self._sums[number] = arrived.to(self._precision.gradients) if so_far is None else so_far.add_(arrived)
+        bucket, arrived, so_far = self._buckets[number], wait(), self._sums[number]
+        if so_far is not None:
+            so_far.add_(arrived)
+        else:  # one row of memory that is freed is copied
+            copy = self._in_place and not self._stay and bucket.parts > 1
+            self._sums[number] = arrived.to(self._precision.gradients, copy=copy)
         if not self._stay:
-            self._buckets[number].clear()
+            bucket.clear()
 
     def collect(self) -> None:
         self._order.collect()
+
+    def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:
+        return self._order.finishing(values)
 
     def _receive_all(self) -> None:
         while self._sent:
@@ -137,6 +148,7 @@ class ShardedOptimizer:
     def reduce(self) -> None:
         self.settle()
         self._order.flush()
+        self._start(may_wait=True)
         self._receive_all()
         for number, shards in enumerate(self._shards):
             row = self._sums[number]
@@ -154,60 +166,11 @@ class ShardedOptimizer:
             bucket.clear()
             for parameter in bucket.parameters:
                 parameter.value.grad = None
-        self.settle()
-        self._unasked.extend(self._turns)
-        self._ask()
+        self._gathers.start()
 
-    def _ask(self) -> None:
-        while self._unasked and self._has_room(self._unasked[0]):
-            number = self._unasked.popleft()
-            bucket, row = self._buckets[number], self._masters[number].to(self._precision.compute)
-            self._coming.append((number, all_gather(row, self._group(bucket), bucket.landing)))
-
-    def _has_room(self, number: int) -> bool:
-        """Whether the bucket may be gathered now. NCCL takes any number of messages, whose memory is bounded; gloo's threads few."""
-        if not self._mesh.reduces or not self._coming:
-            return len(self._coming) < self._prefetch
-        return sum(self._message_bytes(coming) for coming in (number, *(n for n, _ in self._coming))) <= self._budget
-
-    def _message_bytes(self, number: int) -> int:
-        """Memory that gathering the bucket takes: the rounded values of this rank, and all of them unless they land in place."""
-        bucket, size = self._buckets[number], self._precision.compute.itemsize
-        whole = 0 if bucket.landing is not None else bucket.parts * bucket.width * size
-        return whole + (bucket.width * size if self._precision.mixed else 0)
-
-    @torch.no_grad()
-    def settle(self, needed: Iterable[int] | None = None) -> None:
-        """Wait until the buckets `needed` (default: all) have their new values."""
-        missing = {number for number, _ in self._coming} | set(self._unasked)
-        if needed is not None:
-            missing &= set(needed)
-        while missing:
-            number, wait = self._coming.popleft()
-            self._buckets[number].spread(wait())
-            missing.discard(number)
-            self._ask()
-
-    def _first_use(self, number: int) -> int:
-        return min(self._uses[parameter.value] for parameter in self._buckets[number].parameters)
-
-    def _watch(self, parts: Sequence[nn.Module]) -> None:
-        for turn, module in enumerate(_callers(parts)):
-            needed = [
-                number
-                for number, bucket in enumerate(self._buckets)
-                if any(self._uses[p.value] == turn for p in bucket.parameters)
-            ]
-            if needed:
-                module.register_forward_pre_hook(self._hook(needed))
-
-    def _hook(self, needed: Sequence[int]) -> Callable[[nn.Module, object], None]:
-        def before_forward(_: nn.Module, __: object) -> None:
-            if self._coming:
-                self.settle(needed)
-
-        hook: Callable[[nn.Module, object], None] = torch.compiler.disable(before_forward)
-        return hook
+    def settle(self) -> None:
+        """Wait until every parameter has its new value."""
+        self._gathers.settle()
 
     def after_validation(self) -> None:
         """Does nothing: no values were gathered for validation only."""
@@ -217,27 +180,3 @@ def _left_on(buckets: Sequence[Bucket]) -> int:
     """Bytes of gradients that are not in a bucket yet."""
     grads = [p.value.grad for bucket in buckets for p in bucket.parameters]
     return sum(own_bytes(grad) for grad in grads if grad is not None)
-
-
-def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
-    """The modules that wait for their parameters, in order of use: each part, then its blocks, if it is certain to call them."""
-    found: list[nn.Module] = []
-    for part in parts:
-        blocks = getattr(part, "blocks", None)
-        found += [part, *(blocks.values() if isinstance(blocks, nn.ModuleDict) else ())]
-    return found
-
-
-def _uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
-    """Parameter → index in `_callers` of the module that waits for it: its block, or the part if it is in no or several blocks."""
-    uses: dict[nn.Parameter, int] = {}
-    turn = 0
-    for part in parts:
-        blocks = getattr(part, "blocks", None)
-        inside = list(blocks) if isinstance(blocks, nn.ModuleDict) else []
-        turns = {f"blocks.{key}": number for number, key in enumerate(inside, turn + 1)}
-        for name, value in part.named_parameters(remove_duplicate=False):
-            number = turns.get(".".join(name.split(".")[:2]), turn)
-            uses[value] = number if uses.get(value, number) == number else turn
-        turn += 1 + len(inside)
-    return uses

@@ -7,8 +7,9 @@ Each micro-batch moves [micro-batch, seq, dim] over each boundary between ranks,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from torch.distributed.pipelining import (
 )
 
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
+from ..data_strategy import DataStrategy
 from ..layout import Layout
 from ..mesh import Mesh
 from ..telemetry.clock_sync import Aligned
@@ -44,6 +46,7 @@ from .ideal_timeline import (
     passes_of,
     replay,
 )
+from .last_passes import LastPasses
 from .p2p_trace import seen
 from .schedule_order import Order, order_of
 from .simulator import Timeline, evenly, simulate
@@ -64,10 +67,11 @@ _SCHEDULES: dict[str, Any] = {
 class OwnStage(PipelineStage):
     """A stage whose passes count as its rank's busy time, while the schedule around them waits for neighbours.
 
-    `collect` is called after passes that set gradients of weights without calling hooks.
+    `data` is informed of passes that set gradients of weights without calling hooks, and within `last` of the stage's last pass.
     """
 
-    collect: Callable[[], None]
+    data: DataStrategy
+    last: Callable[[], AbstractContextManager[None]]
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         with current().clock.busy, current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index):
@@ -77,13 +81,15 @@ class OwnStage(PipelineStage):
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
     ) -> Any:
         name = BACKWARD if full_backward else BACKWARD_INPUT
-        with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index):
+        ending = self.last() if full_backward and last_backward else nullcontext()
+        with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
             return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
-    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        with current().clock.busy, current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index):
-            given = super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
-            self.collect()
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: Any = False) -> Any:
+        ending = self.last() if last_backward else nullcontext()
+        with current().clock.busy, current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index), ending:
+            given = super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+            self.data.collect()
             return given
 
 
@@ -96,7 +102,7 @@ class Split:
 
 
 class Pipeline:
-    """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches and not yet reduced."""
+    """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches; `data` starts to reduce them."""
 
     def __init__(
         self,
@@ -105,7 +111,7 @@ class Pipeline:
         microbatches: int,
         loss: Loss,
         split: Split,
-        collect: Callable[[], None],
+        data: DataStrategy,
     ) -> None:
         layout, group = mesh.layout, mesh.group("pipeline")
         indices = layout.stages_of(mesh.index("pipeline"))
@@ -115,8 +121,9 @@ class Pipeline:
             )
             for part, index in zip(parts, indices, strict=True)
         ]
-        for stage in self.stages:
-            stage.collect = collect
+        self._last_passes = LastPasses([list(part.parameters()) for part in parts], data)
+        for number, stage in enumerate(self.stages):
+            stage.data, stage.last = data, partial(self._last_passes.of, number)
         self._first, self.last = 0 in indices, layout.stages - 1 in indices
         self._schedule = _make(layout, self.stages, microbatches, self._loss_of)
         self._relay = ForwardOnly(parts, mesh, microbatches, split.shapes.passed_on if split.shapes else None)
@@ -167,6 +174,7 @@ class Pipeline:
     def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
         losses: list[torch.Tensor] = []
+        self._last_passes.begin()
         given = (inputs,) if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
         traced = seen() if current().tracer.on else nullcontext()

@@ -40,7 +40,7 @@ class TiedEnds:
         self._other = last - mesh.index("pipeline")  # the pipeline rank of the other end
         self.before_backward, self.publish = data.before_backward, data.publish
         self.after_validation, self.collect = data.after_validation, data.collect
-        self.settle = data.settle
+        self.settle, self.finishing = data.settle, data.finishing
 
     @property
     def gradient_peak(self) -> int:

@@ -62,6 +62,8 @@ FULL: list[Case] = [
     ({"pipeline": 2, "schedule": "interleaved", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),
     ({"pipeline": 2, "data": 2, "zero": 1, "tensor": 2, "micro_batch": 1}, {}),
+    ({"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}, {"precision": NARROW}),
+    ({"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 2, "micro_batch": 1}, {"recompute": "full"}),
     ({"pipeline": 2, "data": 2, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
     ({"data": 4}, {"model": MIXTURE}),
     ({"data": 4, "expert": 4, "zero": 1}, {"model": MIXTURE, "recompute": "full"}),

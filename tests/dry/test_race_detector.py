@@ -77,6 +77,11 @@ def test_offloaded_activations_are_there_when_they_are_read(without: str, device
     _races_only_if(without, device, "offloaded_activations")
 
 
+@pytest.mark.parametrize("without", [pytest.param("", marks=pytest.mark.full), "wait"])
+def test_gradients_that_a_last_pass_reduces_are_waited_for(without: str, device: FakeDevice) -> None:
+    _races_only_if(without, device, "reductions_in_last_passes")
+
+
 def test_replicas_of_state_on_the_host_and_on_the_device_are_compared(device: FakeDevice) -> None:
     device.call("replicas_of_offloaded_state")
 

@@ -367,6 +367,27 @@ def _refused(*_: Any) -> None:
     raise RuntimeError("The host waits for a whole stream.")
 
 
+def reductions_in_last_passes(without: str) -> None:
+    """Steps of an interleaved pipeline whose reduce-scatters are in transit during other passes; `without` waiting for them."""
+    from shardyard.strategies.data_parallel import zero
+    from shardyard.workers.dry_run.one_step import dry_run
+    from shardyard.workers.spec import TrainSpec
+
+    from .dry_run import SPEC
+
+    start = zero.reduce_scatter
+
+    def unwaited(rows: torch.Tensor, group: Any, into: torch.Tensor) -> Callable[[], torch.Tensor]:
+        start(rows, group, into)
+        return lambda: into
+
+    if without == "wait":
+        _replace(zero, "reduce_scatter", unwaited)
+    layout = {"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 1, "micro_batch": 1}
+    spec = {**SPEC, "layout": layout, "global_batch": 8, "overlap": {"bucket_mb": 0.05}}
+    dry_run(TrainSpec.model_validate(spec), 256, races=True)
+
+
 def replicas_of_offloaded_state() -> None:
     """Compare replicas whose masters are on the device and whose moments are on the host."""
     from shardyard.strategies.layout import Layout

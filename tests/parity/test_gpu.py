@@ -27,6 +27,8 @@ LAYOUTS: list[dict[str, Any]] = [
     {"pipeline": 2, "schedule": "zbv"},
     {"data": 2, "tensor": 2, "zero": 1},
     {"data": 2, "tensor": 2, "pipeline": 2, "zero": 3},
+    {"data": 2, "pipeline": 2, "zero": 1},
+    {"data": 2, "pipeline": 2, "schedule": "interleaved-zb", "zero": 2},
 ]
 
 

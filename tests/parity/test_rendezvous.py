@@ -23,6 +23,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zbv2": {"pipeline": 2, "schedule": "zbv"},
     "dualpipev2": {"pipeline": 2, "schedule": "dualpipev"},
     "1f1b4": {"pipeline": 4},
+    "1f1b2-data2-zero1": {"pipeline": 2, "data": 2, "zero": 1},
+    "interleaved-zb2-data2": {"pipeline": 2, "schedule": "interleaved-zb", "data": 2},
     "interleaved2-data2-zero2": {"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 2},
     "zbv2-data2-zero3": {"pipeline": 2, "schedule": "zbv", "data": 2, "zero": 3},
     "ring2-interleaved2": {"context": 2, "pipeline": 2, "schedule": "interleaved"},

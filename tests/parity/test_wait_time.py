@@ -31,6 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "between steps",
     ),
     "1f1b2": ({"pipeline": 2}, {}, "in the forward pass"),
+    "1f1b2-data2-zero1": ({"pipeline": 2, "data": 2, "zero": 1}, {}, "between steps"),
     "zbv2-tensor2": ({"pipeline": 2, "schedule": "zbv", "tensor": 2}, {}, "between steps"),
     "ring2": ({"context": 2}, {}, "between steps"),
     "experts2": ({"data": 2, "expert": 2}, {"model": {**MIXTURE, "layers": 2}}, "between steps"),

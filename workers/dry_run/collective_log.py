@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ...strategies.dispatch_mode import operator_name
 from ...strategies.mesh import Mesh
 from ...strategies.telemetry.comm_counter import Traffic, axes_of, group_of, tensors_in
-from .report import Message
+from .report import Meeting, Message
 
 
 class CollectiveLog(Traffic):
@@ -21,6 +21,7 @@ class CollectiveLog(Traffic):
         super().__init__(axes_of(mesh))
         self.order: dict[str, list[str]] = {}
         self.messages: list[Message] = []
+        self.meetings: dict[str, list[Meeting]] = {}
         self._batches = itertools.count()
         self._batch: int | None = None  # the number of the batch whose messages are being started
 
@@ -28,6 +29,7 @@ class CollectiveLog(Traffic):
         self.moved.clear()
         self.order.clear()
         self.messages.clear()
+        self.meetings.clear()
 
     @contextmanager
     def logging(self) -> Iterator["CollectiveLog"]:
@@ -61,7 +63,9 @@ class CollectiveLog(Traffic):
             self.messages.append(Message(what, other, tensor.numel(), str(tensor.dtype), batch))  # type: ignore[arg-type]
             return
         what = f"{name} {tensors[0].dtype} {sum(t.numel() for t in tensors)}" if tensors else name
-        self.order.setdefault(",".join(map(str, ranks)), []).append(what)
+        group_ranks = ",".join(map(str, ranks))
+        self.order.setdefault(group_ranks, []).append(what)
+        self.meetings.setdefault(group_ranks, []).append(Meeting(what, next(self._batches)))
 
     def digests(self) -> dict[str, str]:
         """Ranks of a group → a digest of its collectives in order."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from ..spec import TrainSpec
 from .extrapolation import Grid, Peak, Size, highest, reading
 from .memory_meter import Site, Use
-from .report import KINDS, Collectives, DryRun, HostSync, HostWait, Kind, Message, PhasePeak
+from .report import KINDS, Collectives, DryRun, HostSync, HostWait, Kind, Meeting, Message, PhasePeak
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One rank's step at one size; `messages` and `sites` are also of a validation batch after it. Plain data."""
+    """One rank's step at one size; `messages`, `meetings` and `sites` are also of a validation batch after it. Plain data."""
 
     parameters: int
     state_bytes: int
@@ -21,6 +21,7 @@ class Measured:
     syncs: Counter[tuple[str, HostWait]]
     sent: Mapping[tuple[str, str], tuple[int, float]]  # (axis, collective) → calls, bytes
     messages: Sequence[Message]
+    meetings: Mapping[str, Sequence[Meeting]]
     digests: Mapping[str, str]
 
 
@@ -53,6 +54,7 @@ def combined(train: TrainSpec, vocab: int, rank: int, grid: Grid, runs: Mapping[
         ),
         sequence=dict(largest.digests),
         messages=tuple(largest.messages),
+        meetings={ranks: tuple(own) for ranks, own in largest.meetings.items()},
         extrapolated_from=() if grid.whole else tuple((blocks or 0, m) for blocks, m in grid.sizes),
     )
 

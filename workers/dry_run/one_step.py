@@ -185,6 +185,7 @@ class _Rank:
             syncs=syncs,
             sent=sent,
             messages=tuple(self._log.messages),
+            meetings=self._log.meetings,
             digests=digests,
         )
 

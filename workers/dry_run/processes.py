@@ -81,7 +81,7 @@ def _answers(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
 
 
 def disagreements(reports: Mapping[int, DryRun]) -> list[str]:
-    """What would hang: groups whose ranks start different collectives, and messages that never meet, among the ranks that were run."""
+    """What would hang: groups whose ranks start different collectives, and what never meets, among the ranks that were run."""
     found = []
     digests: dict[str, dict[str, int]] = {}
     for rank, report in reports.items():
@@ -95,7 +95,7 @@ def disagreements(reports: Mapping[int, DryRun]) -> list[str]:
         rank: [message for message in report.messages if message.other in reports] for rank, report in reports.items()
     }
     try:
-        check_rendezvous(messages)
+        check_rendezvous(messages, {rank: report.meetings for rank, report in reports.items()})
     except NoRendezvous as error:
         found.append(str(error))
     return found

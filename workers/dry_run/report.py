@@ -1,6 +1,6 @@
 """What a dry run found: one rank's memory, host synchronisations and collectives in one step. Plain data; imports no torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 #: What device memory holds, in the order in which it is shown. `gradients` are all that a backward pass makes, those of activations, too.
@@ -57,6 +57,14 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """One collective of a group. Its `batch` is its place among the messages and collectives that the rank starts."""
+
+    what: str  # operator, dtype and elements
+    batch: int
+
+
+@dataclass(frozen=True)
 class DryRun:
     """One rank's step. Bytes of the device are rounded up as CUDA's caching allocator does; fragmentation is not counted."""
 
@@ -76,7 +84,10 @@ class DryRun:
     messages: tuple[
         Message, ...
     ] = ()  # to and from other ranks, in order: of a step and of a validation batch after it
+    meetings: dict[str, tuple[Meeting, ...]] = field(
+        default_factory=dict
+    )  # ranks of a group → its collectives, of the same
     #: (blocks per stage, micro-batches) of the runs from which the numbers were extrapolated; empty if the whole step was run.
-    #: `sequence` and `messages` are those of the largest of them.
+    #: `sequence`, `messages` and `meetings` are those of the largest of them.
     extrapolated_from: tuple[tuple[int, int], ...] = ()
     seconds: float = 0.0

@@ -94,3 +94,51 @@ def test_a_bucket_is_sent_as_soon_as_it_is_complete() -> None:
     assert sent == list(range(len(buckets)))
     order.flush()
     assert sent == list(range(len(buckets)))
+
+
+def _two_stages(always: bool) -> tuple[list[Parameter], BucketOrder, list[int], list[Bucket]]:
+    """Three parameters, of which the first two share a bucket, which is sent last."""
+    parameters = [parameter(2, 4), parameter(2, 4), parameter(16, 4)]
+    buckets = [Bucket(bucket, 1) for bucket in fill_buckets(parameters, 4, limit=128)]
+    sent: list[int] = []
+    return parameters, BucketOrder(buckets, sent.append, always), sent, buckets
+
+
+def test_a_stages_last_pass_sends_its_buckets_while_others_grow_on() -> None:
+    for always in (False, True):
+        (low, high, last), order, sent, buckets = _two_stages(always)
+        for stage in ([last], [low, high]):
+            for final in (False, True):
+                with order.finishing([p.value for p in stage if final]):
+                    sum(p.value.sum() for p in stage).backward()
+            assert sent == ([0] if stage == [last] else [0, 1])
+        assert all(torch.equal(bucket.finish(), torch.full_like(bucket.finish(), 2)) for bucket in buckets)
+
+
+def test_a_pass_without_hooks_sends_at_its_end() -> None:
+    (low, high, last), order, sent, buckets = _two_stages(False)
+    with order.finishing([last.value]):
+        last.value.grad = torch.ones_like(last.value)  # as `torch.autograd.grad` and an assignment
+        assert sent == []
+    assert sent == [0]
+    with order.finishing([low.value]):
+        low.value.sum().backward()
+    assert sent == [0]
+    with order.finishing([high.value]):
+        high.value.sum().backward()
+        assert sent == [0, 1]
+    assert torch.equal(buckets[0].finish(), torch.ones(1, 64))
+
+
+def test_buckets_are_sent_in_their_order_whichever_stage_is_done_first() -> None:
+    (low, high, last), order, sent, _ = _two_stages(False)
+    with order.finishing([low.value, high.value]):
+        (low.value.sum() + high.value.sum()).backward()
+    assert sent == []
+    with order.finishing([last.value]):
+        last.value.sum().backward()
+    assert sent == [0, 1]
+    order.flush()
+    assert sent == [0, 1]
+    order.flush()  # of a step of which no pass was announced
+    assert sent == [0, 1, 0, 1]

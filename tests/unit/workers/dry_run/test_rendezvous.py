@@ -1,7 +1,7 @@
 import pytest
 
 from shardyard.workers.dry_run.rendezvous import NoRendezvous, check_rendezvous
-from shardyard.workers.dry_run.report import Message
+from shardyard.workers.dry_run.report import Meeting, Message
 
 
 def send(other: int, batch: int, elements: int = 8) -> Message:
@@ -48,3 +48,43 @@ def test_one_stage_after_the_other_deadlocks_where_a_rank_has_two() -> None:
     second = [receive(0, 0), send(0, 1), receive(0, 2), send(0, 3)]
     with pytest.raises(NoRendezvous):
         check_rendezvous({0: first, 1: second})
+
+
+REDUCE, NORM = "_reduce_scatter_base_ torch.float32 8", "allreduce_ torch.float64 2"
+
+
+def meetings(**started: tuple[str, int]) -> dict[str, list[Meeting]]:
+    """Collectives by their group's ranks: `_0_1=(what, batch)`."""
+    return {ranks[1:].replace("_", ","): [Meeting(*one)] for ranks, one in started.items()}
+
+
+def test_collectives_that_all_ranks_start_in_one_order_pass() -> None:
+    both = {"0,1": [Meeting(REDUCE, 0), Meeting(NORM, 1)]}
+    check_rendezvous({0: [], 1: []}, {0: both, 1: both})
+    with pytest.raises(NoRendezvous, match=r"rank 1 to start `allreduce_ torch.float64 2` in the group of ranks 0,1"):
+        check_rendezvous({0: [], 1: []}, {0: both, 1: {"0,1": [Meeting(NORM, 0), Meeting(REDUCE, 1)]}})
+
+
+def test_a_rank_that_was_not_run_is_always_there() -> None:
+    check_rendezvous({0: []}, {0: meetings(_0_1=(REDUCE, 0))})
+
+
+#: Ranks 0 and 1 are the replicas of a first stage, 2 and 3 those of a last one, which sends to them.
+STAGES = {0: [receive(2, 1)], 1: [receive(3, 1)], 2: [send(0, 1)], 3: [send(1, 1)]}
+
+
+def test_replicas_that_reduce_before_they_send_meet() -> None:
+    first, last = meetings(_0_1=(REDUCE, 2)), meetings(_2_3=(REDUCE, 0))
+    check_rendezvous(STAGES, {0: first, 1: first, 2: last, 3: last})
+
+
+def test_a_replica_that_reduces_at_another_place_waits_forever() -> None:
+    """Rank 0 waits in its reduction for rank 1, which waits for rank 3, which waits in its reduction for rank 2."""
+    started = {
+        0: meetings(_0_1=(REDUCE, 0)),
+        1: meetings(_0_1=(REDUCE, 2)),
+        2: meetings(_2_3=(REDUCE, 2)),
+        3: meetings(_2_3=(REDUCE, 0)),
+    }
+    with pytest.raises(NoRendezvous, match=r"rank 0 to start .*; rank 1 to receive .* from rank 3; rank 2 to send"):
+        check_rendezvous(STAGES, started)
