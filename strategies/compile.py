@@ -3,14 +3,14 @@
 Replaces the instance's `forward` in place: parameter names, hooks of data strategies and checkpoints do not change. It is applied
 after recompute, which the compiler must see, and before data parallelism, whose hooks it must not see.
 
-Off by default: every start takes longer (tens of seconds on a CPU), each node needs a compiler (of C++ for CPUs; of C for GPUs,
-where Triton builds its launchers with it), and the gain on a CPU is small. Memory: the compiler chooses what a block keeps.
+Every start takes longer (tens of seconds on a CPU), and each node needs a compiler (of C++ for CPUs; of C for GPUs, where Triton builds
+its launchers with it). `workers/device_choices.py` says where it is the default. Memory: the compiler chooses what a block keeps.
 Traffic: unchanged.
 """
 
 import importlib.util
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -42,17 +42,22 @@ def _whole_compiler() -> dict[str, Any]:
     return {"cpp.cxx": (None, str(cxx_compiler.whole(found, cxx_compiler.own_folder())))}
 
 
+_NO_TRITON: Final = "compiling for a GPU needs Triton, and this node's torch came without it."
+_NO_COMPILER: Final = (
+    "compiling for a GPU needs a C compiler on every node for Triton's launchers, and this node has none."
+)
+
+
+def missing_for_gpus() -> str | None:
+    """Why Triton cannot run here; None if it can."""
+    if importlib.util.find_spec("triton") is None:
+        return _NO_TRITON
+    return _NO_COMPILER if cxx_compiler.found_for_c() is None else None
+
+
 def _check_triton() -> None:
     """Raise `Refusal` if Triton cannot run here. It would fail in the first step."""
-    if importlib.util.find_spec("triton") is None:
-        raise Refusal(
-            "compile",
-            "compiling for a GPU needs Triton, and this node's torch came without it.",
-            "Install triton, or set compile to false.",
-        )
-    if cxx_compiler.found_for_c() is None:
-        raise Refusal(
-            "compile",
-            "compiling for a GPU needs a C compiler on every node for Triton's launchers, and this node has none.",
-            "Install gcc, or set compile to false.",
-        )
+    missing = missing_for_gpus()
+    if missing is not None:
+        install = "triton" if missing == _NO_TRITON else "gcc"
+        raise Refusal("compile", missing, f"Install {install}, or set compile to false.")

@@ -1,13 +1,14 @@
 """Derives the inputs of the memory and traffic formulas from a spec. Imports no torch."""
 
 from ..strategies.cost.estimate import ELEMENT_BYTES, Setting, Unknown
+from .device_choices import Capability, DeviceFacts, DeviceKind, choices
 from .models.param_shapes import sizes
 from .models.presets import Architecture
 from .spec import TrainSpec, facts_of
 
 
-def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
-    """The inputs for a run on `device`, `cpu` or `cuda`, with a tokenizer of `vocab`; or the reason why there are none.
+def setting_of(spec: TrainSpec, vocab: int, device: DeviceKind) -> Setting | Unknown:
+    """The inputs for a run on `device` with a tokenizer of `vocab`; or the reason why there are none.
 
     Raises `Refusal`.
     """
@@ -19,9 +20,16 @@ def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
     return planned_setting(spec, arch, device)
 
 
-def planned_setting(spec: TrainSpec, arch: Architecture, device: str) -> Setting:
-    """The inputs of a memory plan for a run of `arch`, which may be a mixture of experts. Raises `Refusal`."""
-    batch = spec.check_facts(facts_of(arch))
+def planned_setting(
+    spec: TrainSpec, arch: Architecture, device: DeviceKind, capability: Capability | None = None
+) -> Setting:
+    """The inputs of a memory plan for a run of `arch`, which may be a mixture of experts. Raises `Refusal`.
+
+    `capability`: that of the GPUs where it is known. It decides options of the spec that are `auto`.
+    """
+    facts = facts_of(arch)
+    spec = choices(spec, facts, DeviceFacts(device, capability)).train
+    batch = spec.check_facts(facts)
     compute, master = ELEMENT_BYTES[spec.precision.compute]
     adam = spec.optimizer.name == "adamw"
     return Setting(

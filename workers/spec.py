@@ -23,7 +23,8 @@ from .models.presets import Architecture
 from .spec_part import Finite, SpecPart
 from .storage.uri import Address, Storage, below
 
-Dtype = Literal["fp64", "fp32", "bf16", "fp16", "fp8"]
+#: `auto`: `device_choices.py` decides when the kind of devices is known.
+Dtype = Literal["auto", "fp64", "fp32", "bf16", "fp16", "fp8"]
 
 #: A spec larger than this is refused unread.
 MAX_SPEC_BYTES = 1 << 20
@@ -109,8 +110,9 @@ class PrecisionSpec(SpecPart):
     """The dtype of computation and of gradient sums. A plain word such as `bf16` sets the first."""
 
     compute: Dtype = Field(
-        "fp32",
-        description="fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).",
+        "auto",
+        description="fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao). "
+        "`auto`: bf16 on GPUs of compute capability 8.0 or newer, else fp32.",
     )
     gradients: Literal["fp32", "compute"] = Field(
         "fp32",
@@ -201,18 +203,18 @@ class TrainSpec(SpecPart):
     layout: Layout = Layout()
     precision: PrecisionChoice = Field(
         PrecisionSpec(),
-        description="fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.",
-        json_schema_extra={"default": "fp32"},  # generators of clients want a default of the last type
+        description="auto, fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.",
+        json_schema_extra={"default": "auto"},  # generators of clients want a default of the last type
     )
     loss: LossSpec = LossSpec()
     recompute: RecomputeChoice = Field(
         Recompute(), description="Activation recompute per block: none, full, selective, every-<n>, or an object."
     )
     offload: Offload = Offload()
-    compile: bool = Field(
-        False,
+    compile: bool | Literal["auto"] = Field(
+        "auto",
         description="Compile each block with torch.compile. Compiling takes minutes at every start. Every node needs a compiler: of C++ "
-        "for CPUs, of C for GPUs.",
+        "for CPUs, of C for GPUs. `auto`: on GPUs, for 500 steps or more, if layout and options allow it; the reason is reported.",
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
@@ -251,7 +253,8 @@ class TrainSpec(SpecPart):
 
     @property
     def memory_options(self) -> MemoryOptions:
-        return MemoryOptions(self.recompute, self.offload, self.compile)
+        """Those options. An undecided `auto` counts as not compiled: it is never what is refused."""
+        return MemoryOptions(self.recompute, self.offload, self.compile is True)
 
     def architecture(self, vocab: int) -> Architecture | None:
         return self.model.architecture(vocab, self.data.seq_len)

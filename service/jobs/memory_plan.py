@@ -15,6 +15,7 @@ from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import Plan, plan
 from ...strategies.cost.snapshots import SNAPSHOTS
 from ...workers.cost_inputs import planned_setting
+from ...workers.device_choices import DeviceFacts
 from ...workers.fitting_changes import Change, smallest_change
 from ...workers.gpu_models import gpus_of_ray
 from ...workers.models.presets import Architecture
@@ -43,13 +44,13 @@ class Planned:
 
     plan: Plan
     verdict: Verdict
-    device: queue.Device
+    device: DeviceFacts
     smaller: bool = False
 
     def record(self) -> MemoryPlan:
         found = self.verdict
         return MemoryPlan(
-            device=self.device,
+            device=self.device.kind,
             fits=found.fits,
             bytes=self.plan.peak,
             needed_bytes=found.needed,
@@ -68,25 +69,38 @@ def planned(
     architecture = checked.architecture
     if architecture is None:
         return None
-    waiting = queue.Waiting("", spec.train.layout.world_size, spec.train.layout.tensor, spec.device, spec.policy.spares)
-    device = queue.resolved(waiting, clusters[0].inventory)
+    facts = device_facts(spec, clusters)
+    device = facts.kind
     most = [_cluster(cluster, device, settings, max) for cluster in clusters]
-    judge = partial(_judged, architecture=architecture, device=device, clusters=most)
+    judge = partial(_judged, architecture=architecture, device=facts, clusters=most)
     whole, found = judge(spec.train)
     forms = (_with_degree(spec.train, form.data) for form in checked.forms)
     smaller = found.fits is False and any(judge(form)[1].fits is not False for form in forms)
-    answer = Planned(whole, found, device, smaller)
+    answer = Planned(whole, found, facts, smaller)
     if found.fits is False and not smaller and not spec.resources.force:
         least = [_cluster(cluster, device, settings, min) for cluster in clusters]
         raise _refusal(spec.train, architecture, answer, least)
     return answer
 
 
+def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
+    """The devices that the job would get now. GPUs count as old only if all of them are known to be."""
+    layout = spec.train.layout
+    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.device, spec.policy.spares)
+    device = queue.resolved(waiting, clusters[0].inventory)
+    rows = [row for cluster in clusters for row in cluster.rows if row["gpu"] >= 1]
+    models = [gpus_of_ray(row["gpu_model"]) for row in rows]
+    if device == "cpu" or not all(models):
+        return DeviceFacts(device)
+    newest = max((model.capability for several in models for model in several), default=None)
+    return DeviceFacts(device, newest)
+
+
 def _judged(
-    train: TrainSpec, architecture: Architecture, device: queue.Device, clusters: Sequence[Cluster]
+    train: TrainSpec, architecture: Architecture, device: DeviceFacts, clusters: Sequence[Cluster]
 ) -> tuple[Plan, Verdict]:
-    found = plan(planned_setting(train, architecture, device))
-    return found, verdict(found, device, train.layout.world_size, clusters)
+    found = plan(planned_setting(train, architecture, device.kind, device.capability))
+    return found, verdict(found, device.kind, train.layout.world_size, clusters)
 
 
 def _with_degree(train: TrainSpec, data: int) -> TrainSpec:

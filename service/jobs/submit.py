@@ -2,13 +2,16 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
+from ...strategies.layout import ModelFacts
+from ...workers.device_choices import Choices, choices, continues_in
 from ...workers.messages.event import StateEvent, to_json
-from ...workers.spec import TrainSpec
+from ...workers.spec import TrainSpec, facts_of
 from .. import capacity
 from ..errors import IdempotencyConflict, InvalidSpec, JobEnded, StateChanged
 from ..ids import new_job_id
@@ -80,6 +83,7 @@ class NewRow:
     row: dict[str, Any]
     checked: validation.Checked
     plan: memory_plan.Planned | None
+    choices: Choices
 
 
 async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> NewRow:
@@ -90,6 +94,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
         source = await find(tx, spec.train.resume_from) if spec.train.resume_from else None
+        reported = None if source is None else await event_rows.newest(tx, source["id"], "plan")
     resume = None
     if spec.train.resume_from is not None:
         resume = await files.look(lambda _: _resume(settings, spec.train, source))
@@ -99,6 +104,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     validation.check_ranks(spec, checked, clusters)
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
+    device = memory_plan.device_facts(spec, known)
     now = time.time()
     row = {
         "id": new_job_id(now),
@@ -113,7 +119,17 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         "created_at": now,
         "steps": spec.train.steps,
     }
-    return NewRow(row, checked, plan)
+    architecture = checked.architecture
+    facts = ModelFacts(None, None, None, None) if architecture is None else facts_of(architecture)
+    chosen = choices(spec.train, facts, device)
+    return NewRow(row, checked, plan, replace(chosen, reasons=(*chosen.reasons, *_continues(reported, chosen))))
+
+
+def _continues(reported: RowMapping | None, chosen: Choices) -> Iterator[str]:
+    """The sentence for a checkpoint whose job `reported` another precision than the one that is `chosen`."""
+    before = None if reported is None else reported["data"].get("precision")
+    if before not in (None, now := chosen.train.precision.compute):
+        yield continues_in(str(before), now)
 
 
 def _refuse_null_characters(value: Any, field: str = "") -> None:

@@ -12,6 +12,7 @@ from ...strategies.cost.memory import Answer, memory
 from ...strategies.cost.plan import Plan, plan
 from ...strategies.layout import Refusal
 from ...workers.cost_inputs import planned_setting, setting_of, vocabulary
+from ...workers.device_choices import DeviceKind, as_reported
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
 from ..schemas.resource import CommVolume, MemoryUsage, ResourceReport
@@ -57,7 +58,10 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
 
 def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Unknown, Plan | None]:
     """The inputs of the formulas, or why there are none; and the memory plan, which covers more models."""
-    spec, device = TrainSpec.model_validate(row["spec"]["train"]), row["device"] or "cpu"
+    spec = TrainSpec.model_validate(row["spec"]["train"])
+    device: DeviceKind = "cuda" if row["device"] == "cuda" else "cpu"
+    if reported is not None and reported["data"].get("device") == device:
+        spec = as_reported(spec, reported["data"])
     try:
         vocab = _vocabulary(spec, reported)
         if isinstance(vocab, Unknown):

@@ -34,6 +34,11 @@ class Preview(Value):
         None,
         description="Number of parameters; null for a custom module, or if only the workers can read the model's files.",
     )
+    precision: str = Field(description="The dtype of computation on the devices that the job would get now.")
+    compile: bool = Field(description="Whether blocks would be compiled on them.")
+    choices: list[str] = Field(
+        default_factory=list, description="For each option that is `auto` in the spec: its value, and why."
+    )
     memory: MemoryPlan | None = Field(
         None, description="Memory plan of a rank; null if the model's sizes are unknown before it runs."
     )

@@ -12,6 +12,11 @@ class Plan(Value):
     tokens_per_step: int | None = None
     train_tokens: int | None = Field(None, description="Number of training tokens in the corpus.")
     validation_tokens: int | None = None
+    precision: str | None = Field(None, description="The dtype of computation.")
+    compile: bool | None = Field(None, description="Whether blocks are compiled.")
+    choices: list[str] | None = Field(
+        None, description="For each option that is `auto` in the spec: its value, and why."
+    )
 
 
 class StateSpan(Value):

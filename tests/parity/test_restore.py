@@ -81,6 +81,18 @@ def test_same_layout_continues_with_the_same_bits(precision: str, root: Path, ma
     assert (newest / "manifest.json").exists()
 
 
+def test_a_checkpoint_in_fp32_continues_in_bf16(root: Path, make_spec: Make) -> None:
+    """As a job does that moves from CPUs to GPUs. Values and optimizer state are fp32 in both."""
+    save = {"every": 3, "final": False}
+    whole = train(make_spec({}, precision="auto", checkpoint=save), root, "from-fp32")
+    path = root / "checkpoints" / "from-fp32" / "step-00000003"
+    (plan,) = [data for kind, data in whole["events"] if kind == "plan"]
+    assert (plan["precision"], plan["compile"], len(plan["choices"])) == ("fp32", False, 2)
+    assert json.loads((path / "manifest.json").read_text())["training"]["precision"] == "fp32"
+    resumed = train(make_spec({}, precision="bf16"), root, "to-bf16", resume=path)
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=0.01)
+
+
 def test_keeps_the_newest(root: Path, make_spec: Make) -> None:
     train(make_spec({}, checkpoint={"every": 1, "keep": 2}), root, "keep")
     kept = sorted((root / "checkpoints" / "keep").iterdir())

@@ -55,6 +55,7 @@ def combined(train: TrainSpec, vocab: int, rank: int, grid: Grid, runs: Mapping[
         sequence=dict(largest.digests),
         messages=tuple(largest.messages),
         meetings={ranks: tuple(own) for ranks, own in largest.meetings.items()},
+        precision=train.precision.compute,
         extrapolated_from=() if grid.whole else tuple((blocks or 0, m) for blocks, m in grid.sizes),
     )
 

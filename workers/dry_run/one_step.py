@@ -25,6 +25,7 @@ from ...strategies.precision import PRECISIONS
 from ...strategies.torch_version import require
 from ..data.dataset import Pair, Rows, Tokens
 from ..data.position import SampleOrder
+from ..device_choices import Choices, DeviceFacts, choices, uncompiled
 from ..models.flops import module_flops
 from ..models.presets import Architecture
 from ..spec import Run, TrainSpec
@@ -46,6 +47,9 @@ from .memory_meter import Meter
 from .race_detector import RaceDetector
 from .report import DryRun, Kind, Phase
 
+_UNCOMPILED: Final = (
+    "compile is auto: the dry run does not compile blocks. Compiled ones need about as much memory, or less."
+)
 #: The first step also makes what later ones reuse.
 _STEPS: Final = 2
 
@@ -88,7 +92,8 @@ def dry_run(
     _refuse_unsupported(train)
     require("the fake process group")
     began = time.monotonic()
-    layout = train.layout
+    chosen = _decided(train, vocab)
+    train, layout = chosen.train, train.layout
     grid = grid_of(train, vocab, rank // (layout.world_size // layout.pipeline), whole)
     measure = partial(_measure, train, vocab, rank, races)
     if at_once == 1 or grid.whole:
@@ -97,12 +102,18 @@ def dry_run(
         with ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as pool:
             runs = list(pool.map(measure, grid.sizes))
     found = combined(train, vocab, rank, grid, dict(zip(grid.sizes, runs, strict=True)))
-    return replace(found, seconds=time.monotonic() - began)
+    return replace(found, choices=chosen.reasons, seconds=time.monotonic() - began)
+
+
+def _decided(train: TrainSpec, vocab: int) -> Choices:
+    """The spec on the fake GPU, with blocks that are not compiled."""
+    found = choices(uncompiled(train), train.facts(vocab), DeviceFacts("cuda", torch.cuda.get_device_capability()))
+    return found if train.compile is False else Choices(found.train, (*found.reasons, _UNCOMPILED))
 
 
 def _refuse_unsupported(train: TrainSpec) -> None:
     """Raise `Refusal` for what needs values that fake tensors do not have."""
-    for field_name, given in (("precision", train.precision.compute == "fp8"), ("compile", train.compile)):
+    for field_name, given in (("precision", train.precision.compute == "fp8"), ("compile", train.compile is True)):
         if given:
             raise Refusal(field_name, "A dry run covers neither fp8 nor compile yet.", f"Leave out {field_name}.")
 

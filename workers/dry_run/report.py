@@ -90,4 +90,6 @@ class DryRun:
     #: (blocks per stage, micro-batches) of the runs from which the numbers were extrapolated; empty if the whole step was run.
     #: `sequence`, `messages` and `meetings` are those of the largest of them.
     extrapolated_from: tuple[tuple[int, int], ...] = ()
+    precision: str = ""  # the dtype of computation
+    choices: tuple[str, ...] = ()  # for each option that is `auto` in the spec: its value, and why
     seconds: float = 0.0

@@ -7,7 +7,7 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
     """One line for an event of rank 0; None if the event needs none."""
     match kind:
         case "plan":
-            return f"{data['layout']}; {data['batch']}; {data['parameters']:,} parameters on {data['device']}"
+            return _plan(data)
         case "step" if "loss" in data:
             speed = f"lr {data['lr']:.2e}  {data['tokens_per_s']:,.0f} tokens/s"
             return f"step {data['step']:>6}  loss {data['loss']:.6f}  {speed}" + (
@@ -31,6 +31,16 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
         case "incident":
             return f"{data['cause']}: {data['message']}"
     return None
+
+
+def _plan(data: dict[str, Any]) -> str:
+    """What a gang trains. On GPUs with the reasons of what the spec left to the devices."""
+    precision = f" in {data['precision']}" if data.get("precision") else ""
+    compiled = ", compiled" if data.get("compile") else ""
+    sizes = f"{data['layout']}; {data['batch']}; {data['parameters']:,} parameters"
+    line = f"{sizes} on {data['device']}{precision}{compiled}"
+    reasons = data.get("choices") if data["device"] != "cpu" else None
+    return " ".join([f"{line}.", *reasons]) if reasons else line
 
 
 def bubble_in_words(probe: dict[str, Any]) -> str:

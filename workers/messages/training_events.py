@@ -88,6 +88,12 @@ class PlanEvent(Event):
     """First block and one past the last block of each pipeline stage."""
     bubble_simulated: float | None = None
     """Share of the step (0 to 1) that the pipeline schedule leaves idle, with free messages."""
+    precision: str | None = None
+    """The dtype of computation. Null: an older trainer, which did not report it."""
+    compile: bool | None = None
+    """Whether blocks are compiled. Null: an older trainer, which did not report it."""
+    choices: tuple[str, ...] | None = None
+    """For each option that is `auto` in the spec: its value, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

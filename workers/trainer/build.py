@@ -25,13 +25,14 @@ from ..models.presets import Architecture
 from ..models.registry import make
 from ..spec import Run, TrainSpec
 from .cpu_share import use_all_own_cores
+from .device_facts import decided
 from .first_values import FirstValues
 from .optimizer import make_optimizer
 
 
 @dataclass(frozen=True)
 class TrainerParts:
-    """One rank's share of a training run, as the loop needs it."""
+    """One rank's share of a training run, as the loop needs it. In `run` every option is decided."""
 
     run: Run
     mesh: Mesh
@@ -43,6 +44,7 @@ class TrainerParts:
     parameters: int  # of the whole model
     architecture: Architecture | None  # None: a module of the user's own
     first_values: FirstValues | None  # to be set if no state is restored; None: the parameters have them
+    choices: tuple[str, ...] = ()  # why options that are `auto` in the submitted spec have their values
 
     @property
     def spec(self) -> TrainSpec:
@@ -69,11 +71,13 @@ def allocate(run: Run, mesh: Mesh) -> TrainerParts:
     _check_tokens(tokens, spec.model)
     if spec.offload.optimizer or spec.offload.parameters:
         use_all_own_cores(mesh.device)
-    return compose(run, mesh, tokens)
+    found = decided(spec, spec.facts(tokens.vocab), mesh.device)
+    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens)
+    return replace(parts, choices=found.reasons)
 
 
 def compose(run: Run, mesh: Mesh, tokens: Tokens, blocks: int | None = None) -> TrainerParts:
-    """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own.
+    """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own. No option of `run` is `auto`.
 
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
     """

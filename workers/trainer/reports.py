@@ -54,6 +54,9 @@ class Reporter:
             train_tokens=parts.tokens.train_tokens,
             validation_tokens=parts.tokens.validation_tokens,
             unigram_loss=parts.tokens.unigram_loss,
+            precision=parts.spec.precision.compute,
+            compile=parts.spec.compile is True,
+            choices=parts.choices,
         )
         self.of_job(replace(plan, **parts.parallel.runner.plan()))
 

@@ -5,6 +5,7 @@ Parameters have no values before. So a rank that restores draws none, and reads 
 This file also writes what it reads: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from ...strategies.param_shard import ParamShard
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
+from ..device_choices import continues_in
 from ..messages.event import plain
 from ..storage.open_folder import folder_at
 from .build import TrainerParts
@@ -134,3 +136,11 @@ class Restore(Callback):
         if self._saved.is_first and self._memory.again and same_attempt:
             self._saved.outbox.replay(training["recent_events"])
         state.load_state_dict(training)
+        if self._saved.is_first:
+            say_precision(training.get("precision"), self._saved.parts.spec.precision.compute)
+
+
+def say_precision(before: str | None, now: str) -> None:
+    """Write to the log that the checkpoint was computed in another dtype. Values and optimizer state do not depend on it."""
+    if before not in (None, now):
+        sys.stderr.write(f"{continues_in(str(before), now)}\n")

@@ -50,6 +50,7 @@ class TrainState:
             "step": step,
             "updates": updates_done(self._parts.optimizer),
             "loss_scale": None if scale is None else scale.state(),
+            "precision": self._parts.spec.precision.compute,
             "data": self.position.state(step),
         }
 

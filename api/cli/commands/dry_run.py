@@ -142,6 +142,8 @@ def _show(screen: Screen, reports: Mapping[int, DryRun], model: GpuModel) -> Non
         f"{fullest.layout}, rank {fullest.rank} of {fullest.world_size}",
         [
             ("parameters", number(fullest.parameters)),
+            ("precision", fullest.precision),
+            *(("", reason) for reason in fullest.choices),
             ("memory", f"{fits} on {model.name}: {size(needed)} of {size(model.memory_bytes)}"),
             ("peak", f"{size(fullest.peak_bytes)} of tensors in {fullest.peak_phase}"),
             ("at the peak", ", ".join(f"{kind} {size(held)}" for kind, held in fullest.by_kind.items())),

@@ -49,7 +49,7 @@ train:
     zero: 0                         # 1 cuts the optimizer's state over the replicas, 2 also gradients, 3 also parameters
     tensor: {tensor}                       # ranks that share each matrix
     pipeline: {pipeline}                     # ranks that share the blocks
-  precision: fp32                   # bf16 on GPUs
+  precision: auto                   # bf16 on GPUs, fp32 on CPUs
   optimizer: {{ lr: 3.0e-3, weight_decay: 0.1, clip_norm: 1.0 }}
   schedule: {{ name: cosine, warmup: 20 }}
   steps: {steps}

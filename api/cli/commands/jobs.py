@@ -70,6 +70,8 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
             ("batch", found.batch),
             ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
             ("parameters", number(found.parameters)),
+            ("precision", _chosen(found.precision, found.compile)),
+            *(("", reason) for reason in found.choices),
             *(_memory(found.memory) if found.memory else ()),
             ("resumes", found.resume),
             *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
@@ -142,7 +144,8 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("layout", f"{found.layout}  ({_devices(found)})"),
             ("batch", found.batch),
             ("steps", number(train.get("steps"))),
-            ("precision", _precision(train.get("precision"))),
+            ("precision", _precision(train.get("precision"), plan)),
+            *(("", reason) for reason in plan.choices or ()),
             ("labels", ", ".join(f"{key}={value}" for key, value in found.labels.items())),
             ("parameters", number(plan.parameters)),
             ("corpus", _corpus(plan)),
@@ -293,12 +296,17 @@ def _model(model: dict[str, object]) -> str:
     return f"{model.get('family', 'llama')} {model.get('preset', 'nano')}"
 
 
-def _precision(precision: object) -> str | None:
-    """The precision in the spec: a word or an object."""
+def _precision(precision: object, plan: Plan) -> str | None:
+    """The precision that the gang reported, else that in the spec: a word or an object."""
     if not isinstance(precision, dict):
-        return None if precision is None else str(precision)
-    narrow = precision.get("gradients") == "compute" and precision.get("compute") not in ("fp64", "fp32")
-    return f"{precision.get('compute', 'fp32')}{', gradients too' if narrow else ''}"
+        return plan.precision or (None if precision is None else str(precision))
+    compute = plan.precision or precision.get("compute", "auto")
+    narrow = precision.get("gradients") == "compute" and compute not in ("fp64", "fp32")
+    return _chosen(f"{compute}{', gradients too' if narrow else ''}", plan.compile)
+
+
+def _chosen(precision: str, compiled: bool | None) -> str:
+    return f"{precision}{', compiled' if compiled else ''}"
 
 
 def _data(data: dict[str, object]) -> str:

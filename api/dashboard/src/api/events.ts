@@ -10,6 +10,11 @@ export interface Plan {
   tokensPerStep: number | null;
   trainTokens: number | null;
   validationTokens: number | null;
+  /** The dtype of computation. */
+  precision: string | null;
+  compiled: boolean;
+  /** Why options that are `auto` in the spec have their values, a sentence each. */
+  choices: string[];
 }
 
 /** A line of the history. `id` is the event's position in the stream. */
@@ -54,6 +59,9 @@ export const toPlan = (wire: Wire): Plan => ({
   tokensPerStep: number(wire.tokens_per_step),
   trainTokens: number(wire.train_tokens),
   validationTokens: number(wire.validation_tokens),
+  precision: text(wire.precision),
+  compiled: wire.compile === true,
+  choices: Array.isArray(wire.choices) ? wire.choices.map(String) : [],
 });
 
 /** Of one event. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, duration, integer, loss, short } from "./format";
+import { ago, bytes, duration, integer, loss, precisionOf, short } from "./format";
 
 test.each([
   [null, "–"], [5.55312, "5.5531"], [123.456, "123.5"], [0.00001234, "1.23e-5"], [0, "0.0000"], [2e6, "2.00e+6"], [NaN, "–"],
@@ -25,4 +25,9 @@ test("times are relative to now", () => {
   expect(ago(new Date("2026-11-21T11:59:58Z"), now)).toBe("just now");
   expect(ago(new Date("2026-11-21T11:48:00Z"), now)).toBe("12 min ago");
   expect(ago(new Date("2026-11-18T11:00:00Z"), now)).toBe("3 d ago");
+});
+
+test("a precision is shown with the reasons of what the devices decided", () => {
+  expect(precisionOf("bf16", true, ["precision is bf16: the devices are GPUs."])).toBe("bf16, compiled. precision is bf16: the devices are GPUs.");
+  expect(precisionOf("fp32", false, [])).toBe("fp32.");
 });

@@ -23,6 +23,9 @@ const preview: Schema<"Preview"> = {
   tokens_per_step: 4096,
   tokens: 81_920,
   parameters: 803_968,
+  precision: "fp32",
+  compile: false,
+  choices: ["precision is fp32: the devices are CPUs."],
   memory: {
     device: "cpu",
     fits: true,

@@ -71,6 +71,20 @@ async def test_the_remedy_on_gpus_is_one_that_is_accepted(store: Store, settings
     assert sum(one.bytes for one in found.kinds) == found.bytes == found.needed_bytes - found.reserved_bytes
 
 
+async def test_a_preview_says_what_auto_means_on_the_devices_of_the_cluster(store: Store, settings: Settings) -> None:
+    spec = job({"data": 2}, precision="auto", steps=1000, data={"seq_len": 64})
+    for node, dtype, compiled in (({"cpu": 8.0}, "fp32", False), (H100, "bf16", True)):
+        await known(store, node)
+        found = await preview.preview(store, settings, spec, SpecFiles())
+        assert (found.precision, found.compile) == (dtype, compiled)
+        assert found.choices[0].startswith(f"precision is {dtype}: ") and len(found.choices) == 2
+    await known(store, {**H100, "gpu_model": "T4"})
+    older = await preview.preview(store, settings, spec, SpecFiles())
+    assert older.precision == "fp32" and "Set precision to fp16" in older.choices[0]
+    named = await preview.preview(store, settings, job({"data": 2}, compile=False), SpecFiles())
+    assert (named.precision, named.choices) == ("bf16", [])
+
+
 async def test_what_is_not_known_is_not_refused(store: Store, settings: Settings) -> None:
     large = job({"data": 8}, model=LLAMA_8B)
     found = await planned(store, settings, large)

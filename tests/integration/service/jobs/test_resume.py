@@ -7,11 +7,15 @@ import pytest
 from shardyard.service.errors import (
     ResumeMismatch,
 )
+from shardyard.service.jobs import preview
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.settings import Settings
+from shardyard.service.spec_files import SpecFiles
+from shardyard.service.store import events
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.checkpoint.manifest import Manifest, write
+from shardyard.workers.device_choices import continues_in
 from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import Submit
@@ -34,6 +38,19 @@ async def test_resuming_finds_the_newest_complete_checkpoint(
         async with store.read() as tx:
             row = await job_rows.by_id(tx, job.id)
         assert row is not None and row["resume"] == newest
+
+
+async def test_a_preview_says_that_the_precision_changes(
+    store: Store, settings: Settings, spec: Spec, submit: Submit
+) -> None:
+    source = await submit(name="source")
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+        plan = {"attempt": 1, "kind": "plan", "ts": 1.0, "actor": "x", "data": {"precision": "fp32"}}
+        await events.append(tx, source.id, [plan])
+    for dtype, said in (("bf16", [continues_in("fp32", "bf16")]), ("fp32", [])):
+        continued = spec(resume_from="source", precision=dtype, compile=False)
+        assert (await preview.preview(store, settings, continued, SpecFiles())).choices == said
 
 
 async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(

@@ -41,3 +41,13 @@ def test_a_checkpoint_says_how_long_training_was_held() -> None:
 def test_an_incident_that_training_lives_with_is_said() -> None:
     incident = {"cause": "checkpoint_failed", "rank": None, "message": "No space left", "step": 4}
     assert in_words("incident", incident) == "checkpoint_failed: No space left"
+
+
+def test_a_plan_on_gpus_says_what_was_left_to_them() -> None:
+    plan = {"layout": "data 2", "batch": "8", "parameters": 1000, "device": "cuda"}
+    assert in_words("plan", plan) == "data 2; 8; 1,000 parameters on cuda"
+    reasons = {"precision": "bf16", "compile": True, "choices": ["precision is bf16: the devices are GPUs."]}
+    line = "data 2; 8; 1,000 parameters on cuda in bf16, compiled. precision is bf16: the devices are GPUs."
+    assert in_words("plan", {**plan, **reasons}) == line
+    on_cpus = in_words("plan", {**plan, **reasons, "device": "cpu", "precision": "fp32", "compile": False})
+    assert on_cpus == "data 2; 8; 1,000 parameters on cpu in fp32"

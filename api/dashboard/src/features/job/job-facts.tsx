@@ -6,7 +6,7 @@ import type { Job, Summary } from "../../api/jobs";
 import { Facts } from "../../components/facts";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
-import { duration, integer, loss, secondsBetween, short } from "../../model/format";
+import { duration, integer, loss, precisionOf, secondsBetween, short } from "../../model/format";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
   const ran = secondsBetween(job.startedAt, job.finishedAt ?? now);
@@ -19,6 +19,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Batch", value: job.batch },
         { name: "Ranks", value: job.worldSize === null ? null : `${job.worldSize}${job.device ? ` × ${job.device}` : ""}` },
         { name: "Parameters", value: plan?.parameters ? short(plan.parameters) : null },
+        { name: "Precision", value: plan?.precision ? precisionOf(plan.precision, plan.compiled, plan.choices) : null },
         { name: "Tokens per step", value: plan?.tokensPerStep ? integer(plan.tokensPerStep) : null },
         { name: "Corpus", value: plan?.trainTokens ? `${short(plan.trainTokens)} tokens` : null },
         { name: "Created", value: <TimeAgo at={job.createdAt} now={now} /> },

@@ -2,7 +2,7 @@
 
 import type { Schema } from "../../api/http";
 import { type Fact, Facts } from "../../components/facts";
-import { bytes, integer, short } from "../../model/format";
+import { bytes, integer, precisionOf, short } from "../../model/format";
 
 export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
   const { data, microbatches, micro_batch: micro, global_batch: global, parameters, forms, spares } = preview;
@@ -16,6 +16,7 @@ export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
         { name: "Tokens per step", value: integer(preview.tokens_per_step) },
         { name: "Tokens in total", value: short(preview.tokens) },
         { name: "Parameters", value: parameters === null ? "unknown until the job runs" : `${integer(parameters)} (${short(parameters)})` },
+        { name: "Precision", value: precisionOf(preview.precision, preview.compile, preview.choices) },
         ...(preview.memory ? memoryFacts(preview.memory) : []),
         { name: "Smaller layouts", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
         { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
