@@ -1850,6 +1850,21 @@ export interface components {
             readonly train_tokens: number | null;
             /** Validation Tokens */
             readonly validation_tokens: number | null;
+            /**
+             * Precision
+             * @description The dtype of computation.
+             */
+            readonly precision: string | null;
+            /**
+             * Compile
+             * @description Whether blocks are compiled.
+             */
+            readonly compile: boolean | null;
+            /**
+             * Choices
+             * @description For each option that is `auto` in the spec: its value, and why.
+             */
+            readonly choices: readonly string[] | null;
         };
         /**
          * Preview
@@ -1899,6 +1914,21 @@ export interface components {
              * @description Number of parameters; null for a custom module, or if only the workers can read the model's files.
              */
             readonly parameters: number | null;
+            /**
+             * Precision
+             * @description The dtype of computation on the devices that the job would get now.
+             */
+            readonly precision: string;
+            /**
+             * Compile
+             * @description Whether blocks would be compiled on them.
+             */
+            readonly compile: boolean;
+            /**
+             * Choices
+             * @description For each option that is `auto` in the spec: its value, and why.
+             */
+            readonly choices: readonly string[];
             /** @description Memory plan of a rank; null if the model's sizes are unknown before it runs. */
             readonly memory: components["schemas"]["MemoryPlan"] | null;
             /**
@@ -3261,11 +3291,11 @@ export interface components {
         readonly PrecisionSpec: {
             /**
              * Compute
-             * @description fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).
-             * @default fp32
+             * @description fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao). `auto`: bf16 on GPUs of compute capability 8.0 or newer, else fp32.
+             * @default auto
              * @enum {string}
              */
-            readonly compute: "fp64" | "fp32" | "bf16" | "fp16" | "fp8";
+            readonly compute: "auto" | "fp64" | "fp32" | "bf16" | "fp16" | "fp8";
             /**
              * Gradients
              * @description Dtype in which gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves 2 bytes per gradient and loses digits with every micro-batch. ZeRO-3 always sums in fp32.
@@ -3458,10 +3488,10 @@ export interface components {
              */
             readonly layout: components["schemas"]["Layout"];
             /**
-             * @description fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.
-             * @default fp32
+             * @description auto, fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.
+             * @default auto
              */
-            readonly precision: components["schemas"]["PrecisionSpec"] | ("fp64" | "fp32" | "bf16" | "fp16" | "fp8");
+            readonly precision: components["schemas"]["PrecisionSpec"] | ("auto" | "fp64" | "fp32" | "bf16" | "fp16" | "fp8");
             /**
              * @default {
              *       "label_smoothing": 0,
@@ -3488,10 +3518,10 @@ export interface components {
             readonly offload: components["schemas"]["Offload"];
             /**
              * Compile
-             * @description Compile each block with torch.compile. Compiling takes minutes at every start. Every node needs a compiler: of C++ for CPUs, of C for GPUs.
-             * @default false
+             * @description Compile each block with torch.compile. Compiling takes minutes at every start. Every node needs a compiler: of C++ for CPUs, of C for GPUs. `auto`: on GPUs, for 500 steps or more, if layout and options allow it; the reason is reported.
+             * @default auto
              */
-            readonly compile: boolean;
+            readonly compile: boolean | "auto";
             /**
              * @default {
              *       "name": "adamw",
@@ -3801,6 +3831,24 @@ export interface components {
              * @default null
              */
             readonly bubble_simulated: number | null;
+            /**
+             * Precision
+             * @description The dtype of computation. Null: an older trainer, which did not report it.
+             * @default null
+             */
+            readonly precision: string | null;
+            /**
+             * Compile
+             * @description Whether blocks are compiled. Null: an older trainer, which did not report it.
+             * @default null
+             */
+            readonly compile: boolean | null;
+            /**
+             * Choices
+             * @description For each option that is `auto` in the spec: its value, and why.
+             * @default null
+             */
+            readonly choices: readonly string[] | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
