@@ -1,7 +1,7 @@
 """Decides the options that a spec leaves to its devices: `precision.compute: auto` and `compile: auto`. Imports no torch.
 
-The stored spec keeps `auto`. Whoever plans, previews or trains decides here, from the same facts, and says why. An option that the
-spec names is never changed.
+The stored spec keeps `auto`. Plan, preview, dry run and trainers decide here, from the same facts, and give a reason. An option
+that the spec names is never changed.
 """
 
 from dataclasses import dataclass, replace
