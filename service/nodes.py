@@ -1,7 +1,8 @@
 """Operations on the cluster's nodes: list them, and keep new gangs away from one for a while."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,10 +22,12 @@ _SHORTEST = 6
 _NAMED = 64
 
 
-def machine_of(row: RowMapping, settings: Settings, cordoned: bool = False) -> queue.Machine:
+def machine_of(row: RowMapping | Mapping[str, Any], settings: Settings, cordoned: bool = False) -> queue.Machine:
     """A row of `nodes` as the queue's policy sees it."""
     ranks = settings.cpu_ranks_per_core
-    return queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], ranks, cordoned)
+    found = queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], ranks, cordoned)
+    cores = {"cores": row["cpu"], "cores_free": row["cpu"] - row["cpu_used"]}
+    return replace(found, model=row["gpu_model"], zone=row["zone"], domain=row["domain"], **cores)
 
 
 def kinds_of(row: RowMapping) -> frozenset[queue.Device]:

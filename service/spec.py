@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from ..workers.spec import TrainSpec
-from ..workers.spec_part import SpecPart
+from ..workers.spec_part import Finite, SpecPart
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
@@ -13,6 +13,12 @@ Label = Annotated[
 #: No control characters, line breaks or characters that change the direction of text: it is shown beside other text.
 PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=PLAIN_TEXT)]
+#: A value of a Ray label.
+GpuModel = Annotated[
+    str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
+]
+VariableName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableValue = Annotated[str, StringConstraints(max_length=4096, pattern=PLAIN_TEXT)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 
 
@@ -27,9 +33,38 @@ class Resources(SpecPart):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Kind of devices; `auto`: GPUs if the cluster has them, else CPUs."
     )
+    gpu: GpuModel | None = Field(
+        None,
+        description="Model of all GPUs, as `shardyard nodes` names it, such as H100. `mixed`: several models in one gang; the slowest sets "
+        "the pace. null: any model, the same for all ranks.",
+    )
+    within: Literal["zone", "domain"] | None = Field(
+        None,
+        description="Place all ranks in one availability zone, or in one NVLink domain (`ray.io/gpu-domain`), and wait until one has room. "
+        "null: in as few as possible.",
+    )
+    cpus_per_gpu: Finite = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="CPU cores that each rank on a GPU reserves, so that no rank on CPUs gets them. 0: none.",
+    )
+    env: dict[VariableName, VariableValue] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Environment variables for the ranks, such as NCCL_DEBUG. They win over those of the machines. Specs are visible to "
+        "all users: no secrets.",
+        json_schema_extra=_keys_by_pattern,
+    )
     force: bool = Field(
         False, description="Run the job even if its memory plan exceeds its devices' memory. It may run out of memory."
     )
+
+    @model_validator(mode="after")
+    def _gpus_have_a_model(self) -> "Resources":
+        if self.device == "cpu" and self.gpu is not None:
+            raise ValueError("gpu names a model of GPU, and device is cpu: set device to cuda, or leave gpu out")
+        return self
 
 
 class StragglerPolicy(SpecPart):
@@ -121,9 +156,6 @@ class JobSpec(SpecPart):
 
     @property
     def device(self) -> Literal["auto", "cpu", "cuda"]:
-        """The kind of devices that the queue allocates; fp8 needs GPUs."""
-        return (
-            "cuda"
-            if self.resources.device == "auto" and self.train.precision.compute == "fp8"
-            else self.resources.device
-        )
+        """The kind of devices that the queue allocates. fp8 needs GPUs, and so does a job that names their model."""
+        needs_gpus = self.train.precision.compute == "fp8" or self.resources.gpu is not None
+        return "cuda" if self.resources.device == "auto" and needs_gpus else self.resources.device

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...service.jobs import preview
+from ...service.jobs import preview, rank_environment
 from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as submitting
 from ...service.jobs.spec_warnings import warnings
@@ -81,7 +81,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
-    return job.model_copy(update={"warnings": warnings(spec.train)})
+    return job.model_copy(update={"warnings": [*warnings(spec.train), *rank_environment.warnings(spec.resources.env)]})
 
 
 @router.post(

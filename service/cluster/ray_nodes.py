@@ -1,8 +1,12 @@
 """The nodes of a Ray cluster: what they have, what is free, and which gangs hold the rest."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 from ...workers.host_memory import total_memory
+from ...workers.supervisor.policies.topology import MODEL_LABEL
+from ...workers.supervisor.ranks.room import place_of
 from ..schemas.node import ClusterNode
 from . import allocations, ray_private
 from .ray_connection import ANSWER_S
@@ -43,11 +47,17 @@ def _read_nodes_inside() -> list[ClusterNode]:
                 gpu_used=gpu - float(free.get("GPU", 0)) if alive else 0.0,
                 memory_bytes=int(total.get("memory", 0)),
                 gangs=shares.get(node["NodeID"], []),
-                gpu_model=gpu_model(total) if gpu else "",
+                gpu_model=_gpu_model(node) if gpu else "",
+                **asdict(place_of(node)),
                 host_memory_bytes=total_memory() if node["NodeID"] == here else free_memory_bytes(total),
             )
         )
     return nodes
+
+
+def _gpu_model(node: Mapping[str, Any]) -> str:
+    """By the label that placement uses, else by the node's resources."""
+    return str(node.get("Labels", {}).get(MODEL_LABEL) or gpu_model(node["Resources"]))
 
 
 def gpu_model(resources: Mapping[str, float]) -> str:

@@ -135,7 +135,8 @@ def _decisions(front: Sequence[RowMapping], cluster: Inventory, held: Mapping[st
 def _waiting(row: RowMapping) -> Waiting:
     first, *others = elastic.sizes(row)
     least = elastic.smallest(row)
-    return Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
+    found = Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
+    return replace(found, gpu=row["gpu"], within=row["within"] or None, cpus=row["cpus"])
 
 
 async def _others(tx: AsyncConnection, walk: Walk, cluster: str) -> tuple[list[RowMapping], bool]:

@@ -6,17 +6,18 @@ saves and ends as after a change of layout. Only the dispatcher that manages a j
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import capacity
 from ..errors import LeaseLost
+from ..ids import job_of
 from ..jobs import elastic
 from ..jobs.transitions import Cause, move
 from ..nodes import fleet, machine_of
-from ..policies.queue import Start, Waiting, decide
+from ..policies.queue import Machine, Start, Waiting, decide, restricted
 from ..settings import Settings
 from ..states import State
 from ..store import jobs
@@ -48,14 +49,36 @@ async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapp
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
     held, whole = await jobs.held_ranks(tx, settings.cluster), await capacity.whole(tx, settings, settings.cluster)
     decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks, whole)
-    return {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
+    more = {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
+    rows = {row["id"]: row for row in small if row["id"] in more}
+    return {
+        job: ranks
+        for job, ranks in more.items()
+        if _are_together(rows[job], ranks, [_without(node, job, settings, among.avoided) for node in among.alive], held)
+    }
+
+
+def _are_together(row: RowMapping, more: int, machines: Sequence[Machine], held: Mapping[str, int]) -> bool:
+    """Whether the devices that the job has and `more` may serve it together. On `machines`, its own are free."""
+    size, device = row["world_size"], row["device"]
+    job = Waiting(row["id"], size + more, row["tensor"], device, **elastic.wants(row))
+    others = {**held, device: held.get(device, 0) - size}
+    return not restricted(job, machines, device) or isinstance(decide([job], machines, others, None)[0], Start)
+
+
+def _without(node: RowMapping, job: str, settings: Settings, avoided: Collection[str]) -> Machine:
+    """The machine as if the job's gang had ended."""
+    own = [share for share in node["gangs"] if (job_of(share["gang"]) or ("",))[0] == job]
+    used = {name: node[f"{name}_used"] - sum(share[name] for share in own) for name in ("cpu", "gpu")}
+    return machine_of({**node, "cpu_used": used["cpu"], "gpu_used": used["gpu"]}, settings, node["id"] in avoided)
 
 
 def _more(row: RowMapping) -> Waiting:
     """The job's missing ranks as a waiting job of that size. It keeps its present devices."""
     first, *others = (size - row["world_size"] for size in elastic.larger(row))
     least = min(first, *others) if others else first
-    return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least)
+    wants = elastic.wants(row)
+    return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least, **wants)
 
 
 async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> None:

@@ -2,10 +2,18 @@
 
 from sqlalchemy.engine import RowMapping
 
+from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from ...workers.spec import Run, TrainSpec
 from ..jobs import elastic
 from ..settings import Settings
+
+
+def neighbours(layout: Layout) -> tuple[int, ...]:
+    """Sizes of the groups of consecutive ranks that exchange most: pipeline stages, sharding, expert and context groups."""
+    sizes = {layout.world_size // layout.pipeline, layout.context * layout.tensor, layout.expert * layout.tensor}
+    sizes |= {layout.shard * layout.tensor} if layout.shard else set()
+    return tuple(sorted((size for size in sizes if 1 < size < layout.world_size), reverse=True))
 
 
 def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangSpec:
@@ -20,7 +28,7 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
         cache=settings.cache,
         resume=job["resume"],
     )
-    policy = job["spec"].get("policy", {})
+    policy, resources = job["spec"].get("policy", {}), job["spec"].get("resources", {})
     return GangSpec(
         name=attempt["gang"],
         run=run.model_dump(mode="json", by_alias=True),
@@ -33,6 +41,11 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
         straggler=StragglerLimits(**policy["straggler"]) if policy.get("straggler") else None,
         loss_spike=LossSpikeLimits(**policy["loss_spike"]) if policy.get("loss_spike") else None,
         avoided=avoided,
+        gpu=resources.get("gpu") or "",
+        within=resources.get("within"),
+        env=resources.get("env") or {},
+        cpus_per_gpu=resources.get("cpus_per_gpu", 0.0),
+        neighbours=neighbours(train.layout),
         spares=policy.get("spares", 0),
         elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
     )

@@ -6,7 +6,7 @@ which another form may be taken: a smaller one for a queued job, a larger one fo
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
@@ -36,9 +36,23 @@ def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, An
         "batch": str(batch),
         "world_size": layout.world_size,
         "tensor": layout.tensor,
-        "shape": Waiting("", least, layout.tensor, spec.device, spec.policy.spares).shape,
+        "shape": replace(waiting(spec), world_size=least).shape,
         "elastic": [asdict(form) for form in forms] or None,
     }
+
+
+def waiting(spec: JobSpec) -> Waiting:
+    """The job as the queue sees it, without an id, in the size of its spec."""
+    layout, wants = spec.train.layout, spec.resources
+    job = Waiting("", layout.world_size, layout.tensor, spec.device, spec.policy.spares)
+    return replace(job, gpu=wants.gpu or "", within=wants.within, cpus=wants.cpus_per_gpu)
+
+
+def wants(row: RowMapping) -> dict[str, Any]:
+    """Which nodes the job may use together, and their cores for it. `row` has its `spec`."""
+    resources = row["spec"].get("resources", {})
+    cpus = resources.get("cpus_per_gpu", 0.0)
+    return {"gpu": resources.get("gpu") or "", "within": resources.get("within"), "cpus": cpus}
 
 
 def same(before: dict[str, Any], after: dict[str, Any]) -> bool:

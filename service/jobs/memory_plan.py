@@ -25,7 +25,7 @@ from ..policies import queue
 from ..schemas.memory_plan import KindBytes, MemoryPlan
 from ..settings import Settings
 from ..spec import JobSpec
-from . import validation
+from . import elastic, validation
 
 _GIB: Final = 2**30
 
@@ -69,26 +69,26 @@ def planned(
     architecture = checked.architecture
     if architecture is None:
         return None
+    waiting = elastic.waiting(spec)
     facts = device_facts(spec, clusters)
-    device = facts.kind
-    most = [_cluster(cluster, device, settings, max) for cluster in clusters]
+    most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
     judge = partial(_judged, architecture=architecture, device=facts, clusters=most)
     whole, found = judge(spec.train)
     forms = (_with_degree(spec.train, form.data) for form in checked.forms)
     smaller = found.fits is False and any(judge(form)[1].fits is not False for form in forms)
     answer = Planned(whole, found, facts, smaller)
     if found.fits is False and not smaller and not spec.resources.force:
-        least = [_cluster(cluster, device, settings, min) for cluster in clusters]
+        least = [_cluster(cluster, facts.kind, settings, min, waiting.model) for cluster in clusters]
         raise _refusal(spec.train, architecture, answer, least)
     return answer
 
 
 def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
     """The devices that the job would get now. GPUs count as old only if all of them are known to be."""
-    layout = spec.train.layout
-    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.device, spec.policy.spares)
+    waiting = elastic.waiting(spec)
     device = queue.resolved(waiting, clusters[0].inventory)
-    rows = [row for cluster in clusters for row in cluster.rows if row["gpu"] >= 1]
+    found = (row for cluster in clusters for row in cluster.rows if row["gpu"] >= 1)
+    rows = [row for row in found if _is_asked(row["gpu_model"], waiting.model)]
     models = [gpus_of_ray(row["gpu_model"]) for row in rows]
     if device == "cpu" or not all(models):
         return DeviceFacts(device)
@@ -107,12 +107,20 @@ def _with_degree(train: TrainSpec, data: int) -> TrainSpec:
     return train.model_copy(update={"layout": train.layout.model_copy(update={"data": data})})
 
 
-def _cluster(nodes: Nodes, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int]) -> Cluster:
-    """The nodes' rooms. `pick` chooses where the name of a GPU stands for models of several sizes."""
-    rooms = [_room(row, device, settings, pick) for row in nodes.rows]
-    here = sum(room.ranks for room in rooms)
+def _cluster(
+    nodes: Nodes, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int], model: str
+) -> Cluster:
+    """The rooms of nodes with GPUs of `model`, if given. `pick` chooses where a GPU's name stands for models of several sizes."""
+    rooms = [(row["gpu_model"], _room(row, device, settings, pick)) for row in nodes.rows]
+    here = sum(room.ranks for _, room in rooms)
     whole = max(sum(nodes.inventory.whole.get(device, ())), nodes.inventory.max_ranks or 0)
-    return Cluster([room for room in rooms if room.ranks], max(0, whole - here))
+    asked = [room for name, room in rooms if room.ranks and _is_asked(name, model)]
+    return Cluster(asked, max(0, whole - here))
+
+
+def _is_asked(name: str, model: str) -> bool:
+    """Whether GPUs of this name are those that a job asks for; it may ask for none."""
+    return not model or name.casefold() == model.casefold()
 
 
 def _room(row: RowMapping, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int]) -> Room:

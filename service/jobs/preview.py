@@ -7,7 +7,7 @@ from ..settings import Settings
 from ..spec import JobSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import submit
+from . import rank_environment, submit
 from .spec_warnings import warnings
 
 
@@ -36,5 +36,5 @@ async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         memory=new.plan.record() if new.plan else None,
         forms=[Form(**asdict(form)) for form in checked.forms],
         resume=row["resume"],
-        warnings=warnings(train),
+        warnings=[*warnings(train), *rank_environment.warnings(spec.resources.env)],
     )

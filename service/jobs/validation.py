@@ -13,6 +13,7 @@ from ...workers.data import split_lengths
 from ...workers.data.corpus import sources
 from ...workers.data.errors import DataError
 from ...workers.data.tokenizer import load_tokenizer
+from ...workers.messages.gang_spec import ANY_MODELS
 from ...workers.models import own_module
 from ...workers.models.presets import Architecture
 from ...workers.spec import DataSpec, TrainSpec
@@ -22,6 +23,7 @@ from ..policies import queue
 from ..settings import Settings
 from ..spec import JobSpec
 from ..spec_files import SpecFiles, refusal, unfit
+from . import elastic, rank_environment
 
 #: A lower bound of the bytes of Python's own sources.
 _STDLIB_BYTES: Final = 4_000_000
@@ -47,6 +49,7 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
             field="resources.device",
             remedy="Set resources.device to cuda, or train.precision to bf16.",
         )
+    rank_environment.check(spec.resources.env)
     check_storage(spec.train)
     if settings.local_files:
         return await files.look(partial(_check_files, spec.train))
@@ -166,11 +169,11 @@ def _exists(path: str) -> bool:
 
 def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Inventory]) -> None:
     """Raise TooManyRanks if the job's smallest form can never fit on any cluster. An unknown cluster fits every job."""
-    layout, spares = spec.train.layout, spec.policy.spares
-    least = min((form.world_size for form in checked.forms), default=layout.world_size)
-    waiting = queue.Waiting("", least, layout.tensor, spec.device, spares)
+    least = min((form.world_size for form in checked.forms), default=spec.train.layout.world_size)
+    waiting = replace(elastic.waiting(spec), world_size=least)
     refusals = [queue.impossible(waiting, cluster) for cluster in clusters]
     if (never := refusals[0]) is not None and None not in refusals:
+        _refuse_together(waiting, clusters, never)
         on_cpus = replace(waiting, wanted="cpu")
         if spec.device == "cuda" and any(queue.impossible(on_cpus, cluster) is None for cluster in clusters):
             raise _no_gpus(spec, never)
@@ -178,6 +181,24 @@ def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Invent
         field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
         remedy = f"Use {smaller}, add nodes, or set SHARDYARD_CAPACITY to what the cluster will have."
         raise TooManyRanks(never, field=field, remedy=remedy)
+
+
+def _refuse_together(waiting: queue.Waiting, clusters: Sequence[queue.Inventory], never: str) -> None:
+    """Raise TooManyRanks if the job fits on the cluster's devices, but not on those that it may use together."""
+    more = "Or add such nodes: `shardyard nodes` lists the labels of those that are there."
+    fewer = replace(waiting, cpus=0.0)
+    if waiting.cpus and any(queue.impossible(fewer, cluster) is None for cluster in clusters):
+        remedy = "Reserve fewer cores for each GPU, or none, or use fewer ranks."
+        raise TooManyRanks(never, field="resources.cpus_per_gpu", remedy=remedy)
+    apart = replace(waiting, within=None)
+    if waiting.within and any(queue.impossible(apart, cluster) is None for cluster in clusters):
+        remedy = f"Leave resources.within out, or use fewer ranks. {more}"
+        raise TooManyRanks(never, field="resources.within", remedy=remedy)
+    mixed = replace(apart, wanted="cuda", gpu=ANY_MODELS)
+    if waiting.wanted != "cpu" and any(queue.impossible(mixed, cluster) is None for cluster in clusters):
+        named = "Name another model" if waiting.model else "Use fewer ranks"
+        remedy = f"{named}, or set resources.gpu to {ANY_MODELS} to use GPUs of several models. {more}"
+        raise TooManyRanks(never, field="resources.gpu", remedy=remedy)
 
 
 def _no_gpus(spec: JobSpec, never: str) -> TooManyRanks:

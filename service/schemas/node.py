@@ -27,6 +27,9 @@ class ClusterNode(Value):
     gangs: list[Allocation] = Field(default_factory=list)
     gpu_model: str = ""
     host_memory_bytes: int = 0
+    zone: str = ""
+    rail: str = ""
+    domain: str = ""
 
 
 class Cordon(Value):
@@ -89,6 +92,11 @@ class Node(Value):
     memory_bytes: int = 0
     host_memory_bytes: int = Field(0, description="Memory of the machine for all its processes; 0: unknown.")
     gpu_model: str = Field("", description="Model of its GPUs, as Ray names it; empty: unknown, or no GPU.")
+    zone: str = Field("", description="Its label `ray.io/availability-zone`; empty: it has none.")
+    rail: str = Field(
+        "", description="Its label `shardyard.io/rail`, nodes with common leaf switches; empty: it has none."
+    )
+    domain: str = Field("", description="Its label `ray.io/gpu-domain`, an NVLink domain; empty: it has none.")
     seen_at: Timestamp | None = None
     faults: int = Field(
         0, description="Number of attempts that failed because of this machine within SHARDYARD_CORDON_WINDOW_S."

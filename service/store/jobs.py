@@ -17,6 +17,10 @@ from .tables import attempts, jobs, labels
 
 #: Specs that were stored before hot spares existed do not name them.
 _SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
+#: Nor which nodes they may use together.
+_GPU = func.coalesce(jobs.c.spec["resources"]["gpu"].as_string(), "")
+_CPUS = func.coalesce(jobs.c.spec["resources"]["cpus_per_gpu"].as_float(), 0.0)
+_WITHIN = func.coalesce(jobs.c.spec["resources"]["within"].as_string(), "")
 
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
@@ -214,7 +218,8 @@ def front(
         "cluster",
     )
     impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
-    columns = (*(jobs.c[name] for name in wanted), _SPARES.label("spares"), impatient.label("impatient"))
+    spec = (_SPARES.label("spares"), _GPU.label("gpu"), _WITHIN.label("within"), _CPUS.label("cpus"))
+    columns = (*(jobs.c[name] for name in wanted), *spec, impatient.label("impatient"))
     statement = select(*columns).where(_ready(tx), unleased(tx), _may_run(cluster))
     if shapes is not None:
         statement = statement.where(jobs.c.shape.in_(sorted(shapes)))

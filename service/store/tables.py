@@ -62,7 +62,8 @@ jobs = Table(
     Column("world_size", Integer, nullable=False),
     Column("tensor", Integer, nullable=False),
     Column("wanted_device", String(8), nullable=False),  # auto, cpu, cuda
-    Column("shape", String(40), nullable=False, server_default=""),  # identifies the job's queue, `queue.Waiting.shape`
+    # Identifies the job's queue, `pool.Waiting.shape`. SQLite holds no string to a length.
+    Column("shape", String(120).with_variant(String(40), "sqlite"), nullable=False, server_default=""),
     Column("device", String(8)),  # the device kind of the placement
     Column("max_restarts", Integer, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),
@@ -336,6 +337,9 @@ nodes = Table(
     Column("gangs", JSON, nullable=False, server_default="[]"),  # each gang's share of the node
     Column("gpu_model", String(80), nullable=False, server_default=""),  # as Ray names it; empty: unknown
     Column("host_memory_bytes", BigInteger, nullable=False, server_default="0"),  # for all processes; 0: unknown
+    Column("zone", String(63), nullable=False, server_default=""),  # these three by Ray's labels; empty: without
+    Column("rail", String(63), nullable=False, server_default=""),
+    Column("domain", String(63), nullable=False, server_default=""),
 )
 
 #: A cluster's capacity with all its nodes: from its settings, else the largest that was seen at one time.

@@ -75,6 +75,8 @@ class Nodes:
         self.nodes: list[Node] = []
         self._begun: list[Node] = []  # and those that did not come to be
         self.address = ""
+        self.gpus: dict[int, int] = {}  # that these nodes report to Ray, though they have none
+        self.labels: dict[int, str] = {}  # of the nodes with these numbers, as `ray start --labels` takes them
 
     @property
     def head(self) -> Node:
@@ -185,12 +187,19 @@ class Nodes:
             "--include-dashboard=false",
             "--no-monitor",
         ]
+        gpus = self.gpus.get(number, 0)
+        labels = [f"--labels={self.labels[number]}"] if number in self.labels else []
         return [
             *[sys.executable, "-m", "ray.scripts.scripts", "start", "--block"],
             *(head if number == 0 else [f"--address={self.address}"]),
-            *[f"--node-ip-address={ip}", f"--num-cpus={cpus:g}", "--num-gpus=0", f"--object-store-memory={80 << 20}"],
+            *[
+                f"--node-ip-address={ip}",
+                f"--num-cpus={cpus:g}",
+                f"--num-gpus={gpus}",
+                f"--object-store-memory={80 << 20}",
+            ],
             *["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"],
-            *["--include-log-monitor=false", "--disable-usage-stats"],
+            *["--include-log-monitor=false", "--disable-usage-stats", *labels],
         ]
 
     def _environment(self, folder: Path) -> dict[str, str]:

@@ -354,6 +354,16 @@ def test_rays_command_keeps_its_quotes(tmp_path: Path) -> None:
             assert done.stdout == """[--labels=a=b c][--resources={"x": 1}]"""
 
 
+def test_workers_have_the_labels_by_which_gangs_are_placed() -> None:
+    def group(values: Manifest) -> Manifest:
+        (found,) = (one for one in render(values) if one["kind"] == "RayCluster")
+        return found["spec"]["workerGroupSpecs"][0]  # type: ignore[no-any-return]
+
+    labels = {"ray.io/gpu-domain": "rack-7", "ray.io/availability-zone": "eu-1a"}
+    assert group({"ray": {"worker": {"labels": labels}}})["labels"] == labels
+    assert "labels" not in group({})
+
+
 def test_gpu_workers_lock_as_much_memory_as_rdma_needs() -> None:
     """Off by default. A limit above the runtime's own ends the container with the reason."""
 

@@ -1,10 +1,13 @@
 """One attempt, as the dispatcher orders it and its supervisor carries it out. Imports neither torch nor Ray."""
 
 import json
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
 
 from . import json_codec
+
+#: `GangSpec.gpu` of a gang whose GPUs may be of several models.
+ANY_MODELS: Final = "mixed"
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,26 @@ class GangSpec:
     straggler: StragglerLimits | None = None  # None: no detection
     loss_spike: LossSpikeLimits | None = None  # None: no detection
     avoided: tuple[str, ...] = ()  # ids of nodes on which it must not be placed
+    gpu: str = ""  # model of all its GPUs, by Ray's label; empty: any one model
+    within: Literal["zone", "domain"] | None = None  # all ranks have one value of this label
+    neighbours: tuple[int, ...] = ()  # sizes of groups of consecutive ranks that exchange much, largest first
     elastic_grace_s: float | None = (
         None  # to wait for lost devices before the job continues with fewer; None: it may not
     )
     spares: int = 0  # actors without a rank, each on a device of its own, which replace ranks that die
     cpus_per_rank: float = 0.25  # CPU ranks only
+    cpus_per_gpu: float = 0.0  # reserved by each rank on a GPU
+    env: dict[str, str] = field(default_factory=dict)  # variables that the job adds to its trainers' environment
     entry: str = ""  # `module:function` that trains; empty: this package's own loop
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0  # after which a rank exits that its supervisor has not called
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """What a rank takes of its node, by Ray's names."""
+        if self.device != "cuda":
+            return {"CPU": self.cpus_per_rank}
+        return {"GPU": 1.0} | ({"CPU": self.cpus_per_gpu} if self.cpus_per_gpu else {})
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the fields that have their default."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,12 @@ from .trainer_process import TrainerProcess, fork_trainer
 class Rank:
     """One rank of a gang, or a spare; a Ray actor."""
 
-    def __init__(self, device: str, entry: str = "", lease_s: float = 30.0) -> None:
+    def __init__(
+        self, device: str, entry: str = "", lease_s: float = 30.0, env: Mapping[str, str] | None = None
+    ) -> None:
+        """`env`: variables that the job adds to its trainers' environment."""
         self.device = device
+        self.env = env or {}
         self.entry = entry
         self.lease = Lease(lease_s, self._drop_trainer)
         self.events = TrainerEvents()
@@ -68,7 +72,7 @@ class Rank:
         address = host.address()
         listener = host.listen(address) if rank == 0 else None
         segments = self.store.own
-        request = Request(host.trainer_environment(self.device), str(Path.cwd()), self.entry, len(segments))
+        request = Request(host.trainer_environment(self.device, self.env), str(Path.cwd()), self.entry, len(segments))
         more = [*segments, *([listener.fileno()] if listener else [])]
         try:
             self.trainer = await asyncio.to_thread(fork_trainer, host.fork_root(), host.raylet(), request, more)

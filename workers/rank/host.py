@@ -3,7 +3,7 @@
 import os
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,13 +55,14 @@ def raylet() -> int:
     return int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
 
 
-def trainer_environment(device: str) -> dict[str, str]:
-    """The trainer's environment: this actor's without Ray's (whose token is not for users' code), and its devices.
+def trainer_environment(device: str, added: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The trainer's environment: this actor's without Ray's (whose token is not for users' code), what its job adds, and its devices.
 
     Unless this actor's environment has settings for torch's allocator, its segments grow in place: sizes that change from step to step,
     as of gathered parameters, then leave less unusable memory between them.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env |= added or {}
     env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus()) if device == "cuda" else ""
     if device == "cuda" and not any(name in env for name in _ALLOCATOR):
         env[_ALLOCATOR[0]] = "expandable_segments:True"

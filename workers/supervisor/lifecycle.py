@@ -18,6 +18,7 @@ from .ranks.handles import RankHandle, within
 from .ranks.members import Member, call_each, drain, leases_kept, nodes
 from .ranks.neighbours import assignments
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_remains
+from .ranks.room import node_places
 from .ranks.spares import share_out
 from .repair import Generations, choose_root_cause
 
@@ -96,7 +97,8 @@ class Lifecycle:
 
     async def _make_actors(self) -> None:
         gang = self.gang
-        groups, others = share_out(gang.spec, await asyncio.to_thread(bundle_nodes, gang.placement.group))
+        where = await asyncio.to_thread(bundle_nodes, gang.placement.group)
+        groups, others = share_out(gang.spec, where, await asyncio.to_thread(node_places))
         if not gang.members:
             ranks = range(gang.spec.world_size)
             gang.members += [Member(rank, groups[rank // gang.spec.tensor], lost=True) for rank in ranks]

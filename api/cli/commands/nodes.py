@@ -13,6 +13,8 @@ from ..options import Json, Url
 from ..terminal.screen import Screen, clock, size
 
 COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON")
+#: Columns of labels that at least one node has.
+LABELS = {"gpu_model": "GPU", "zone": "ZONE", "rail": "RAIL", "domain": "DOMAIN"}
 
 
 def nodes(
@@ -44,7 +46,9 @@ def nodes(
     if json:
         screen.json([node.model_dump(mode="json") for node in found])
         return
-    screen.table(COLUMNS, [row(node) for node in found])
+    labels = [label for label in LABELS if any(getattr(node, label) for node in found)]
+    columns = (*COLUMNS, *(LABELS[label] for label in labels))
+    screen.table(columns, [(*row(node), *(escape(getattr(node, label)) for label in labels)) for node in found])
 
 
 def row(node: Node) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """`shardyard ranks` and `shardyard resources`: what the ranks of a job do and hold."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -27,6 +27,7 @@ def ranks(
     screen = Screen()
     with Client(url) as client:
         page = client.ranks(job, before=before, limit=1)
+        domains = {} if json else {node.id: node.domain for node in client.nodes() if node.domain}
     if json:
         screen.json(page)
         return
@@ -43,21 +44,22 @@ def ranks(
     screen.say(f"{clock(sample.ts)} · {steps}step {sample.step:,} of attempt {sample.attempt}")
     if sample.timed_steps is not None:
         screen.say(f"compute and wait time measured in {sample.timed_steps} of them")
-    _ranks(screen, sample, order)
+    _ranks(screen, sample, order, domains)
     if sample.slow is not None:
         screen.say(sample.slow.message)
     if page.next is not None:
         screen.hint(f"Earlier with: shardyard ranks {job} --before {page.next}")
 
 
-def _ranks(screen: Screen, sample: RankMetrics, order: Sequence[int]) -> None:
+def _ranks(screen: Screen, sample: RankMetrics, order: Sequence[int], domains: Mapping[str, str]) -> None:
     axes = [axis for axis, degree in (sample.axes or {}).items() if degree > 1]
     memory = " ".join(filter(None, [sample.memory_of, "memory"])).upper()
-    columns = ("RANK", *(axis.upper() for axis in axes), "STEP", "COMPUTE", "WAIT", memory, "NODE", "")
-    screen.table(columns, [_rank(sample, rank, axes) for rank in order])
+    domain = ["DOMAIN"] if domains.keys() & set(sample.nodes) else []
+    columns = ("RANK", *(axis.upper() for axis in axes), "STEP", "COMPUTE", "WAIT", memory, "NODE", *domain, "")
+    screen.table(columns, [_rank(sample, rank, axes, domains if domain else None) for rank in order])
 
 
-def _rank(sample: RankMetrics, rank: int, axes: Sequence[str]) -> tuple[str, ...]:
+def _rank(sample: RankMetrics, rank: int, axes: Sequence[str], domains: Mapping[str, str] | None) -> tuple[str, ...]:
     place, node = sample.place(rank), sample.node_of[rank]
     times = [milliseconds(of[rank]) or "" for of in (sample.step_s, sample.busy_s, sample.wait_s)]
     slow = sample.slow is not None and sample.slow.rank == rank
@@ -67,6 +69,7 @@ def _rank(sample: RankMetrics, rank: int, axes: Sequence[str]) -> tuple[str, ...
         *times,
         size(sample.memory[rank]) or "",
         "" if node is None else escape(sample.nodes[node][:12]),
+        *([] if domains is None else [escape("" if node is None else domains.get(sample.nodes[node], ""))]),
         "[red]slow[/]" if slow else "",
     )
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from shardyard.service.spec import JobSpec
+from shardyard.service.spec import JobSpec, Resources
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.spec import TrainSpec
 
@@ -17,6 +18,32 @@ def test_fp8_waits_for_gpus(precision: str, asked: str, device: str) -> None:
     train: dict[str, Any] = {"steps": 1, "global_batch": 2, "precision": precision}
     spec = JobSpec.model_validate({"name": "a", "train": train, "resources": {"device": asked}})
     assert spec.device == device
+
+
+@pytest.mark.parametrize(
+    ("resources", "device"), [({"gpu": "H100"}, "cuda"), ({"within": "zone"}, "auto"), ({"gpu": "mixed"}, "cuda")]
+)
+def test_a_job_that_names_a_gpu_waits_for_gpus(resources: dict[str, Any], device: str) -> None:
+    train = {"steps": 1, "global_batch": 2}
+    assert JobSpec.model_validate({"name": "a", "train": train, "resources": resources}).device == device
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"gpu": "H100", "device": "cpu"},
+        {"gpu": "two words"},
+        {"gpu": ""},
+        {"within": "rack"},
+        {"env": {"9": "x"}},
+        {"env": {"A=B": "x"}},
+        {"env": {"A": "x\ny"}},
+        {"env": {"A": 1}},
+    ],
+)
+def test_resources_that_cannot_be_meant_are_refused(resources: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Resources.model_validate(resources)
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,21 @@ from .neighbours import neighbour
 from .placement_group import (
     NoRoom,
     bundle_nodes,
+    existing,
     kill,
     make_actor,
     rank_name,
     rearranged,
+    remove_group,
     remove_remains,
     reserve,
 )
+from .room import Choice, choose_nodes, node_places
 from .spares import Spares
 
 PLACEMENT_S: Final = 120.0
+#: Seconds until nodes are chosen again for a gang that has no devices yet: another gang may have taken those of the first choice.
+CHOOSE_AGAIN_S: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Placement:
         self.spec = spec
         self.spares = spares
         self.group: Any = None
+        self._choice: Choice | None = None  # of a group that was made here and is not ready yet
         self._stopping = stopping
 
     async def place(self, patience_s: float = PLACEMENT_S) -> bool:
@@ -55,9 +61,16 @@ class Placement:
         spec = self.spec
         await self.find()
         deadline = time.monotonic() + patience_s
+        choose_at = time.monotonic() + CHOOSE_AGAIN_S
         while time.monotonic() < deadline and not self._stopping():
-            if await asyncio.to_thread(self.group.wait, 1):
+            if self.group is None:
+                await asyncio.sleep(1)
+            elif await asyncio.to_thread(self.group.wait, 1):
+                self._choice = None
                 return True
+            if self._choice is not None and time.monotonic() > choose_at:
+                await asyncio.to_thread(self._choose_again)
+                choose_at = time.monotonic() + CHOOSE_AGAIN_S
         if self._stopping():
             return False
         spares = f" and {spec.spares} spares" if spec.spares else ""
@@ -65,8 +78,20 @@ class Placement:
         raise NoRoom(f"{message} within {patience_s:.0f} s")
 
     async def find(self) -> None:
-        """The placement group that a predecessor has reserved, or a new one."""
-        self.group = await asyncio.to_thread(reserve, self.spec)
+        """The placement group that a predecessor has reserved, or a new one. None while no zone or domain has room for it."""
+        self.group = await asyncio.to_thread(existing, self.spec)
+        if self.group is None:
+            await asyncio.to_thread(self._choose_again)
+
+    def _choose_again(self) -> None:
+        """Reserve on the nodes that are best now. A group that waits for other nodes is given up."""
+        choice = choose_nodes(self.spec)
+        if choice == self._choice:
+            return
+        if self.group is not None:
+            remove_group(self.group)
+        self._choice = choice
+        self.group = reserve(self.spec, choice.selectors) if choice.possible else None
 
     async def lost(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` whose actors have died or do not answer."""
@@ -118,7 +143,8 @@ class Placement:
         groups = [member.bundle for member in members[::tensor]]
         if any(member.bundle != groups[member.rank // tensor] for member in members):  # a spare is in a tensor group
             return {member.rank: member.bundle for member in lost}
-        groups = rearranged(tensor, groups, {member.rank for member in lost}, where)
+        places = await asyncio.to_thread(node_places)
+        groups = rearranged(tensor, groups, {member.rank for member in lost}, where, places)
         return {member.rank: groups[member.rank // tensor] for member in lost}
 
     def _create_actors(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...messages.gang_spec import GangSpec
 from ...rank.actor import Rank
+from ..policies.topology import MODEL_LABEL, Place, by_place
 
 NAMESPACE: Final = "shardyard"
 
@@ -29,21 +30,34 @@ def spare_name(gang: str, mark: str) -> str:
 
 def placement(spec: GangSpec) -> list[dict[str, float]]:
     """Bundles of the gang's placement group: one per tensor group, which a bundle keeps on one node, then one per spare."""
-    one = {"GPU": 1.0} if spec.device == "cuda" else {"CPU": spec.cpus_per_rank}
+    one = spec.resources
     bundle = {name: amount * spec.tensor for name, amount in one.items()}
     groups = [dict(bundle) for _ in range(spec.world_size // spec.tensor)]
     return groups + [dict(one) for _ in range(spec.spares)]
 
 
-def reserve(spec: GangSpec) -> Any:
-    """The gang's placement group, which may not be ready yet; made when it is not there."""
-    from ray.util.placement_group import get_placement_group, placement_group
+def existing(spec: GangSpec) -> Any:
+    """The gang's placement group, which may not be ready yet; None if there is none."""
+    from ray.util.placement_group import get_placement_group
 
     with contextlib.suppress(ValueError):
         return get_placement_group(spec.name)
+    return None
+
+
+def reserve(spec: GangSpec, where: Sequence[Mapping[str, str]] = ()) -> Any:
+    """A new placement group of the gang. `where`: a label selector for each tensor group; none: they may be on any node."""
+    from ray.util.placement_group import placement_group
+
     bundles = placement(spec)
-    where = [elsewhere(spec.avoided)] * len(bundles) if spec.avoided else None
-    return placement_group(bundles, "PACK", name=spec.name, lifetime="detached", bundle_label_selector=where)
+    selectors = [dict(one) for one in where] or [{} for _ in range(spec.world_size // spec.tensor)]
+    # Spares need the same model of GPU, but no place near the ranks.
+    model = {label: value for label, value in selectors[0].items() if label == MODEL_LABEL}
+    selectors += [dict(model) for _ in range(spec.spares)]
+    if spec.avoided:
+        selectors = [selector | elsewhere(spec.avoided) for selector in selectors]
+    chosen = selectors if any(selectors) else None
+    return placement_group(bundles, "PACK", name=spec.name, lifetime="detached", bundle_label_selector=chosen)
 
 
 def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
@@ -62,16 +76,17 @@ def bundle_nodes(group: Any) -> dict[int, str]:
     return {int(bundle): str(node) for bundle, node in nodes.items()}
 
 
-def rearranged(tensor: int, bundles: list[int], lost: Collection[int], nodes: Mapping[int, str]) -> list[int]:
+def rearranged(
+    tensor: int,
+    bundles: list[int],
+    lost: Collection[int],
+    nodes: Mapping[int, str],
+    places: Mapping[str, Place] | None = None,
+) -> list[int]:
     """`bundles[group]` of each tensor group, of which those that are lost whole may change theirs among each other."""
     groups = [group for group in range(len(bundles)) if {*range(group * tensor, (group + 1) * tensor)} <= {*lost}]
-    moved = dict(
-        zip(
-            groups,
-            sorted((bundles[group] for group in groups), key=lambda bundle: (str(nodes.get(bundle)), bundle)),
-            strict=True,
-        )
-    )
+    ordered = by_place(sorted(bundles[group] for group in groups), nodes.get, places or {})
+    moved = dict(zip(groups, ordered, strict=True))
     return [moved.get(group, bundle) for group, bundle in enumerate(bundles)]
 
 
@@ -80,18 +95,18 @@ def make_actor(spec: GangSpec, group: Any, bundle: int, name: str) -> Any:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    cuda = spec.device == "cuda"
+    share = spec.resources
     options = {
         "name": name,
         "namespace": NAMESPACE,
         "lifetime": "detached",
         "get_if_exists": True,
-        "num_cpus": 0 if cuda else spec.cpus_per_rank,
-        "num_gpus": 1 if cuda else 0,
+        "num_cpus": share.get("CPU", 0),
+        "num_gpus": share.get("GPU", 0),
         "max_restarts": 0,
         "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
     }
-    return ray.remote(Rank).options(**options).remote(spec.device, spec.entry, spec.lease_s)
+    return ray.remote(Rank).options(**options).remote(spec.device, spec.entry, spec.lease_s, spec.env)
 
 
 def find_actor(name: str) -> Any:
@@ -122,6 +137,13 @@ def rank_actors(gang: str) -> list[Any]:
             with contextlib.suppress(ValueError):
                 actors.append(ray.get_actor(actor["name"], namespace=NAMESPACE))
     return actors
+
+
+def remove_group(group: Any) -> None:
+    """Give up a placement group in which no actor runs."""
+    from ray.util.placement_group import remove_placement_group
+
+    remove_placement_group(group)
 
 
 def remove_remains(gang: str, actors: list[Any]) -> None:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from ...messages.gang_spec import GangSpec
 from ..gang_state import SpareState
+from ..policies.topology import Place, by_place
 from .handles import RankHandle
 from .members import Member
 from .placement_group import find_actor, kill, make_actor, spare_name
@@ -40,13 +41,15 @@ class Spare:
         return cls(state.bundle, state.name, state.node)
 
 
-def share_out(spec: GangSpec, where: Mapping[int, str]) -> tuple[list[int], list[int]]:
-    """The bundles of the ranks' tensor groups, those of one node side by side, and the bundles of spares.
+def share_out(
+    spec: GangSpec, where: Mapping[int, str], places: Mapping[str, Place] | None = None
+) -> tuple[list[int], list[int]]:
+    """The bundles of the ranks' tensor groups, those of one node, domain and zone side by side, and the bundles of spares.
 
     Without tensor groups all bundles are alike, and every node gets spares by its number of bundles (D'Hondt's rule).
     """
     groups = spec.world_size // spec.tensor
-    bundles = sorted(range(groups + spec.spares), key=lambda bundle: (str(where.get(bundle)), bundle))
+    bundles = by_place(range(groups + spec.spares), where.get, places or {})
     spares = {bundle for bundle in bundles if bundle >= groups} if spec.tensor > 1 else _fair(spec.spares, where)
     return [bundle for bundle in bundles if bundle not in spares], sorted(spares)
 

@@ -1689,6 +1689,24 @@ export interface components {
              * @default
              */
             readonly gpu_model: string;
+            /**
+             * Zone
+             * @description Its label `ray.io/availability-zone`; empty: it has none.
+             * @default
+             */
+            readonly zone: string;
+            /**
+             * Rail
+             * @description Its label `shardyard.io/rail`, nodes with common leaf switches; empty: it has none.
+             * @default
+             */
+            readonly rail: string;
+            /**
+             * Domain
+             * @description Its label `ray.io/gpu-domain`, an NVLink domain; empty: it has none.
+             * @default
+             */
+            readonly domain: string;
             /** Seen At */
             readonly seen_at: string | null;
             /**
@@ -3360,6 +3378,31 @@ export interface components {
              */
             readonly device: "auto" | "cpu" | "cuda";
             /**
+             * Gpu
+             * @description Model of all GPUs, as `shardyard nodes` names it, such as H100. `mixed`: several models in one gang; the slowest sets the pace. null: any model, the same for all ranks.
+             * @default null
+             */
+            readonly gpu: string | null;
+            /**
+             * Within
+             * @description Place all ranks in one availability zone, or in one NVLink domain (`ray.io/gpu-domain`), and wait until one has room. null: in as few as possible.
+             * @default null
+             */
+            readonly within: ("zone" | "domain") | null;
+            /**
+             * Cpus Per Gpu
+             * @description CPU cores that each rank on a GPU reserves, so that no rank on CPUs gets them. 0: none.
+             * @default 0
+             */
+            readonly cpus_per_gpu: number;
+            /**
+             * Env
+             * @description Environment variables for the ranks, such as NCCL_DEBUG. They win over those of the machines. Specs are visible to all users: no secrets.
+             */
+            readonly env?: {
+                readonly [key: string]: string;
+            };
+            /**
              * Force
              * @description Run the job even if its memory plan exceeds its devices' memory. It may run out of memory.
              * @default false
@@ -3630,6 +3673,10 @@ export interface components {
             /**
              * @default {
              *       "device": "auto",
+             *       "gpu": null,
+             *       "within": null,
+             *       "cpus_per_gpu": 0,
+             *       "env": {},
              *       "force": false
              *     }
              */

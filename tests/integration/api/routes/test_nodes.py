@@ -115,3 +115,15 @@ def seen(plane: Plane, **changes: Any) -> None:
             await nodes.replace(tx, [{**row, "memory_bytes": 1 << 30, "seen_at": time.time(), **changes}])
 
     plane.do(write())
+
+
+def test_the_labels_that_a_machine_has_are_further_columns(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen(plane, gpu_model="H100", zone="eu-1a", domain="rack-[7]")
+    [node] = client.nodes()
+    assert (node.gpu_model, node.zone, node.rail, node.domain) == ("H100", "eu-1a", "", "rack-[7]")
+    assert run(["nodes"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split()[-4:] == ["CORDON", "GPU", "ZONE", "DOMAIN"]
+    assert row.split()[-3:] == ["H100", "eu-1a", "rack-[7]"]

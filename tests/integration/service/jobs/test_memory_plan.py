@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.errors import DoesNotFit
+from shardyard.service.errors import DoesNotFit, TooManyRanks
 from shardyard.service.jobs import preview
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs
@@ -114,6 +114,44 @@ async def test_some_nodes_of_several_kinds_are_enough(store: Store, settings: Se
     await known(store, {**H100, "gpu_model": "T4"}, H100)
     found = await planned(store, settings, spec)
     assert found is not None and found.fits is True
+
+
+def named(gpu: str, ranks: int = 8) -> JobSpec:
+    spec = job({"data": ranks, "zero": 3}, model=LLAMA_8B, global_batch=2 * ranks).model_dump(
+        mode="json", by_alias=True
+    )
+    return JobSpec.model_validate({**spec, "resources": {"gpu": gpu}})
+
+
+async def test_a_job_that_names_a_gpu_model_must_fit_on_that_one(store: Store, settings: Settings) -> None:
+    await known(store, {**H100, "gpu_model": "T4"}, H100)
+    await refused(store, settings, named("t4"))
+    found = await planned(store, settings, named("H100"))
+    assert found is not None and found.fits is True and found.device == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "says"), [("L4", 8, "the cluster has H100, T4"), ("H100", 16, "the most together are 8")]
+)
+async def test_a_model_that_the_cluster_lacks_is_refused_with_those_that_it_has(
+    store: Store, settings: Settings, gpu: str, ranks: int, says: str
+) -> None:
+    await known(store, {**H100, "gpu_model": "T4"}, H100)
+    with pytest.raises(TooManyRanks, match=says) as error:
+        await submitting.submit(store, settings, named(gpu, ranks), None, "", "tester")
+    assert error.value.field == "resources.gpu" and "mixed" in (error.value.remedy or "")
+
+
+@pytest.mark.parametrize("asked", [{"within": "domain"}, {"cpus_per_gpu": 9}])
+async def test_a_refusal_names_what_keeps_the_job_from_the_gpus_that_are_there(
+    store: Store, settings: Settings, asked: dict[str, Any]
+) -> None:
+    await known(store, {**H100, "domain": "a"}, {**H100, "domain": "b"})
+    spec = named("H100", 16).model_dump(mode="json", by_alias=True)
+    spec["resources"] = asked
+    with pytest.raises(TooManyRanks, match="the most together are") as error:
+        await submitting.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
+    assert error.value.field == f"resources.{next(iter(asked))}"
 
 
 async def test_an_elastic_job_fits_if_one_of_its_layouts_does(store: Store, settings: Settings) -> None:

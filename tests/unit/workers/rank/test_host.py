@@ -16,6 +16,15 @@ def test_a_trainer_gets_no_variable_of_ray_and_no_device_that_it_was_not_given(m
     assert not [name for name in env if name.startswith("RAY_")]
 
 
+def test_what_a_job_adds_wins_over_the_machine_but_not_over_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "gpus", lambda: ["3"])
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    given = {"NCCL_DEBUG": "INFO", "PYTORCH_ALLOC_CONF": "max_split_size_mb:512", "CUDA_VISIBLE_DEVICES": "0"}
+    env = host.trainer_environment("cuda", given)
+    assert (env["NCCL_DEBUG"], env["CUDA_VISIBLE_DEVICES"]) == ("INFO", "3")
+    assert env["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
+
+
 @pytest.mark.parametrize("name", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 def test_segments_of_torchs_allocator_grow_unless_the_environment_says_otherwise(
     name: str, monkeypatch: pytest.MonkeyPatch

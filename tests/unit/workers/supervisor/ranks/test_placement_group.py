@@ -22,6 +22,11 @@ def test_a_tensor_group_is_one_bundle(tensor: int, device: str, bundles: list[di
     assert placement(GangSpec("shardyard-a-1", {}, 4, tensor, device)) == bundles
 
 
+def test_a_rank_on_a_gpu_reserves_the_cores_that_its_job_asks_for() -> None:
+    asked = GangSpec("shardyard-a-1", {}, 4, 2, "cuda", cpus_per_gpu=6.0)
+    assert placement(asked) == [{"GPU": 2.0, "CPU": 12.0}] * 2
+
+
 def test_a_spare_is_a_bundle_of_one_device() -> None:
     assert placement(GangSpec("shardyard-a-1", {}, 4, 2, "cuda", spares=1)) == [
         {"GPU": 2.0},

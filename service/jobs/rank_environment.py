@@ -1,0 +1,59 @@
+"""Checks `resources.env`: the variables that a job adds to the environment of its ranks."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ..errors import InvalidSpec
+from ..schemas.problem import FieldError
+
+_FIELD: Final = "resources.env"
+
+#: Variables of the machinery → why the job may not set them.
+_RESERVED: Final = {
+    **dict.fromkeys(
+        ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        "Shardyard forms the process groups, and numbers the ranks itself",
+    ),
+    **dict.fromkeys(
+        ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        "Ray gives each rank its device",
+    ),
+    **dict.fromkeys(
+        ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
+        "a trainer is forked from a process that has loaded its libraries already",
+    ),
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+        "a rank has one thread on CPUs, and on GPUs one per core of its share",
+    ),
+}
+_PREFIXES: Final = {
+    "RAY_": "variables of Ray are not passed to trainers",
+    "SHARDYARD_": "Shardyard's own settings are those of its processes",
+    "TORCHELASTIC_": "ranks are not started by torchrun",
+}
+_SECRET: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
+
+
+def check(env: Mapping[str, str]) -> None:
+    """Raise InvalidSpec for a variable that the job may not set."""
+    for name in env:
+        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+        why = _RESERVED.get(name) or _PREFIXES.get(prefix)
+        if why is not None:
+            remedy = "Leave it out. An operator can set it in the environment of the machine's Ray process."
+            if name.startswith(("LD_", "PYTHON")):
+                remedy += " train.model.code names the folder of your own module."
+            raise InvalidSpec(f"{name} is not for jobs: {why}.", field=f"{_FIELD}.{name}", remedy=remedy)
+
+
+def warnings(env: Mapping[str, str]) -> list[FieldError]:
+    """One finding for each variable whose name says that its value is secret."""
+    message = "Every user of this server can read the specs of all jobs, and so this value."
+    remedy = "Give secrets to the machines' Ray process, or in a file that only the ranks can read."
+    return [
+        FieldError(field=f"{_FIELD}.{name}", message=message, remedy=remedy)
+        for name in env
+        if _SECRET.search(name.upper())
+    ]

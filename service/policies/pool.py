@@ -1,0 +1,360 @@
+"""The devices of one kind on a cluster's nodes, while the queue's policy gives them to jobs, one after the other.
+
+A job's devices may have to be together: GPUs of one model, nodes of one zone or NVLink domain. Nodes that may serve a job together are
+a part of the pool. Most clusters have one part.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Self, cast
+
+from ...workers.messages.gang_spec import ANY_MODELS
+
+Device = Literal["cpu", "cuda"]
+Wanted = Literal["auto", "cpu", "cuda"]
+Within = Literal["zone", "domain"]
+
+#: Device → ranks of each node of the cluster with all its nodes.
+Whole = Mapping[Device, Sequence[int]]
+
+_TOGETHER: Final[dict[Within, str]] = {"zone": "zone", "domain": "NVLink domain"}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A queued job: `world_size` ranks, of which each `tensor` neighbours must be placed on one node, and spares on any node.
+
+    `gpu`: the model that all its GPUs must have; empty: any one model. `within`: the label that all its nodes must share.
+    """
+
+    id: str
+    world_size: int
+    tensor: int
+    wanted: Wanted
+    spares: int = 0
+    others: tuple[
+        int, ...
+    ] = ()  # other world sizes of an elastic job that it now takes if there is no room for the first
+    least: int | None = None  # the smallest world size that an elastic job may ever take
+    gpu: str = ""
+    within: Within | None = None
+    cpus: float = 0.0  # cores that it reserves beside each GPU
+
+    @property
+    def shape(self) -> str:
+        """Identifies the job's queue, as text. For an elastic job its smallest layout does."""
+        asks = self.gpu or self.within or self.cpus
+        more = f" {self.gpu or '-'} {self.within or '-'} {self.cpus:g}" if asks else ""
+        return f"{self.wanted} {self.smallest.world_size} {self.tensor} {self.spares}{more}"
+
+    @classmethod
+    def of(cls, shape: str) -> Self:
+        """A job of this shape, without an id."""
+        wanted, world_size, tensor, spares, *more = shape.split()
+        gpu, within, cpus = more or ("-", "-", "0")
+        job = cls("", int(world_size), int(tensor), cast("Wanted", wanted), int(spares), cpus=float(cpus))
+        together = None if within == "-" else cast("Within", within)
+        return replace(job, gpu="" if gpu == "-" else gpu, within=together)
+
+    @property
+    def devices(self) -> int:
+        return self.world_size + self.spares
+
+    @property
+    def forms(self) -> "list[Waiting]":
+        """The job in every size that it takes now, the preferred size first."""
+        return [replace(self, world_size=size) for size in (self.world_size, *self.others)]
+
+    @property
+    def smallest(self) -> "Waiting":
+        return self if self.least is None else replace(self, world_size=self.least)
+
+    @property
+    def model(self) -> str:
+        """The one model that it names; empty: it names none."""
+        return "" if self.gpu == ANY_MODELS else self.gpu
+
+    def __str__(self) -> str:
+        spares = f" and {self.spares} spare{'s' * (self.spares > 1)}" if self.spares else ""
+        return f"{self.world_size} ranks{spares}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A living node's devices by kind, in ranks: all of them, and the free ones. New gangs use none of a cordoned node."""
+
+    capacity: Mapping[Device, int]
+    free: Mapping[Device, int]
+    cordoned: bool = False
+    model: str = ""  # of its GPUs; empty: unknown
+    zone: str = ""
+    domain: str = ""
+    cores: float = 0.0
+    cores_free: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wait:
+    id: str
+    reason: str
+    message: str
+
+
+@dataclass
+class _Blocked:
+    """The nodes for which a job waits that comes first."""
+
+    nodes: set[int] = field(default_factory=set)
+    all: bool = False
+
+
+class Pool:
+    """The devices of one kind while decisions are made, one after the other."""
+
+    def __init__(
+        self,
+        device: Device,
+        machines: Sequence[Machine],
+        held: Mapping[str, int],
+        max_ranks: int | None,
+        whole: Whole,
+    ) -> None:
+        self.device: Device = device
+        self.noun = "GPUs" if device == "cuda" else "CPU ranks"
+        self.machines = [machine for machine in machines if machine.capacity[device]]
+        self.here = [machine.capacity[device] for machine in self.machines]
+        self.in_use = [0 if machine.cordoned else machine.capacity[device] for machine in self.machines]
+        self.whole = whole.get(device, ())
+        self.capacity = sum(self.here)
+        self.most = max(self.capacity, sum(self.whole))
+        self.max_ranks = max_ranks
+        anything = any(ranks for machine in machines for ranks in machine.capacity.values())
+        self.known = anything or max_ranks is not None or any(whole.values())
+        self.free = [0 if machine.cordoned else machine.free[device] for machine in self.machines]
+        idle = sum(machine.free[device] for machine in self.machines if machine.cordoned)
+        self.left = min(sum(self.free), self.capacity - held.get(device, 0) - idle)
+        self.cores_free = [machine.cores_free for machine in self.machines]
+        self._blocked = _Blocked()
+        self._parts: dict[tuple[str, Within | None], list[list[int]]] = {}
+
+    # Which nodes may serve a job together.
+
+    def parts(self, job: Waiting) -> list[list[int]]:
+        """The places of the machines of each part. One list of all of them for most jobs and clusters."""
+        wants = (job.gpu, job.within)
+        if wants not in self._parts:
+            found: dict[tuple[str, str, str], list[int]] = {}
+            for place, machine in enumerate(self.machines):
+                key = self._key(machine, job)
+                if key is not None:
+                    found.setdefault(key, []).append(place)
+            self._parts[wants] = [found[key] for key in sorted(found)]
+        return self._parts[wants]
+
+    def _key(self, machine: Machine, job: Waiting) -> tuple[str, str, str] | None:
+        """Equal for machines that may serve the job together; None if this one may not serve it."""
+        if (job.model and machine.model.casefold() != job.model.casefold()) or (
+            job.within is not None and not getattr(machine, job.within)
+        ):
+            return None
+        model = "" if self.device == "cpu" or job.gpu == ANY_MODELS else machine.model
+        zone = machine.zone if job.within else ""
+        return model, zone, machine.domain if job.within == "domain" else ""
+
+    def restricts(self, job: Waiting) -> bool:
+        """Whether not all machines may serve the job together, or some have too few cores for all their GPUs."""
+        return bool(self.machines) and (
+            [len(part) for part in self.parts(job)] != [len(self.machines)] or _wants_cores(job, self.device)
+        )
+
+    def _fits(self, numbers: Sequence[int], job: Waiting) -> bool:
+        """Whether a part has room. `numbers`: ranks by machine."""
+        return any(_pack(self._ranks(numbers, part, job), job) is not None for part in self.parts(job))
+
+    def _most(self, numbers: Sequence[int], job: Waiting) -> int:
+        """The ranks of the largest part."""
+        return max((sum(self._ranks(numbers, part, job)) for part in self.parts(job)), default=0)
+
+    def _ranks(self, numbers: Sequence[int], part: Sequence[int], job: Waiting) -> list[int]:
+        """The ranks of a part's machines that their cores suffice for: the free cores for free ranks, else all."""
+        if not _wants_cores(job, self.device):
+            return [numbers[place] for place in part]
+        machines = self.machines
+        cores = self.cores_free if numbers is self.free else [machine.cores for machine in machines]
+        return [min(numbers[place], int((cores[place] + 1e-6) / job.cpus)) for place in part]
+
+    # Whether a job fits.
+
+    def has_room_when_whole(self, job: Waiting) -> bool:
+        """Whether the job fits on the nodes of the full cluster, or on the present ones. What is away may have any label."""
+        away = not self.restricts(job) or sum(self.whole) > self.capacity
+        return (away and _pack(self.whole, job) is not None) or self._fits(self.here, job)
+
+    def never(self, job: Waiting) -> str | None:
+        """Why the cluster can never run the job, as far as its capacity is known, or None."""
+        if not self.known or self.has_room_when_whole(job):  # while the capacity is unknown, any node may still come
+            return None
+        if self.max_ranks is not None and job.devices <= self.max_ranks:
+            return None
+        if job.devices > self.most:
+            return f"Needs {job}; the cluster has {self.most} {self.noun}{self._growth()}."
+        if self.restricts(job):
+            return f"{_needs(job)}{_on(job, self.device)}; {self._has(self.here, job)}."
+        largest = max((*self.whole, *self.here))
+        if job.tensor > largest:
+            return f"A tensor group of {job.tensor} needs one node; the largest node has {largest} {self.noun}."
+        room = max(_groups(nodes, job.tensor) for nodes in (self.whole, self.here))
+        return f"{_grouped(job)}; the cluster's nodes have room for {room}."
+
+    def absent(self, job: Waiting) -> Wait | None:
+        """Why the job cannot start before nodes come or a cordon ends, or None."""
+        never = self.never(job)
+        if never is not None:
+            return Wait(job.id, "waiting_for_nodes", never)
+        if self._fits(self.in_use, job):
+            return None
+        if self.restricts(job):
+            message = f"{_needs(job)}{_on(job, self.device)}; {self._has(self.in_use, job)}; see `shardyard nodes`."
+            return Wait(job.id, "waiting_for_nodes", message)
+        if not self.has_room_when_whole(job):
+            return None
+        here, cordoned = sum(self.in_use), self.capacity - sum(self.in_use)
+        if job.devices <= here:
+            has = f"the nodes in use have room for {_groups(self.in_use, job.tensor)}"
+            return Wait(job.id, "waiting_for_nodes", f"{_grouped(job)}, {has}; see `shardyard nodes`.")
+        away = self.most - self.capacity
+        if not away:
+            others = "the others on cordoned ones"
+        elif not cordoned:
+            others = "the others on nodes that are away"
+        else:
+            others = f"{cordoned} on cordoned ones, {away} on nodes that are away"
+        has = f"{here} of {self.most} {self.noun} are on nodes in use, {others}"
+        return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; see `shardyard nodes`.")
+
+    def blocked(self, job: Waiting) -> bool:
+        """Whether every node for the job is one for which an earlier job waits."""
+        parts = self.parts(job)
+        return self._blocked.all or (bool(parts) and not self._open(job))
+
+    def block(self, job: Waiting) -> None:
+        """The job waits: later jobs do not take the nodes that it may use."""
+        parts = [part for part in self.parts(job) if _pack(self._ranks(self.in_use, part, job), job) is not None]
+        self._blocked.nodes.update(place for part in parts for place in part)
+        self._blocked.all = self._blocked.all or not parts
+
+    def _open(self, job: Waiting) -> list[list[int]]:
+        return [part for part in self.parts(job) if self._blocked.nodes.isdisjoint(part)]
+
+    def problem(self, job: Waiting) -> Wait | None:
+        """Why the job cannot start now, or None."""
+        needs = f"Needs {job}"
+        if self.capacity < job.devices:
+            lacking = job.devices - self.capacity
+            has = f"the cluster has {self.capacity} {self.noun}{self._growth()}"
+            return Wait(job.id, "waiting_for_nodes", f"{needs}, {has}; waiting for {lacking} more.")
+        if self._room(job) is not None:
+            return None
+        if self.restricts(job):
+            free = f"{self._most(self.free, job)} of {self._most(self.here, job)} are free together"
+            message = f"{_needs(job)}{_on(job, self.device)}; {free}."
+            return Wait(job.id, "waiting_for_devices", message)
+        if self.left < job.devices:
+            lacking = job.devices - max(0, self.left)
+            free = f"{max(0, self.left)} of {self.capacity} {self.noun} are free"
+            return Wait(job.id, "waiting_for_devices", f"{needs}, {free}; waiting for {lacking} more.")
+        free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.noun}"
+        return Wait(job.id, "waiting_for_devices", f"{_grouped(job)}, {free}.")
+
+    def fits(self, job: Waiting) -> bool:
+        return self.absent(job) is None and self.problem(job) is None
+
+    def take(self, job: Waiting) -> None:
+        room = self._room(job)
+        assert room is not None
+        for place, ranks in room.items():
+            self.free[place] -= ranks
+            self.cores_free[place] -= ranks * job.cpus
+        self.left -= job.devices
+
+    def _room(self, job: Waiting) -> dict[int, int] | None:
+        """Place → the ranks that the job takes there, of the fullest part that has room; None if none has.
+
+        Devices of gangs that are still being built count as free on their nodes; any part may be the one that has them.
+        """
+        unseen = sum(self.free) - self.left
+        found = []
+        for part in self._open(job):
+            free = self._ranks(self.free, part, job)
+            after = _pack(free, job) if sum(free) - unseen >= job.devices else None
+            found += [] if after is None else [(sum(free), part, [a - b for a, b in zip(free, after, strict=True)])]
+        if not found:
+            return None
+        _, part, taken = min(found, key=lambda one: one[:2])
+        return dict(zip(part, taken, strict=True))
+
+    # Messages.
+
+    def _has(self, numbers: Sequence[int], job: Waiting) -> str:
+        """What there is of it, in words."""
+        if self.parts(job):
+            return f"the most together are {self._most(numbers, job)}"
+        if job.within and any(self._key(machine, replace(job, within=None)) for machine in self.machines):
+            return f"no node has a label of its {_TOGETHER[job.within]}"
+        models = sorted({machine.model for machine in self.machines} - {""})
+        return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
+
+    def _growth(self) -> str:
+        if self.max_ranks is None or self.max_ranks <= self.most:
+            return ""
+        return f" and may grow to {self.max_ranks}"
+
+
+Pools = Mapping[Device, Pool]
+
+
+def _wants_cores(job: Waiting, device: Device) -> bool:
+    return device == "cuda" and job.cpus > 0
+
+
+def _on(job: Waiting, device: Device) -> str:
+    """What the job asks of its devices, in words."""
+    one = device == "cuda" and job.gpu != ANY_MODELS
+    model = f" on {job.model} GPUs" if job.model else " on GPUs of one model" if one else ""
+    together = f" in one {_TOGETHER[job.within]}" if job.within else ""
+    cores = f" with {job.cpus:g} cores for each GPU" if _wants_cores(job, device) else ""
+    return model + together + cores
+
+
+def _needs(job: Waiting) -> str:
+    return _grouped(job) if job.tensor > 1 else f"Needs {job}"
+
+
+def _grouped(job: Waiting) -> str:
+    return f"Needs {job.world_size} ranks in tensor groups of {job.tensor}"
+
+
+def _groups(nodes: Sequence[int], size: int) -> int:
+    """Number of tensor groups that fit on nodes with these numbers of ranks, each on one node."""
+    return sum(ranks // size for ranks in nodes)
+
+
+def _pack(free: Sequence[int], job: Waiting) -> list[int] | None:
+    """The free ranks of each node after the job's tensor groups, each on one node, and its spares are placed. None if they do not fit."""
+    after = _placed(free, job.world_size // job.tensor, job.tensor)
+    return None if after is None else _placed(after, job.spares, 1)
+
+
+def _placed(free: Collection[int], groups: int, size: int) -> list[int] | None:
+    """The free ranks of each node after `groups` groups are placed, each on one node. None if they do not fit.
+
+    The nodes with most free ranks are used first.
+    """
+    after = list(free)
+    for place in sorted(range(len(after)), key=lambda place: (-after[place], place)):
+        if not groups:
+            break
+        taken = min(groups, after[place] // size)
+        groups -= taken
+        after[place] -= taken * size
+    return None if groups else after

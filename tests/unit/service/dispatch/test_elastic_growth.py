@@ -1,0 +1,28 @@
+"""A gang whose devices must be together grows only where it could be placed as a whole."""
+
+from pathlib import Path
+from typing import Any
+
+from shardyard.service.dispatch.elastic_growth import _are_together, _without
+from shardyard.service.ids import gang_name
+from shardyard.service.settings import Settings
+
+
+def node(name: str, model: str, used: float, gang: float) -> dict[str, Any]:
+    shares = [{"gang": gang_name("j-1", 2), "cpu": 0.0, "gpu": gang}] if gang else []
+    place = {"zone": "", "domain": "", "gpu_model": model}
+    return {"id": name, "cpu": 8.0, "cpu_used": 0.0, "gpu": 8.0, "gpu_used": used, "gangs": shares, **place}
+
+
+def grows(folder: Path, more: int, *nodes: dict[str, Any]) -> bool:
+    row: Any = {"id": "j-1", "world_size": 4, "tensor": 1, "device": "cuda", "spec": {}}
+    machines = [_without(one, "j-1", Settings(data_dir=folder), ()) for one in nodes]  # type: ignore[arg-type]
+    return _are_together(row, more, machines, {"cuda": 4})
+
+
+def test_free_gpus_of_another_model_are_none_to_grow_into(tmp_path: Path) -> None:
+    own, other = node("n", "H100", 8, 4), node("m", "A100", 0, 0)
+    assert not grows(tmp_path, 8, own, other)
+    assert grows(tmp_path, 4, own, other), "as a whole it has room on the other model"
+    assert grows(tmp_path, 4, node("n", "H100", 4, 4), other)
+    assert grows(tmp_path, 8, own, node("m", "H100", 0, 0))

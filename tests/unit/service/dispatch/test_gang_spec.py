@@ -1,0 +1,37 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.service.dispatch.gang_spec import gang_spec, neighbours
+from shardyard.service.settings import Settings
+from shardyard.strategies.layout import Layout
+
+
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    [
+        ({"data": 4}, ()),
+        ({"data": 4, "pipeline": 2, "tensor": 2}, (8, 2)),
+        ({"data": 4, "context": 2, "pipeline": 2}, (8, 2)),
+        ({"data": 8, "zero": 3, "shard": 4, "expert": 2}, (4, 2)),
+    ],
+)
+def test_the_groups_of_neighbours_that_exchange_most(layout: dict[str, Any], sizes: tuple[int, ...]) -> None:
+    assert neighbours(Layout.model_validate(layout)) == sizes
+
+
+def test_a_gang_gets_what_its_spec_asks_of_nodes_and_environment(tmp_path: Path) -> None:
+    resources = {"gpu": "H100", "within": "zone", "env": {"NCCL_DEBUG": "INFO"}}
+    asked = _gang(tmp_path, {"resources": resources})
+    assert (asked.gpu, asked.within, asked.env) == ("H100", "zone", {"NCCL_DEBUG": "INFO"})
+    stored_before = _gang(tmp_path, {"resources": {"device": "cuda"}})
+    assert (stored_before.gpu, stored_before.within, stored_before.env) == ("", None, {})
+
+
+def _gang(folder: Path, spec: dict[str, Any]) -> Any:
+    train = {"steps": 1, "global_batch": 2}
+    job = {"id": "a", "spec": {"train": train, **spec}, "resume": None, "world_size": 1, "tensor": 1}
+    job |= {"created_at": 0.0, "elastic": None}
+    attempt = {"number": 1, "device": "cuda", "gang": "shardyard-a-1"}
+    return gang_spec(job, attempt, Settings(data_dir=folder))  # type: ignore[arg-type]

@@ -1,0 +1,43 @@
+import pytest
+
+from shardyard.service.errors import InvalidSpec
+from shardyard.service.jobs.rank_environment import check, warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("MASTER_ADDR", "forms the process groups"),
+        ("RANK", "numbers the ranks"),
+        ("CUDA_VISIBLE_DEVICES", "gives each rank its device"),
+        ("LD_PRELOAD", "forked from a process"),
+        ("OMP_NUM_THREADS", "one per core"),
+        ("RAY_AUTH_TOKEN", "not passed to trainers"),
+        ("SHARDYARD_NODE", "own settings"),
+    ],
+)
+def test_a_variable_of_the_machinery_is_refused_by_name(name: str, says: str) -> None:
+    with pytest.raises(InvalidSpec, match=says) as refused:
+        check({"NCCL_DEBUG": "INFO", name: "1"})
+    assert refused.value.field == f"resources.env.{name}" and refused.value.remedy
+
+
+def test_other_variables_are_the_jobs_own() -> None:
+    check({"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "PYTORCH_ALLOC_CONF": "x", "RANKING": "1"})
+
+
+def test_a_name_that_says_secret_is_warned_of() -> None:
+    env = {
+        "HF_TOKEN": "a",
+        "aws_secret_access_key": "b",
+        "DB_PASSWORD": "c",
+        "TOKENIZERS_PARALLELISM": "d",
+        "KEYS": "e",
+    }
+    found = warnings(env)
+    assert [one.field for one in found] == [
+        "resources.env.HF_TOKEN",
+        "resources.env.aws_secret_access_key",
+        "resources.env.DB_PASSWORD",
+    ]
+    assert all("read the specs" in one.message and one.remedy for one in found)

@@ -1,0 +1,147 @@
+"""Jobs whose devices must be together: one GPU model, one zone, one NVLink domain."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.service.policies.pool import Machine, Pool, Waiting, Within
+from shardyard.service.policies.queue import (
+    Decision,
+    Device,
+    Inventory,
+    Start,
+    Wait,
+    decide,
+    impossible,
+    resolved,
+    restricted,
+)
+
+
+def gpus(count: int, model: str = "H100", free: int | None = None, domain: str = "", zone: str = "") -> Machine:
+    capacity: dict[Device, int] = {"cpu": 0, "cuda": count}
+    now: dict[Device, int] = {"cpu": 0, "cuda": count if free is None else free}
+    return Machine(capacity, now, model=model, domain=domain, zone=zone)
+
+
+def job(name: str, ranks: int, gpu: str = "", within: Within | None = None, tensor: int = 1) -> Waiting:
+    return Waiting(name, ranks, tensor, "cuda", gpu=gpu, within=within)
+
+
+def message(decision: Decision) -> str:
+    assert isinstance(decision, Wait)
+    return decision.message
+
+
+def test_a_job_waits_for_the_model_that_it_names() -> None:
+    nodes = [gpus(8, "A100"), gpus(8, "H100", free=4)]
+    (wait,) = decide([job("a", 8, "h100")], nodes, {}, None)
+    assert wait == Wait("a", "waiting_for_devices", "Needs 8 ranks on h100 GPUs; 4 of 8 are free together.")
+    assert decide([job("a", 4, "H100"), job("b", 8, "A100")], nodes, {}, None) == [
+        Start("a", "cuda"),
+        Start("b", "cuda"),
+    ]
+
+
+def test_a_job_that_waits_for_one_model_leaves_the_other_to_those_behind_it() -> None:
+    nodes = [gpus(8, "A100"), gpus(8, "H100", free=4)]
+    first, second, third = decide([job("a", 8, "H100"), job("b", 4, "H100"), job("c", 8)], nodes, {}, None)
+    assert isinstance(first, Wait) and isinstance(second, Wait) and second.reason == "waiting_for_turn"
+    assert third == Start("c", "cuda")
+
+
+def test_a_model_that_is_not_there_is_named_with_those_that_are() -> None:
+    nodes = [gpus(8, "A100"), gpus(8, "H100")]
+    never = impossible(job("a", 8, "L4"), Inventory(nodes))
+    assert never == "Needs 8 ranks on L4 GPUs; the cluster has A100, H100."
+    away: dict[Device, list[int]] = {"cuda": [8, 8, 8]}
+    assert impossible(job("a", 8, "L4"), Inventory(nodes, whole=away)) is None, "the node that is away may have it"
+    (wait,) = decide([job("a", 8, "L4")], nodes, {}, None, away)
+    assert isinstance(wait, Wait) and wait.reason == "waiting_for_nodes" and "has A100, H100" in wait.message
+
+
+def test_gpus_of_several_models_run_one_gang_only_if_it_is_asked_for() -> None:
+    nodes = [gpus(8, "A100"), gpus(8, "H100")]
+    assert impossible(job("a", 16), Inventory(nodes)) == (
+        "Needs 16 ranks on GPUs of one model; the most together are 8."
+    )
+    assert decide([job("a", 16, "mixed")], nodes, {}, None) == [Start("a", "cuda")]
+    auto = replace(job("a", 16), wanted="auto")
+    assert resolved(auto, Inventory(nodes)) == "cuda", "it must not run on CPUs because the GPUs are of two models"
+    assert (
+        resolved(replace(auto, cpus=99.0), Inventory([*nodes, Machine({"cpu": 64, "cuda": 0}, {"cpu": 64, "cuda": 0})]))
+        == "cuda"
+    )
+
+
+def test_one_domain_or_one_zone_must_have_room() -> None:
+    nodes = [gpus(8, domain="a", zone="x"), gpus(8, domain="b", zone="x"), gpus(8, domain="b", zone="y"), gpus(64)]
+    assert decide([job("a", 16, within="zone")], nodes, {}, None) == [Start("a", "cuda")]
+    assert impossible(job("a", 16, within="domain"), Inventory(nodes)) == (
+        "Needs 16 ranks on GPUs of one model in one NVLink domain; the most together are 8."
+    )
+    (wait,) = decide([job("a", 8, within="domain")], [gpus(8, domain="a", free=7), gpus(8)], {}, None)
+    assert message(wait) == ("Needs 8 ranks on GPUs of one model in one NVLink domain; 7 of 8 are free together.")
+    assert impossible(job("a", 8, within="domain"), Inventory([gpus(8)])) == (
+        "Needs 8 ranks on GPUs of one model in one NVLink domain; no node has a label of its NVLink domain."
+    )
+
+
+def test_a_gang_that_is_being_built_may_be_in_any_part() -> None:
+    nodes = [gpus(8, "A100"), gpus(8, "H100")]
+    (wait,) = decide([job("a", 8)], nodes, {"cuda": 1}, None)
+    assert isinstance(wait, Wait), "the nodes do not show yet which of them has it"
+    seen = [gpus(8, "A100", free=7), gpus(8, "H100")]
+    assert decide([job("a", 8)], seen, {"cuda": 1}, None) == [Start("a", "cuda")]
+
+
+def test_a_shape_has_what_a_job_asks_for() -> None:
+    for one in (job("", 8), job("", 8, "H100"), job("", 8, within="zone"), job("", 8, "mixed", "domain", 2)):
+        assert Waiting.of(one.shape) == one
+    assert Waiting.of("cuda 8 2 0") == Waiting("", 8, 2, "cuda"), "as stored before"
+    assert job("", 8).shape == "cuda 8 1 0", "jobs that ask for nothing keep their shape"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("AH"), st.integers(0, 8)), max_size=5), st.lists(st.integers(1, 9), max_size=6)
+)
+def test_no_part_gives_more_than_it_has(machines: list[tuple[str, int]], wanted: list[int]) -> None:
+    nodes = [gpus(8, model, free) for model, free in machines]
+    pool = Pool("cuda", nodes, {}, None, {})
+    free = {model: sum(n for one, n in machines if one == model) for model in "AH"}
+    for ranks in wanted:
+        one = job("a", ranks)
+        if pool.fits(one):
+            pool.take(one)
+            left = {
+                m: sum(f for f, node in zip(pool.free, pool.machines, strict=True) if node.model == m) for m in "AH"
+            }
+            changed = [model for model in "AH" if left[model] != free[model]]
+            assert len(changed) == 1 and free[changed[0]] - left[changed[0]] == ranks
+            free = left
+        else:
+            assert all(number < ranks for number in free.values())
+
+
+def test_most_clusters_and_jobs_are_not_restricted() -> None:
+    alike, mixed = [gpus(8), gpus(4)], [gpus(8), gpus(8, "A100")]
+    assert not restricted(job("a", 8), alike, "cuda") and not restricted(job("a", 8, "H100"), alike, "cuda")
+    assert restricted(job("a", 8), mixed, "cuda") and not restricted(job("a", 8, "mixed"), mixed, "cuda")
+    assert restricted(job("a", 8, within="zone"), alike, "cuda")
+
+
+def test_cores_that_a_job_reserves_beside_its_gpus_must_be_there() -> None:
+    nodes = [replace(gpus(8), cores=64.0, cores_free=40.0), replace(gpus(8), cores=64.0, cores_free=64.0)]
+    eight = replace(job("a", 8), cpus=8.0)
+    assert decide([eight, eight], nodes, {}, None)[0] == Start("a", "cuda")
+    (_, second) = decide([eight, eight], nodes, {}, None)
+    assert message(second) == (
+        "Needs 8 ranks on GPUs of one model with 8 cores for each GPU; 5 of 16 are free together."
+    )
+    never = impossible(replace(job("a", 16), cpus=9.0), Inventory(nodes))
+    assert never is not None and never.endswith("with 9 cores for each GPU; the most together are 14.")
+    assert decide([job("a", 8), job("b", 8)], nodes, {}, None) == [Start("a", "cuda"), Start("b", "cuda")]
+    assert Waiting.of(replace(eight, id="").shape) == replace(eight, id="")
+    on_cpus = replace(Waiting("a", 8, 1, "cpu"), cpus=100.0)
+    assert decide([on_cpus], [Machine({"cpu": 8, "cuda": 0}, {"cpu": 8, "cuda": 0})], {}, None) == [Start("a", "cpu")]

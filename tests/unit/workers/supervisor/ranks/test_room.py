@@ -1,0 +1,65 @@
+from dataclasses import replace
+from typing import Any
+
+from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor.policies.topology import Place
+from shardyard.workers.supervisor.ranks.room import Choice, chosen, place_of, room, used_by_others
+
+GANG = GangSpec("shardyard-a-1", {}, 8, 4, "cuda")
+
+
+def node(name: str, gpus: float, domain: str = "", alive: bool = True, **labels: str) -> dict[str, Any]:
+    """A row of `ray.nodes()`."""
+    known = {"ray.io/node-id": name} | ({"ray.io/gpu-domain": domain} if domain else {}) | labels
+    return {"NodeID": name, "Alive": alive, "Resources": {"GPU": gpus, "CPU": 8.0} if gpus else {}, "Labels": known}
+
+
+def group(name: str, bundles: dict[int, float], where: dict[int, str], state: str = "CREATED") -> dict[str, Any]:
+    """A row of Ray's table of placement groups."""
+    sizes = {bundle: {"GPU": gpus} for bundle, gpus in bundles.items()}
+    return {"name": name, "state": state, "bundles": sizes, "bundles_to_node_id": where}
+
+
+def test_a_nodes_room_is_what_no_other_gang_holds() -> None:
+    others = [
+        group("shardyard-b-1", {0: 2.0, 1: 2.0}, {0: "n", 1: "m"}),
+        group("shardyard-a-1", {0: 4.0}, {0: "n"}),
+        group("shardyard-c-1", {0: 4.0}, {0: "n"}, "REMOVED"),
+    ]
+    used = used_by_others(others, "shardyard-a-1")
+    assert used["n"] == {"GPU": 2.0}
+    assert room(node("n", 8), GANG, used["n"]).bundles == 1
+    assert room(node("n", 8), GANG, {}).bundles == 2
+    assert room(node("n", 0), GANG, {}).bundles == 0
+    assert room(node("n", 8), replace(GANG, tensor=1, cpus_per_gpu=3.0), {"CPU": 1.0}).bundles == 2, "by its 8 cores"
+    on_cpus = replace(GANG, device="cpu", tensor=1, cpus_per_rank=0.1)
+    assert room(node("n", 8), on_cpus, {"CPU": 7.0}).bundles == 10
+
+
+def test_a_place_is_read_from_rays_labels() -> None:
+    labels = {"ray.io/availability-zone": "east", "shardyard.io/rail": "su-1"}
+    assert place_of(node("n", 8, "rack-1", **labels)) == Place("east", "su-1", "rack-1")
+    assert place_of({"NodeID": "n"}) == Place()
+
+
+def test_nodes_with_room_now_are_chosen_before_those_whose_gang_must_end_first() -> None:
+    nodes = [node("n", 8, "a"), node("m", 8, "b")]
+    at = {"ray.io/gpu-domain": "b"}
+    held = group("shardyard-b-1", {0: 4.0}, {0: "n"})
+    assert chosen(GANG, nodes, [held]) == Choice([at, at])
+    full = group("shardyard-c-1", {0: 4.0}, {0: "m"})
+    crowded = chosen(GANG, nodes, [held, full])
+    assert crowded.selectors == [{"ray.io/gpu-domain": "a"}, {"ray.io/gpu-domain": "b"}], "two domains, but at once"
+    assert chosen(replace(GANG, within="domain"), nodes, [held, full]) == Choice([{"ray.io/gpu-domain": "a"}] * 2)
+
+
+def test_dead_and_avoided_nodes_are_not_chosen() -> None:
+    nodes = [node("n", 8, "a", alive=False), node("m", 8, "b"), node("o", 8, "c")]
+    assert chosen(replace(GANG, avoided=("m",)), nodes, []).selectors == [{}, {}], "only one node is left"
+    assert chosen(GANG, nodes, []).selectors[0] == {"ray.io/gpu-domain": "b"}
+
+
+def test_a_required_domain_without_room_is_not_possible_yet() -> None:
+    nodes = [node("n", 4, "a"), node("m", 4, "b")]
+    assert chosen(replace(GANG, within="domain"), nodes, []) == Choice(possible=False)
+    assert chosen(GANG, nodes[:1], []) == Choice([{}, {}]), "nodes may still come"

@@ -1,0 +1,80 @@
+"""Reads from Ray what room each node has for a gang, and chooses where its bundles go (`policies/topology.py`).
+
+What other placement groups hold is not free. Actors and tasks outside of them are not counted: Ray then waits for their end.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...messages.gang_spec import GangSpec
+from ..policies.topology import LABELS, MODEL_LABEL, NodeRoom, Place, choose, selectors
+
+#: A row of Ray's `nodes()` or `placement_group_table()`.
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Ray's label selector of each tensor group. Not `possible`: no zone or domain that the spec requires has room."""
+
+    selectors: Sequence[Mapping[str, str]] = ()
+    possible: bool = True
+
+
+def choose_nodes(spec: GangSpec) -> Choice:
+    import ray
+    from ray.util import placement_group_table
+
+    nodes = ray.nodes()
+    alike = len({(place_of(node), _model(node)) for node in nodes if node["Alive"]}) <= 1
+    return chosen(spec, nodes, () if alike else placement_group_table().values())
+
+
+def node_places() -> dict[str, Place]:
+    """The place of each node that has labels."""
+    import ray
+
+    return {str(node["NodeID"]): place for node in ray.nodes() if (place := place_of(node)) != Place()}
+
+
+def chosen(spec: GangSpec, nodes: Iterable[Row], groups: Iterable[Row]) -> Choice:
+    """The best nodes with room now, else those that have room when others have ended."""
+    used = used_by_others(groups, spec.name)
+    living = [node for node in nodes if node["Alive"] and node["NodeID"] not in spec.avoided]
+    free = [room(node, spec, used.get(node["NodeID"], {})) for node in living]
+    whole = [room(node, spec, {}) for node in living]
+    parts = choose(free, spec) or choose(whole, spec)
+    if parts is None and spec.within is not None:
+        return Choice(possible=False)
+    return Choice(selectors(parts, [node for node in whole if node.bundles], spec))
+
+
+def used_by_others(groups: Iterable[Row], gang: str) -> dict[str, Counter[str]]:
+    """Node → resource → what the placement groups of other gangs hold of it."""
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for group in groups:
+        if group["state"] != "REMOVED" and group["name"] != gang:
+            for bundle, node in group["bundles_to_node_id"].items():
+                used[str(node)].update(group["bundles"][bundle])
+    return used
+
+
+def room(node: Row, spec: GangSpec, used: Mapping[str, float]) -> NodeRoom:
+    """A node's room for the tensor groups of a gang, beside what is `used`."""
+    total = node["Resources"]
+    ranks = min(
+        int(max(0.0, total.get(name, 0) - used.get(name, 0) + 1e-6) / share) for name, share in spec.resources.items()
+    )
+    bundles = ranks // spec.tensor
+    return NodeRoom(str(node["NodeID"]), bundles, _model(node), place_of(node))
+
+
+def place_of(node: Row) -> Place:
+    labels = node.get("Labels", {})
+    return Place(**{level: labels.get(label, "") for level, label in LABELS.items()})
+
+
+def _model(node: Row) -> str:
+    return str(node.get("Labels", {}).get(MODEL_LABEL, ""))
