@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from ..messages.rendezvous import RankAssignment
+from .cpu_binding import bind_beside
 from .nccl_watchdog import set_up
 
 #: On GPUs the world has gloo beside NCCL for what the host sends: objects such as checkpoint plans, and the clocks of traces. The groups
@@ -42,6 +43,8 @@ def formed(coords: RankAssignment) -> Iterator[torch.device]:
         master_listen_fd=coords.master_fd if coords.rank == 0 else None,
     )
     device = _device(coords.device, 0)
+    if device.type == "cuda":
+        bind_beside(device)  # before NCCL starts its threads, which inherit it
     form_world(device, store=store, rank=coords.rank, world_size=coords.world_size, timeout=timeout)
     yield device
 
