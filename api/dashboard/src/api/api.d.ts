@@ -3117,6 +3117,12 @@ export interface components {
              */
             readonly experts: number | null;
             /**
+             * Shared Experts
+             * @description Number of experts of the same width that process every token (moe), as in DeepSeek-V3; default 0.
+             * @default null
+             */
+            readonly shared_experts: number | null;
+            /**
              * Top K
              * @description Number of experts per token (moe); default: the preset's.
              * @default null
@@ -3135,14 +3141,26 @@ export interface components {
              */
             readonly capacity_factor: number | null;
             /**
+             * Balance
+             * @description What keeps the experts' loads even (moe): `loss`, the load-balancing loss (default); or `bias`, a bias per expert for the choice alone, with sigmoid affinities instead of router_softmax (DeepSeek-V3).
+             * @default null
+             */
+            readonly balance: ("loss" | "bias") | null;
+            /**
+             * Bias Update Speed
+             * @description What a step adds to or takes from an expert's bias, with balance `bias` (moe); default 0.001.
+             * @default null
+             */
+            readonly bias_update_speed: number | null;
+            /**
              * Balance Loss
-             * @description Coefficient of the load-balancing loss, per sequence (moe); default 0.01.
+             * @description Coefficient of the load-balancing loss, per sequence (moe); default 0.01, with balance `bias` 0.0001.
              * @default null
              */
             readonly balance_loss: number | null;
             /**
              * Z Loss
-             * @description Coefficient of the router's z-loss (moe); default 0.001.
+             * @description Coefficient of the router's z-loss (moe); default 0.001, with balance `bias` 0.
              * @default null
              */
             readonly z_loss: number | null;
@@ -3489,9 +3507,12 @@ export interface components {
              *       "tied": null,
              *       "rope_theta": null,
              *       "experts": null,
+             *       "shared_experts": null,
              *       "top_k": null,
              *       "router_softmax": null,
              *       "capacity_factor": null,
+             *       "balance": null,
+             *       "bias_update_speed": null,
              *       "balance_loss": null,
              *       "z_loss": null,
              *       "import": null,
