@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from .copy_lane import CopyLane, Done, host_like
@@ -39,13 +40,26 @@ def offload_activations(blocks: Iterable[nn.Module]) -> None:
 def _forward(
     offload: "_Offload", first: bool, block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    # Evaluated at each call: ZeRO-3 puts gathered parameters in place just before it.
-    resident = {_storage(value) for value in block.parameters()}
-    kept = offload.begin(first)
+    kept, resident = offload.begin(first), _resident(block)
     with torch.autograd.graph.saved_tensors_hooks(functools.partial(_pack, kept, resident), _unpack):
         result = forward(*args, **kwargs)
     offload.end(kept)
     return result
+
+
+def _resident(block: nn.Module) -> Callable[[], set[int]]:
+    """The memory of the block's parameters, which ZeRO-3 gathers just before the call, and frees and gathers again by itself.
+
+    Those of distributed experts are gathered inside it, so they are looked up whenever a tensor is saved.
+    """
+
+    def found() -> set[int]:
+        return {_storage(value) for value in block.parameters()}
+
+    if any(isinstance(module, FSDPModule) and module is not block for module in block.modules()):
+        return found
+    at_the_call = found()
+    return lambda: at_the_call
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -116,6 +130,7 @@ class _Kept:
 
     def copy_down(self) -> None:
         """Start to copy all to the host."""
+        self.check()
         found = [tensor for tensor in self.tensors if tensor is not None]
         self._device = found[0].device
         down, _ = self._lanes()
@@ -131,9 +146,13 @@ class _Kept:
     def check(self) -> None:
         """Torch checks this only for tensors that it keeps itself. Raises `RuntimeError`."""
         for tensor, before in zip(self.tensors, self._versions, strict=True):
-            if tensor is not None and version(tensor) != before:
+            if tensor is None:
+                continue
+            gone = tensor.numel() > 0 and not tensor.untyped_storage().nbytes()
+            if gone or version(tensor) != before:
+                what = "freed" if gone else "changed in place"
                 raise RuntimeError(
-                    "A tensor that a block keeps for its backward pass was changed in place. Change a copy of it."
+                    f"A tensor that a block keeps for its backward pass was {what}. Change a copy of it."
                 )
 
     def fetch(self) -> None:
@@ -178,10 +197,10 @@ class _Packed:
     spec: tuple[Any, ...] | None
 
 
-def _pack(kept: _Kept, resident: set[int], tensor: torch.Tensor) -> Any:
+def _pack(kept: _Kept, resident: Callable[[], set[int]], tensor: torch.Tensor) -> Any:
     """What autograd saves instead of the tensor. Parameters and scalars are returned unchanged."""
     with torch.no_grad():
-        if not tensor.dim() or _storage(tensor) in resident:
+        if not tensor.dim() or _storage(tensor) in resident():
             return tensor
         if not isinstance(tensor, DTensor):
             return _Packed(kept, kept.add(tensor.detach()), None)
