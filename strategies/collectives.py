@@ -6,7 +6,7 @@ number, and sum in rank order, so that the result is the same on every run.
 A `group` of None is this rank alone: nothing is sent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,8 @@ from .telemetry.current import now, wait_on
 
 #: Waits for an operation and returns its result.
 Pending = Callable[[], torch.Tensor]
+#: The same for several results.
+Arrivals = Callable[[], Sequence[torch.Tensor]]
 
 
 def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
@@ -87,6 +89,20 @@ def all_gather(mine: torch.Tensor, group: dist.ProcessGroup | None, into: torch.
     def wait() -> torch.Tensor:
         wait_on(work.wait, "all_gather", group, since)
         return rows
+
+    return wait
+
+
+def all_gather_together(
+    mine: Sequence[torch.Tensor], group: dist.ProcessGroup, into: Sequence[torch.Tensor]
+) -> Arrivals:
+    """Start to gather several tensors [n] in one call, each into its own [N, n] of `into`. NCCL runs them as one kernel."""
+    since = now()
+    work = group.all_gather_single_coalesced([rows.view(-1) for rows in into], list(mine))
+
+    def wait() -> Sequence[torch.Tensor]:
+        wait_on(work.wait, "all_gather", group, since)
+        return into
 
     return wait
 

@@ -29,7 +29,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dualpipev-zero2": (_layout("dualpipev", 2), {}),
     "1f1b4-zero1": (_layout("1f1b", 1) | {"pipeline": 4}, {}),
 }
-CORE = ("1f1b-zero1", "interleaved-zb-zero2")
+CORE = ("1f1b-zero1",)
 MARKED = [name if name in CORE else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 

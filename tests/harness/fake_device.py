@@ -53,8 +53,9 @@ def main() -> None:
     from shardyard.workers.dry_run import fake_cuda
 
     fake_cuda.load()
-    from shardyard.workers.dry_run import fake_streams
+    from shardyard.workers.dry_run import fake_collectives, fake_streams
 
+    fake_collectives.install()
     fake_streams.install()
     fake_streams.answer_as("NVIDIA H100 80GB HBM3", (9, 0))
     from . import stream_cases

@@ -25,9 +25,10 @@ def main() -> int:
     except fake_cuda.NoFakeDevice as error:
         sys.stderr.write(f"{error}\n")
         return NO_DEVICE
-    from . import fake_attention, fake_norms, fake_streams, one_step
+    from . import fake_attention, fake_collectives, fake_norms, fake_streams, one_step
 
     fake_attention.install()
+    fake_collectives.install()
     fake_norms.install()
     fake_streams.install()  # after all imports: torch compares what it finds in its namespace while it is imported
     for line in sys.stdin:

@@ -13,6 +13,7 @@ from harness.ranks import group, spawn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardyard.strategies.comm_overlap import Overlap
+from shardyard.strategies.data_parallel import gathers
 from shardyard.strategies.layout import Batch, Layout
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.memory_options import MemoryOptions
@@ -74,9 +75,11 @@ def test_the_backends_reduce_scatter_sums_in_the_dtype_that_is_asked_for(
         (order,) = log.order.values()
     finally:
         dist.destroy_process_group()
+    # In bf16 one bucket has all gradients. In fp32 it takes two, whose rows stay at stage 1: the parameters land there, in one call.
+    gather = "allgather_into_tensor_coalesced_" if stage == 1 and wide else "_allgather_base_"
     assert {entry.rpartition(" ")[0] for entry in order} == {
         f"_reduce_scatter_base_ {dtype}",
-        "_allgather_base_ torch.bfloat16",
+        f"{gather} torch.bfloat16",
     }
     times = MICROBATCHES if stage == 2 else 1
     share = PSI * (ranks - 1) / ranks
@@ -109,6 +112,13 @@ def notes_of_a_step(monkeypatch: pytest.MonkeyPatch, stage: int, bucket_mb: floa
 
         return start
 
+    def together(_: Any, into: list[torch.Tensor], mine: list[torch.Tensor]) -> NotedWork:
+        for rows in into:
+            rows.zero_()
+        notes.append(f"start gather of {len(mine)}")
+        return NotedWork(f"gather of {len(mine)}", notes)
+
+    monkeypatch.setattr(dist.ProcessGroup, "all_gather_single_coalesced", together)
     monkeypatch.setattr(dist, "reduce_scatter_single", noted("reduce"))
     monkeypatch.setattr(dist, "all_gather_single", noted("gather"))
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
@@ -131,20 +141,27 @@ def _after(call: Any, note: Any) -> Any:
 
 
 def test_where_no_memory_is_needed_all_are_in_transit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket of 1,024 bytes per layer in fp32, of which a rank gathers 128 rounded ones."""
+    """A bucket of 1,024 bytes per layer in fp32, of which a rank gathers 128 rounded ones; all in one call."""
     notes = notes_of_a_step(monkeypatch, 1, bucket_mb=0.001)
-    reduced, gathered = ["start reduce"] * LAYERS, ["start gather"] * LAYERS
-    waits = ["wait reduce"] * LAYERS, ["wait gather"] * LAYERS
+    reduced, waits = ["start reduce"] * LAYERS, ["wait reduce"] * LAYERS
     assert [note for note in notes if note != "settle"] == [
-        *reduced, "reduce", *waits[0], "publish", *gathered, *waits[1],
+        *reduced, "reduce", *waits, "publish", f"start gather of {LAYERS}", f"wait gather of {LAYERS}",
     ]  # fmt: skip
+
+
+def test_a_call_gathers_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 bytes per layer: two or one of them fit, and what does not fit is gathered alone, all at once."""
+    for bytes_per_call, calls in ((1024, ["gather of 2"] * 2), (1023, ["gather"] * 4), (1, ["gather"] * 4)):
+        monkeypatch.setattr(gathers, "CALL_BYTES", bytes_per_call)
+        notes = [note for note in notes_of_a_step(monkeypatch, 1, bucket_mb=0.001) if "gather" in note]
+        assert notes == [f"{verb} {call}" for verb in ("start", "wait") for call in calls]
 
 
 def test_memory_in_transit_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for 314 bytes is room for two rounded chunks of 128; of gradients that do not stay, one bucket is in transit."""
     notes = notes_of_a_step(monkeypatch, 1, bucket_mb=0.0003)
-    gathers = [note for note in notes if note.endswith("gather")]
-    assert gathers == ["start gather", "start gather", *["wait gather", "start gather"] * 2, *["wait gather"] * 2]
+    asked = [note for note in notes if "gather" in note]
+    assert asked == ["start gather of 2", "wait gather of 2"] * 2
     reductions = [note for note in notes_of_a_step(monkeypatch, 2, bucket_mb=0.001) if note.endswith("reduce")]
     assert max(reductions[:n].count("start reduce") - reductions[:n].count("wait reduce") for n in range(16)) == 1
 
