@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from .. import capacity
 from ..errors import LeaseLost
 from ..ids import job_of
-from ..jobs import elastic
+from ..jobs import elastic, queued_job
 from ..jobs.transitions import Cause, move
 from ..nodes import fleet, machine_of
 from ..policies.queue import Machine, Start, Waiting, decide, restricted
@@ -61,7 +61,7 @@ async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapp
 def _are_together(row: RowMapping, more: int, machines: Sequence[Machine], held: Mapping[str, int]) -> bool:
     """Whether the devices that the job has and `more` may serve it together. On `machines`, its own are free."""
     size, device = row["world_size"], row["device"]
-    job = Waiting(row["id"], size + more, row["tensor"], device, **elastic.wants(row))
+    job = Waiting(row["id"], size + more, row["tensor"], device, **queued_job.wants(row["spec"]))
     others = {**held, device: held.get(device, 0) - size}
     return not restricted(job, machines, device) or isinstance(decide([job], machines, others, None)[0], Start)
 
@@ -77,7 +77,7 @@ def _more(row: RowMapping) -> Waiting:
     """The job's missing ranks as a waiting job of that size. It keeps its present devices."""
     first, *others = (size - row["world_size"] for size in elastic.larger(row))
     least = min(first, *others) if others else first
-    wants = elastic.wants(row)
+    wants = queued_job.wants(row["spec"])
     return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least, **wants)
 
 

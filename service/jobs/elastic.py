@@ -15,10 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.elastic_layouts import Form
 from ...workers.messages.event import ReshardEvent, to_json
 from ...workers.messages.incident_events import ReshardReason
-from ..policies.queue import Waiting
 from ..spec import JobSpec, Policy
 from ..store import events, jobs
 from ..store.dialect import unix_now
+from . import queued_job
 
 #: Grace times for which a placed job does not grow: each change costs a save and a start.
 SETTLED: Final = 5.0
@@ -36,23 +36,9 @@ def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, An
         "batch": str(batch),
         "world_size": layout.world_size,
         "tensor": layout.tensor,
-        "shape": replace(waiting(spec), world_size=least).shape,
+        "shape": replace(queued_job.waiting(spec), world_size=least).shape,
         "elastic": [asdict(form) for form in forms] or None,
     }
-
-
-def waiting(spec: JobSpec) -> Waiting:
-    """The job as the queue sees it, without an id, in the size of its spec."""
-    layout, wants = spec.train.layout, spec.resources
-    job = Waiting("", layout.world_size, layout.tensor, spec.device, spec.policy.spares)
-    return replace(job, gpu=wants.gpu or "", within=wants.within, cpus=wants.cpus_per_gpu)
-
-
-def wants(row: RowMapping) -> dict[str, Any]:
-    """Which nodes the job may use together, and their cores for it. `row` has its `spec`."""
-    resources = row["spec"].get("resources", {})
-    cpus = resources.get("cpus_per_gpu", 0.0)
-    return {"gpu": resources.get("gpu") or "", "within": resources.get("within"), "cpus": cpus}
 
 
 def same(before: dict[str, Any], after: dict[str, Any]) -> bool:

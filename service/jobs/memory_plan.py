@@ -25,7 +25,7 @@ from ..policies import queue
 from ..schemas.memory_plan import KindBytes, MemoryPlan
 from ..settings import Settings
 from ..spec import JobSpec
-from . import elastic, validation
+from . import queued_job, validation
 
 _GIB: Final = 2**30
 
@@ -69,7 +69,7 @@ def planned(
     architecture = checked.architecture
     if architecture is None:
         return None
-    waiting = elastic.waiting(spec)
+    waiting = queued_job.waiting(spec)
     facts = device_facts(spec, clusters)
     most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
     judge = partial(_judged, architecture=architecture, device=facts, clusters=most)
@@ -85,7 +85,7 @@ def planned(
 
 def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
     """The devices that the job would get now. GPUs count as old only if all of them are known to be."""
-    waiting = elastic.waiting(spec)
+    waiting = queued_job.waiting(spec)
     device = queue.resolved(waiting, clusters[0].inventory)
     found = (row for cluster in clusters for row in cluster.rows if row["gpu"] >= 1)
     rows = [row for row in found if _is_asked(row["gpu_model"], waiting.model)]

@@ -23,7 +23,7 @@ from ..policies import queue
 from ..settings import Settings
 from ..spec import JobSpec
 from ..spec_files import SpecFiles, refusal, unfit
-from . import elastic, rank_environment
+from . import queued_job, rank_environment
 
 #: A lower bound of the bytes of Python's own sources.
 _STDLIB_BYTES: Final = 4_000_000
@@ -170,7 +170,7 @@ def _exists(path: str) -> bool:
 def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Inventory]) -> None:
     """Raise TooManyRanks if the job's smallest form can never fit on any cluster. An unknown cluster fits every job."""
     least = min((form.world_size for form in checked.forms), default=spec.train.layout.world_size)
-    waiting = replace(elastic.waiting(spec), world_size=least)
+    waiting = replace(queued_job.waiting(spec), world_size=least)
     refusals = [queue.impossible(waiting, cluster) for cluster in clusters]
     if (never := refusals[0]) is not None and None not in refusals:
         _refuse_together(waiting, clusters, never)

@@ -1,0 +1,22 @@
+"""A job as the queue sees it, made of its spec or of its row. Needs no database."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..policies.queue import Waiting
+from ..spec import JobSpec
+
+
+def waiting(spec: JobSpec) -> Waiting:
+    """The job without an id, in the size of its spec."""
+    layout, wants = spec.train.layout, spec.resources
+    job = Waiting("", layout.world_size, layout.tensor, spec.device, spec.policy.spares)
+    return replace(job, gpu=wants.gpu or "", within=wants.within, cpus=wants.cpus_per_gpu)
+
+
+def wants(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Which nodes the job may use together, and their cores for it. `spec`: as a job's row stores it."""
+    resources = spec.get("resources", {})
+    cpus = resources.get("cpus_per_gpu", 0.0)
+    return {"gpu": resources.get("gpu") or "", "within": resources.get("within"), "cpus": cpus}
