@@ -19,14 +19,10 @@ ALL = {
 }
 #: What `make test` runs; `make test-all` runs every one.
 CORE = (
-    "data4-zero2",
     "tensor2-data2-zero3",
-    "data4-zero3-shard2",
-    "interleaved2",
     "zbv2-data2-zero3",
     "context-ulysses2-ring2-data2-zero3",
     "experts-zbv2-expert2",
-    "experts-data4-expert2-zero1",
     "biased-data2-expert2",
 )
 #: Rank 0 is run under the race detector in these, and in all layouts that only `make test-all` runs.

@@ -56,6 +56,7 @@ def test_a_few_blocks_and_micro_batches_tell_what_the_whole_step_needs(layout: d
     assert {name: getattr(few, name) for name in same} == {name: getattr(whole, name) for name in same}
 
 
+@pytest.mark.full
 def test_small_blocks_that_share_a_bucket_are_run_whole(dry: DryRunner) -> None:
     found = dry.report({"data": 2, "zero": 1}, model={"preset": "nano", "layers": 8})
     assert not found.extrapolated_from

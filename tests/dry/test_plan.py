@@ -25,11 +25,11 @@ NARROW = {"compute": "bf16", "gradients": "compute"}
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 CORE: list[Case] = [
-    ({"data": 4, "zero": 1}, {"offload": {"optimizer": 1, "activations": True}, "model": {**LLAMA, "layers": 8}}),
     ({"data": 4, "zero": 1}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
 ]
 FULL: list[Case] = [
+    ({"data": 4, "zero": 1}, {"offload": {"optimizer": 1, "activations": True}, "model": {**LLAMA, "layers": 8}}),
     ({"pipeline": 2, "micro_batch": 1}, {}),
     ({"tensor": 2, "data": 2, "zero": 2}, {"recompute": "selective"}),
     ({}, {}),
