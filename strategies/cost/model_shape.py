@@ -60,7 +60,7 @@ class Decoder:
     costs: ModuleCosts
     experts: int | None = None  # of a mixture's block
     top_k: int = 1  # of them process each token
-    shared_experts: int = 0  # process every token, as one feed-forward of so many times the width
+    shared_experts: int = 0  # process every token; together one feed-forward of shared_experts · hidden columns
 
     def stages(self, layout: Layout, pipeline_rank: int) -> list[tuple[int, int]]:
         """(Stage, its number of blocks) for each stage of a pipeline rank."""

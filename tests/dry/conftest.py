@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.dry_run import DryRunner, running_dry_runner
+from harness.fake_device import FakeDevice, running_fake_device
 
 from shardyard.strategies import cxx_compiler
 
@@ -14,3 +15,11 @@ def dry() -> Iterator[DryRunner]:
         pytest.skip("a dry run compiles its fake device: no C++ compiler here")
     with running_dry_runner() as runner:
         yield runner
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[FakeDevice]:
+    if cxx_compiler.found() is None:
+        pytest.skip("the fake device is compiled: no C++ compiler here")
+    with running_fake_device() as device:
+        yield device

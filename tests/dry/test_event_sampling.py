@@ -1,24 +1,13 @@
 """On CUDA a step that is not measured records no timed event: neither its time nor its device's is spent on them."""
 
-from collections.abc import Iterator
-
 import pytest
-from harness.fake_device import FakeDevice, running_fake_device
+from harness.fake_device import FakeDevice
 
-from shardyard.strategies import cxx_compiler
 from shardyard.strategies.telemetry.step_sampling import COST
 
 STEPS = 7
 #: Steps that are probed: every 5th and the second.
 PROBED = (2, 5)
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[FakeDevice]:
-    if cxx_compiler.found() is None:
-        pytest.skip("the fake device is compiled: no C++ compiler here")
-    with running_fake_device() as device:
-        yield device
 
 
 @pytest.mark.full

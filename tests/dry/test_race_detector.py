@@ -1,13 +1,10 @@
 """Streams, events and the host on the fake device: the detector finds small races, and the code that trains has none."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from harness.dry_run import DryRunner
-from harness.fake_device import FakeDevice, OnFakeDevice, running_fake_device
-
-from shardyard.strategies import cxx_compiler
+from harness.fake_device import FakeDevice, OnFakeDevice
 
 PROGRAMS = (
     "read_on_another_stream",
@@ -23,14 +20,6 @@ PROGRAMS = (
     "read_a_functional_collective",
     "read_what_a_thread_copies",
 )
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[FakeDevice]:
-    if cxx_compiler.found() is None:
-        pytest.skip("the fake device is compiled: no C++ compiler here")
-    with running_fake_device() as device:
-        yield device
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -56,7 +56,7 @@ class NodeRoom:
 
 @dataclass(frozen=True)
 class Part:
-    """So many bundles of a gang, with consecutive numbers, go to nodes with these labels."""
+    """`bundles`: the number of a gang's consecutive bundles that go to nodes with these labels."""
 
     bundles: int
     model: str = ""
