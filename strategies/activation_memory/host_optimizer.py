@@ -4,8 +4,8 @@ Masters and moments stay on the host: 8·r·P bytes of AdamW's moments leave the
 host and 4·r·P bytes of values back to the param shards, which are on the device.
 
 The elements are in buckets of bounded size, however large a param shard is. While bucket i is updated, the gradients of bucket i+1 come
-down on one side stream, and the values of bucket i−1 go up on another. Each direction has two pinned buffers, which are allocated once.
-The host waits for the arrival of a bucket's gradients, which it reads, and for nothing else.
+down on one side stream, and the values of bucket i−1 go up on another. Each direction has two pinned buffers, which are allocated once,
+or one if there is one bucket. The host waits for the arrival of a bucket's gradients, which it reads, and for nothing else.
 
 If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
@@ -24,7 +24,7 @@ from .copy_lane import CopyLane, Done
 HOST: Final = torch.device("cpu")
 #: Parts of a param shard begin at multiples of this many elements: the vectorised step then rounds as it does for the whole.
 STRIDE: Final = 4096
-#: Buffers per direction.
+#: Buffers per direction, if there are as many buckets.
 _BUFFERS: Final = 2
 
 Make = Callable[[Sequence[ParamShard]], Optimizer]
@@ -57,10 +57,10 @@ class HostOptimizer(Optimizer):
         self._down, self._up = CopyLane(device), CopyLane(device)
         most = max((bucket.bytes for bucket in self._buckets), default=0)
         self._gradients, self._values = (
-            [torch.empty(most, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in range(_BUFFERS)]
+            [torch.empty(most, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in self._buckets[:_BUFFERS]]
             for _ in range(2)
         )
-        self._sent = [Done(None)] * _BUFFERS  # of the values in each buffer
+        self._sent = [Done(None) for _ in self._values]  # of the values in each buffer
         self._stale = True
 
     def values_changed(self) -> None:

@@ -6,7 +6,7 @@ Per token and own column, with c bytes of an element in the compute dtype and w 
   pass holds less: c + 2w.) The z-loss keeps the logits in w too, and computes exp(x − log Z): 2w more.
 - sharded logits: the softmax, the gradient and its product with the given one, 3w; then the result in c, unless c = w.
 - in chunks (`strategies/chunked_loss.py`): the same of one chunk's tokens. The gradient of the head's weight is summed in w and kept in
-  c. A pipeline's last stage returns hidden states instead of logits.
+  c, in the same memory if c = w. A pipeline's last stage returns hidden states instead of logits.
 """
 
 from .estimate import Setting
@@ -19,12 +19,12 @@ _WIDE = 4
 def loss_peak(setting: Setting, tensor_rank: int = 0) -> float:
     """Bytes per token at the peak of one micro-batch's loss on a tensor rank."""
     wide, own, cut = _wide(setting), _columns(setting, tensor_rank), setting.layout.tensor > 1
-    rounded = setting.compute if cut and setting.compute != wide else 0
+    rounded = setting.compute if setting.compute != wide else 0
     more = 2 * wide if setting.z_loss and not cut else 0
-    each = own * (3 * wide + rounded + more)
+    each = own * (3 * wide + (rounded if cut else 0) + more)
     if setting.loss_chunk is None:
         return each
-    weight = (wide + setting.compute) * own * setting.decoder.dim
+    weight = (wide + rounded) * own * setting.decoder.dim
     return (each * setting.loss_chunk + weight) / setting.tokens
 
 

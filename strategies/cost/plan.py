@@ -73,7 +73,7 @@ class Rank:
 
     setting: Setting
     place: int
-    blocks: int
+    in_stages: tuple[int, ...]  # blocks of each of its stages
     parameters: int
     shard: int
     block: int  # numbers of one block
@@ -84,11 +84,16 @@ class Rank:
     last: bool
     passes: int
 
+    @property
+    def blocks(self) -> int:
+        return sum(self.in_stages)
+
 
 def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     layout, decoder = setting.layout, setting.decoder
     stages = layout.stages_of(place)
-    blocks, last = sum(in_stages[stage] for stage in stages), layout.stages - 1 in stages
+    own, last = tuple(in_stages[stage] for stage in stages), layout.stages - 1 in stages
+    blocks = sum(own)
     block = [weight.of_rank(layout.tensor) for weight in decoder.block]
     ends = [
         weight.of_rank(layout.tensor)
@@ -99,7 +104,7 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     return Rank(
         setting=setting,
         place=place,
-        blocks=blocks,
+        in_stages=own,
         parameters=blocks * elements(block) + elements(ends),
         shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
@@ -196,7 +201,7 @@ def _activations(rank: Rank) -> float:
     setting = rank.setting
     stages = setting.layout.stages_per_rank
     recompute = setting.memory_options.recompute
-    again = -(-rank.blocks // recompute.every) if recompute.mode != "none" else 0
+    again = sum(-(-blocks // recompute.every) for blocks in rank.in_stages) if recompute.mode != "none" else 0
     held = again * block_bytes(setting, recompute.mode) + (rank.blocks - again) * block_bytes(setting, "none")
     in_flight = held * rank.passes / stages
     if setting.memory_options.offload.activations:  # one block's that are used, and one's that are copied
@@ -237,10 +242,16 @@ def _waiting(setting: Setting) -> int:
 
 
 def _working(rank: Rank) -> float:
-    """Bytes that one block's backward pass holds beside what was kept, with its own activations if it computes them again."""
+    """Bytes that one block's backward pass holds beside what was kept, with its own activations if it computes them again.
+
+    The blocks of its stage after the last recomputed one have dropped what they kept by then.
+    """
     setting = rank.setting
     recompute = setting.memory_options.recompute
-    again = block_bytes(setting, "none") - block_bytes(setting, recompute.mode) if recompute.mode != "none" else 0
+    again = 0.0
+    if recompute.mode != "none":
+        after = min(((blocks - 1) % recompute.every for blocks in rank.in_stages if blocks), default=0)
+        again = block_bytes(setting, "none") * (1 - after) - block_bytes(setting, recompute.mode)
     return setting.tokens * (working_bytes(setting) + max(0.0, again)) + setting.compute * rank.largest
 
 
@@ -262,9 +273,10 @@ def _host(rank: Rank) -> dict[str, int]:
     found = {}
     if offload.parameters:
         found["parameters"] = (2 + setting.moments) * setting.master * own
-    if offload.optimizer:  # values and moments, and two buffers for gradients and two for values
+    if offload.optimizer:  # values and moments, and buffers for gradients and for values: two each, one if it holds all
         moved = setting.master * own * offload.optimizer
-        found["optimizer"] = round((1 + setting.moments) * moved + 4 * min(moved, OFFLOAD_BUCKET_BYTES))
+        buffers = 2 * (moved if moved <= OFFLOAD_BUCKET_BYTES else 2 * OFFLOAD_BUCKET_BYTES)
+        found["optimizer"] = round((1 + setting.moments) * moved + buffers)
     if offload.activations:
         most = max(block_bytes(setting, mode) for mode in _modes(setting))
         passes = rank.passes / setting.layout.stages_per_rank
