@@ -25,7 +25,7 @@ class DataStrategy(Protocol):
         """Around a pass of a pipeline's schedule that makes the gradients of `values` final: their reduction may start."""
 
     def reduce(self) -> None:
-        """After the last backward pass: set every param shard's reduced gradient as `shard.tensor.grad`."""
+        """After the last backward pass: set every param shard's reduced gradient (`shard.set_gradient`)."""
 
     def publish(self) -> None:
         """After the optimizer: let the model compute with the updated param shards, and drop all gradients."""

@@ -27,9 +27,7 @@ def sum_over_ranks(
         numbers[place].fill_(number)  # a kernel's argument: the host does not wait, as it would for a copy
     if counts_loss:
         numbers[0] = loss.detach().double()
-    numbers[1] = _square_sum(
-        [p.tensor.grad for p in shards if p.tensor.grad is not None and p.owned(mesh)], mesh.device
-    )
+    numbers[1] = _square_sum([p.gradient for p in shards if p.gradient is not None and p.owned(mesh)], mesh.device)
     if mesh.layout.world_size > 1:
         wait_on(lambda: dist.all_reduce(numbers), "all_reduce")
     return tuple(numbers.tolist())
@@ -52,7 +50,7 @@ def clip_factor(norm: float, limit: float | None) -> float:
 
 def scale_gradients(shards: Sequence[ParamShard], factor: float) -> None:
     """Multiply every reduced gradient by `factor`."""
-    gradients = [p.tensor.grad for p in shards if p.tensor.grad is not None]
+    gradients = [p.gradient for p in shards if p.gradient is not None]
     if factor == 1.0 or not gradients:
         return
     if tried():

@@ -128,7 +128,7 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
         return FullyShard(
             parts, mesh, precision, fill, recipe.overlap, on_host=recipe.memory_options.offload.parameters
         )
-    masters = Masters(mesh, precision, cut=stage > 0)
+    masters = Masters(mesh, precision, cut=stage > 0, on_host=recipe.memory_options.offload.optimizer)
     fill = _filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:
         fill(part)

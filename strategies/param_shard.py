@@ -26,6 +26,18 @@ class DimShard:
     index: int
 
 
+class DeviceSide:
+    """What the device has of a param shard whose values are on the host.
+
+    `value` is in the compute dtype; the gradient, while there is one, in the master's. `is_new`: `value` is that of the newest update.
+    """
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+        self.gradient: torch.Tensor | None = None
+        self.is_new = False
+
+
 @dataclass(frozen=True, eq=False)
 class ParamShard:
     """`tensor` is the slice at `offset` of the parameter `name`, whose whole shape is `shape`.
@@ -40,6 +52,25 @@ class ParamShard:
     axes: frozenset[str]
     replicas: str = REPLICA
     borrowed: bool = False  # another pipeline rank's param shard of the same name owns the slice
+    on_device: DeviceSide | None = None  # of a `tensor` that stays on the host (`activation_memory/host_optimizer.py`)
+
+    @property
+    def gradient(self) -> torch.Tensor | None:
+        """The reduced gradient, on the device where it was computed."""
+        return self.tensor.grad if self.on_device is None else self.on_device.gradient
+
+    def set_gradient(self, gradient: torch.Tensor | None) -> None:
+        if self.on_device is None:
+            self.tensor.grad = gradient
+        else:
+            self.on_device.gradient = gradient
+
+    def publish(self) -> None:
+        """Let the device have the values that were set on the host, unless it has them from the optimizer's step."""
+        if self.on_device is not None:
+            if not self.on_device.is_new:
+                self.on_device.value.copy_(self.tensor.to(self.on_device.value.dtype))
+            self.on_device.is_new = False
 
     @property
     def is_matrix(self) -> bool:
@@ -48,7 +79,7 @@ class ParamShard:
 
     def like(self, name: str, tensor: torch.Tensor) -> "ParamShard":
         """Another tensor of the same slice, such as an optimizer moment."""
-        return replace(self, name=name, tensor=tensor)
+        return replace(self, name=name, tensor=tensor, on_device=None)
 
     def owned(self, mesh: Mesh) -> bool:
         """True on exactly one of the ranks that hold the same slice."""

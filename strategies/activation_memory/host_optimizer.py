@@ -1,7 +1,9 @@
 """The optimizer's step on the host, for a share r of the P elements: gradients come down, values go up (ZeRO-Offload, 2101.06840).
 
-Masters and moments stay on the host: 8·r·P bytes of AdamW's moments leave the device. Per step 4·r·P bytes of gradients are copied to the
-host and 4·r·P bytes of values back to the param shards, which are on the device.
+Masters and moments stay on the host. In mixed precision and ZeRO-0 to 2 the param shards are those masters: 12·r·P bytes leave the
+device, and per step 4·r·P bytes of gradients come down and 2·r·P bytes of rounded values go up. ZeRO-3 gathers from its param shards, so
+these stay on the device, as do parameters that one dtype computes and updates: the host has copies as masters, 8·r·P bytes of
+moments leave the device, and 4·r·P bytes of values go up.
 
 The elements are in buckets of bounded size, however large a param shard is. While bucket i is updated, the gradients of bucket i+1 come
 down on one side stream, and the values of bucket i−1 go up on another. Each direction has two pinned buffers, which are allocated once,
@@ -40,7 +42,7 @@ class HostOptimizer(Optimizer):
     def __init__(
         self, shards: Sequence[ParamShard], share: float, make: Make, bucket_bytes: int = OFFLOAD_BUCKET_BYTES
     ) -> None:
-        moved = pick(shards, share)
+        moved = {number for number, shard in enumerate(shards) if shard.on_device is not None} or pick(shards, share)
         stay = [shard for number, shard in enumerate(shards) if number not in moved]
         self._resident = make(stay) if stay else None
         self._masters = [_Master(shards[number]) for number in sorted(moved)]
@@ -53,7 +55,7 @@ class HostOptimizer(Optimizer):
             self.state[shard.tensor] = self._resident.state[shard.tensor]
         for master in self._masters:
             self.state[master.shard.tensor] = master.state
-        device = shards[0].tensor.device
+        device = self._masters[0].target.device if self._masters else HOST
         self._down, self._up = CopyLane(device), CopyLane(device)
         most = max((bucket.bytes for bucket in self._buckets), default=0)
         self._gradients, self._values = (
@@ -89,11 +91,12 @@ class HostOptimizer(Optimizer):
         for sent in self._sent:
             sent.wait_on_device()
         for master in self._masters:
-            master.count()
+            master.updated()
 
     def _refill(self) -> None:
         for master in self._masters:
-            master.values.copy_(master.shard.tensor)
+            if master.values is not master.shard.tensor:
+                master.values.copy_(master.shard.tensor)
             master.set_counts()
         self._stale = False
 
@@ -116,7 +119,11 @@ class _Master:
 
     def __init__(self, shard: ParamShard) -> None:
         self.shard = shard
-        self.values = torch.empty_like(shard.tensor, device=HOST, requires_grad=False)
+        if shard.on_device is None:
+            self.target = shard.tensor
+            self.values = torch.empty_like(shard.tensor, device=HOST, requires_grad=False)
+        else:
+            self.target, self.values = shard.on_device.value, shard.tensor
         self.state: dict[str, torch.Tensor] = {}
         self.parts: list[dict[str, torch.Tensor]] = []  # the state of each part
 
@@ -130,8 +137,10 @@ class _Master:
                 self.state.setdefault(key, value.clone())
         self.parts.append(state)
 
-    def count(self) -> None:
-        """Take over the number of updates."""
+    def updated(self) -> None:
+        """Take over the number of updates. The device has the new values."""
+        if self.shard.on_device is not None:
+            self.shard.on_device.is_new = True
         if "step" in self.state:
             self.state["step"].copy_(self.parts[0]["step"])
 
@@ -169,51 +178,53 @@ class _Bucket:
         self.optimizer = make(of_parts)
         for part, values in zip(parts, self._values, strict=True):
             part.master.adopt(part, self.optimizer.state[values])
-        self._places = _places(self._values)
-        self.bytes = self._places[-1][1]
+        self._targets = [part.of(part.master.target) for part in parts]
+        self._starts = _starts(self._values)
+        self.bytes = self._starts[-1] + self._values[-1].nbytes
 
-    def _in(self, buffer: torch.Tensor) -> list[torch.Tensor]:
-        """Each part's place in a buffer of bytes, in the memory order of its values, which a fused step relies on."""
-        places = zip(self._places, self._values, strict=True)
-        return [buffer[start:end].view(v.dtype).as_strided(v.shape, v.stride()) for (start, end), v in places]
+    def _in(self, buffer: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Places in a buffer of bytes for `tensors`, one per part, in their memory order, which a fused step relies on."""
+        places = zip(self._starts, tensors, strict=True)
+        return [buffer[start : start + t.nbytes].view(t.dtype).as_strided(t.shape, t.stride()) for start, t in places]
 
     def fetch(self, buffer: torch.Tensor) -> None:
-        for part, place in zip(self._parts, self._in(buffer), strict=True):
-            gradient = part.master.shard.tensor.grad
+        for part, place in zip(self._parts, self._in(buffer, self._values), strict=True):
+            gradient = part.master.shard.gradient
             if gradient is not None:
                 whole = gradient if part.length is None else gradient.contiguous()
                 place.copy_(part.of(whole), non_blocking=True)
 
     def update(self, gradients: torch.Tensor) -> None:
-        for part, values, place in zip(self._parts, self._values, self._in(gradients), strict=True):
-            values.grad = None if part.master.shard.tensor.grad is None else place
+        for part, values, place in zip(self._parts, self._values, self._in(gradients, self._values), strict=True):
+            values.grad = None if part.master.shard.gradient is None else place
         self.optimizer.step()
         for values in self._values:
             values.grad = None
 
     def pack(self, buffer: torch.Tensor) -> None:
-        for values, place in zip(self._values, self._in(buffer), strict=True):
+        """Round the values to the dtype in which the device has them."""
+        for values, place in zip(self._values, self._in(buffer, self._targets), strict=True):
             place.copy_(values)
 
     def send(self, buffer: torch.Tensor) -> None:
-        for part, place in zip(self._parts, self._in(buffer), strict=True):
-            part.of(part.master.shard.tensor).copy_(place, non_blocking=True)
+        for target, place in zip(self._targets, self._in(buffer, self._targets), strict=True):
+            target.copy_(place, non_blocking=True)
 
 
-def _places(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """First and last byte of each tensor in a buffer, aligned to 64 bytes."""
+def _starts(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """The first byte of each tensor in a buffer, aligned to 64 bytes."""
     found, start = [], 0
     for tensor in tensors:
-        found.append((start, start + tensor.nbytes))
+        found.append(start)
         start += -(-tensor.nbytes // 64) * 64
     return found
 
 
 def _parts(master: _Master, limit: int) -> list[_Part]:
     """The param shard in parts of at most `limit` bytes; whole if it is smaller, or not one piece of memory."""
-    tensor = master.shard.tensor
+    tensor, one_piece = master.values, master.values.is_contiguous() and master.target.is_contiguous()
     length = max(STRIDE, limit // tensor.itemsize // STRIDE * STRIDE)
-    if tensor.numel() <= length or not tensor.is_contiguous():
+    if tensor.numel() <= length or not one_piece:
         return [_Part(master)]
     return [_Part(master, start, min(length, tensor.numel() - start)) for start in range(0, tensor.numel(), length)]
 

@@ -150,8 +150,11 @@ def _lasting(rank: Rank) -> Held:
         return {}
     m, zero = setting.master, setting.layout.zero
     own = rank.parameters if zero == 0 else rank.shard
-    masters = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
-    moments = setting.moments * m * (1 - setting.memory_options.offload.optimizer)
+    masters: float = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
+    away = setting.memory_options.offload.optimizer
+    moments = setting.moments * m * (1 - away)
+    if setting.compute != m:  # ZeRO-1 and 2 gather from a rank's rounded values
+        masters = masters * (1 - away) + (setting.compute * away if zero in (1, 2) else 0)
     values = m * own if zero == 3 else setting.compute * rank.parameters
     return {"parameters": values, "optimizer": (masters + moments) * own}
 

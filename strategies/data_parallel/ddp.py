@@ -6,6 +6,7 @@ gradients, whatever the number of micro-batches: only the last one's backward pa
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 from ..collectives import Pending, all_reduce
 from ..comm_overlap import Overlap
 from ..mesh import Mesh
-from ..param_shard import Parameter
+from ..param_shard import DeviceSide, Parameter, ParamShard
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .master_weights import Masters
@@ -35,11 +36,17 @@ class DDP:
         stay = wide or mesh.size("pipeline") == 1
         self._buckets = [Bucket(bucket, 1, stay, precision.gradients) for bucket in filled]
         ordered = [*(p for bucket in filled for p in bucket), *loose]
-        self._masters = [(p, masters.take(p)) for p in ordered]
-        self.shards = [p.shard(master) for p, master in self._masters if master.numel()]
+        self._masters = [(p, self._shard(p, masters)) for p in ordered]
+        self.shards = [shard for _, shard in self._masters if shard.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._pending: list[Pending] = []
         self.gradient_peak = 0
+
+    def _shard(self, parameter: Parameter, masters: Masters) -> ParamShard:
+        master = masters.take(parameter)
+        if masters.stays_on_host(master.numel()):
+            return replace(parameter.shard(master), on_device=DeviceSide(parameter.local))
+        return parameter.shard(master.to(parameter.local.device))
 
     def before_backward(self, last: bool) -> None:
         self._order.arm(sending=last)
@@ -65,19 +72,23 @@ class DDP:
         masters = iter(self._masters)
         for bucket, wait in zip(self._buckets, self._pending, strict=True):
             parts = wait().to(self._precision.master).split(bucket.widths)
-            for part, (_, master) in zip(parts, masters, strict=False):
-                master.grad = part.view_as(master)
+            for part, (_, shard) in zip(parts, masters, strict=False):
+                shard.set_gradient(part.view_as(shard.tensor))
             bucket.clear()
         self._pending.clear()
-        for parameter, master in masters:  # parameters that are in no bucket
+        for parameter, shard in masters:  # parameters that are in no bucket
             grad = parameter.gradient()
-            master.grad = torch.zeros_like(master) if grad is None else grad.to(master.dtype)
+            given = torch.zeros_like(parameter.local) if grad is None else grad
+            shard.set_gradient(given.to(shard.tensor.dtype))
 
     def publish(self) -> None:
-        for parameter, master in self._masters:
-            if self._precision.mixed:
-                parameter.local.copy_(master)
-            parameter.value.grad = master.grad = None
+        for parameter, shard in self._masters:
+            if shard.on_device is not None:
+                shard.publish()
+            elif self._precision.mixed:
+                parameter.local.copy_(shard.tensor)
+            parameter.value.grad = None
+            shard.set_gradient(None)
 
     def settle(self) -> None:
         """Does nothing: no bucket is in transit."""

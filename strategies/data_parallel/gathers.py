@@ -34,18 +34,21 @@ class _Call:
 
 
 class Gathers:
-    """Sends this rank's row `masters[i]` of bucket i, and receives the bucket's parameters. `parts` are the modules that use them."""
+    """Sends this rank's row of each bucket, rounded to the compute dtype, and receives the bucket's parameters.
+
+    `parts` are the modules that use them.
+    """
 
     def __init__(
         self,
         buckets: Sequence[Bucket],
-        masters: Sequence[torch.Tensor],
+        rows: Sequence[torch.Tensor],
         parts: Sequence[nn.Module],
         mesh: Mesh,
         precision: Precision,
         overlap: Overlap,
     ) -> None:
-        self._buckets, self._masters, self._mesh, self._precision = buckets, masters, mesh, precision
+        self._buckets, self._rows, self._mesh, self._precision = buckets, rows, mesh, precision
         self._prefetch, self._budget = overlap.prefetch, overlap.prefetch * overlap.bucket_bytes
         self._uses = _uses(parts)
         self._turns = sorted(range(len(buckets)), key=self._first_use)
@@ -87,7 +90,7 @@ class Gathers:
     def _gather(self, numbers: Sequence[int]) -> Arrivals:
         """Start to gather a bucket, or several in one call."""
         buckets = [self._buckets[number] for number in numbers]
-        rows = [self._masters[number].to(self._precision.compute) for number in numbers]
+        rows = [self._rows[number].to(self._precision.compute) for number in numbers]
         landings = [bucket.landing for bucket in buckets if bucket.landing is not None]
         if len(numbers) > 1:
             return all_gather_together(rows, self._mesh.group(buckets[0].replicas), landings)
@@ -105,9 +108,10 @@ class Gathers:
         return self._buckets[number].parts * self._buckets[number].width * self._precision.compute.itemsize
 
     def _message_bytes(self, number: int) -> int:
-        """Memory that gathering the bucket takes: the rounded values of this rank, and all of them unless they land in place."""
+        """Memory that gathering the bucket takes: a rounded copy of this rank's values, and all values unless they land in place."""
         bucket, whole = self._buckets[number], self._bytes(number)
-        return (0 if bucket.landing is not None else whole) + (whole // bucket.parts if self._precision.mixed else 0)
+        copied = self._rows[number].dtype != self._precision.compute
+        return (0 if bucket.landing is not None else whole) + (whole // bucket.parts if copied else 0)
 
     @torch.no_grad()
     def settle(self, needed: Iterable[int] | None = None) -> None:

@@ -14,22 +14,33 @@ from .buckets import chunk
 class Masters:
     """This rank's masters by parameter name, from `keep`, called when values are loaded, to `take`.
 
-    With `cut` a rank keeps only its own chunk of dimension 0: a whole model in the wider dtype never exists.
+    With `cut` a rank keeps only its own chunk of dimension 0: a whole model in the wider dtype never exists. `on_host` is the share of
+    them that stays on the host; where one dtype does both, none.
     """
 
-    def __init__(self, mesh: Mesh, precision: Precision, cut: bool = False) -> None:
+    def __init__(self, mesh: Mesh, precision: Precision, cut: bool = False, on_host: float = 0.0) -> None:
         self._mesh, self._precision, self._cut = mesh, precision, cut
+        self._share = on_host if precision.mixed else 0.0
+        self._seen = self._moved = 0
         self._kept: dict[str, torch.Tensor] = {}
 
     def keep(self, parameter: Parameter, values: torch.Tensor) -> None:
         """Keep the unrounded `values` of `parameter`, in the shape of its local tensor."""
         if self._precision.mixed:
-            own = self._own(parameter, values).to(self._mesh.device, self._precision.master, copy=True)
+            device = torch.device("cpu") if self._share else self._mesh.device
+            own = self._own(parameter, values).to(device, self._precision.master, copy=True)
             self._kept[parameter.name] = own.contiguous()  # files may hold a matrix transposed
 
     def take(self, parameter: Parameter) -> torch.Tensor:
         """The master of `parameter`; may be called once. If one dtype does both, it is the parameter's memory itself."""
         return self._kept.pop(parameter.name) if self._precision.mixed else self._own(parameter, parameter.local)
+
+    def stays_on_host(self, elements: int) -> bool:
+        """Whether the next masters, of so many elements, stay on the host: those so far are at most the share of all so far."""
+        self._seen += elements
+        stays = self._moved + elements <= self._share * self._seen
+        self._moved += elements * stays
+        return stays
 
     def _own(self, parameter: Parameter, values: torch.Tensor) -> torch.Tensor:
         if not self._cut:

@@ -24,9 +24,11 @@ schedule has ended: other stages wait for its messages. So on gloo the first `pr
 the others in `reduce`.
 """
 
+import functools
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -34,11 +36,19 @@ from torch import nn
 from ..collectives import Pending, exchange_and_sum, reduce_scatter
 from ..comm_overlap import Overlap
 from ..mesh import Mesh
-from ..param_shard import DimShard, ParamShard, parameters
+from ..param_shard import DeviceSide, DimShard, ParamShard, parameters
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .gathers import Gathers
 from .master_weights import Masters
+
+
+@dataclass(frozen=True)
+class _Row:
+    """This rank's row of a bucket's values: those that the optimizer updates in place, and, if they are on the host, those rounded."""
+
+    masters: torch.Tensor
+    rounded: torch.Tensor | None = None
 
 
 class ShardedOptimizer:
@@ -63,10 +73,8 @@ class ShardedOptimizer:
         # Under a pipeline, gradients that need not be wider stay with their parameters until the stage's last pass.
         self._stay = stage == 1 and (wide or mesh.size("pipeline") == 1)
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay, sent) for bucket in filled]
-        self._masters = [self._master(bucket) for bucket in self._buckets]
-        self._shards = [
-            self._own_shards(bucket, row, masters) for bucket, row in zip(self._buckets, self._masters, strict=True)
-        ]
+        self._own = [self._own_row(bucket, masters) for bucket in self._buckets]
+        self._shards = [self._own_shards(*one, masters) for one in zip(self._buckets, self._own, strict=True)]
         self.shards = [shard for bucket in self._shards for shard in bucket if shard.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._complete: deque[int] = deque()
@@ -74,21 +82,27 @@ class ShardedOptimizer:
         # A reduce-scatter of gradients that all exist, into this rank's own row, needs no memory: any number may be in transit.
         self._in_place = mesh.reduces and not self._each_microbatch
         self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
-        self._gathers = Gathers(self._buckets, self._masters, parts, mesh, precision, overlap)
+        rows = [own.masters if own.rounded is None else own.rounded for own in self._own]
+        self._gathers = Gathers(self._buckets, rows, parts, mesh, precision, overlap)
         self.gradient_peak = 0
 
-    def _master(self, bucket: Bucket) -> torch.Tensor:
-        """This rank's row of values, which the optimizer updates in place."""
-        device = bucket.parameters[0].local.device
-        return torch.zeros(bucket.width, dtype=self._precision.master, device=device)
+    def _own_row(self, bucket: Bucket, masters: Masters) -> "_Row":
+        zeros, device = functools.partial(torch.zeros, bucket.width), self._mesh.device
+        if masters.stays_on_host(bucket.width):
+            on_host = zeros(dtype=self._precision.master, device="cpu")
+            return _Row(on_host, zeros(dtype=self._precision.compute, device=device))
+        return _Row(zeros(dtype=self._precision.master, device=device))
 
-    def _own_shards(self, bucket: Bucket, row: torch.Tensor, masters: Masters) -> list[ParamShard]:
+    def _own_shards(self, bucket: Bucket, row: "_Row", masters: Masters) -> list[ParamShard]:
         found = []
         cut = DimShard(bucket.replicas, 0, bucket.parts, self._mesh.index(bucket.replicas))
-        for parameter, part in zip(bucket.parameters, row.split(bucket.widths), strict=True):
+        values = row.masters.split(bucket.widths)
+        rounded = [None] * len(values) if row.rounded is None else row.rounded.split(bucket.widths)
+        for parameter, value, copy in zip(bucket.parameters, values, rounded, strict=True):
             own = masters.take(parameter)
-            tensor = part[: own.numel()].view_as(own)
-            found.append(parameter.shard(tensor.copy_(own), cut))
+            on_device = None if copy is None else DeviceSide(copy[: own.numel()].view_as(own))
+            tensor = value[: own.numel()].view_as(own)
+            found.append(replace(parameter.shard(tensor.copy_(own), cut), on_device=on_device))
         return found
 
     def before_backward(self, last: bool) -> None:
@@ -156,12 +170,13 @@ class ShardedOptimizer:
             self._sums[number] = None
             parts = row.to(self._precision.master).split(self._buckets[number].widths)
             for shard, part in zip(shards, parts, strict=True):
-                shard.tensor.grad = part[: shard.tensor.numel()].view_as(shard.tensor)
+                shard.set_gradient(part[: shard.tensor.numel()].view_as(shard.tensor))
 
     def publish(self) -> None:
         """Start to gather the updated parameters, in the order in which the next forward pass uses them."""
         for shard in self.shards:
-            shard.tensor.grad = None
+            shard.set_gradient(None)
+            shard.publish()
         for bucket in self._buckets:
             bucket.clear()
             for parameter in bucket.parameters:

@@ -54,8 +54,8 @@ class TiedEnds:
         """Reduce over the replicas, then over the two ends."""
         self._data.reduce()
         for shard in self._tied:
-            assert shard.tensor.grad is not None
-            shard.tensor.grad.add_(self._swapped(shard.tensor.grad.contiguous()))
+            assert shard.gradient is not None
+            shard.gradient.add_(self._swapped(shard.gradient.contiguous()))
 
     def _swapped(self, mine: torch.Tensor) -> torch.Tensor:
         theirs = torch.empty_like(mine)

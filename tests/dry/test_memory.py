@@ -73,8 +73,8 @@ def test_attention_holds_no_scores(dry: DryRunner) -> None:
 
 def test_offloaded_optimizer_state_is_on_the_host(dry: DryRunner) -> None:
     found = dry.report({"data": 2}, races=True, offload={"optimizer": True})
-    assert found.by_kind["optimizer"] == pytest.approx(4 * found.parameters, rel=0.01)  # the fp32 masters stay
-    assert found.host_bytes >= 8 * found.parameters
+    assert "optimizer" not in found.by_kind
+    assert found.host_bytes >= 12 * found.parameters  # masters and moments
     assert found.peak_bytes < dry.report({"data": 2}).peak_bytes
 
 

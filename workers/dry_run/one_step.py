@@ -226,6 +226,8 @@ def _known(parts: TrainerParts) -> dict[int, Kind]:
         found |= {_storage(value): "parameters" for value in (*part.parameters(), *part.buffers())}
     for shard in parts.parallel.data.shards:
         found.setdefault(_storage(shard.tensor), "optimizer")  # masters; ZeRO-3's shards are the parameters
+        if shard.on_device is not None:
+            found.setdefault(_storage(shard.on_device.value), "optimizer")
     for state in parts.optimizer.state.values():
         found |= {_storage(value): "optimizer" for value in state.values() if isinstance(value, torch.Tensor)}
     return found

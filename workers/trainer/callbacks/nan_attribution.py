@@ -109,7 +109,7 @@ def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:
 
 def _reduced(parts: TrainerParts) -> tuple[str, ...]:
     """Names of the shards whose reduced gradients are not finite, in the order of the backward pass."""
-    grads = [(shard.name, shard.tensor.grad) for shard in reversed(parts.parallel.data.shards)]
+    grads = [(shard.name, shard.gradient) for shard in reversed(parts.parallel.data.shards)]
     return tuple(name for name, grad in grads if grad is not None and not _finite(grad))
 
 

@@ -1,13 +1,14 @@
 """An optimizer on the host makes the same bits as one on the device, in any buckets, and no buffer is larger than a bucket."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOptimizer
-from shardyard.strategies.param_shard import ParamShard
+from shardyard.strategies.param_shard import DeviceSide, ParamShard
 from shardyard.workers.spec import OptimizerSpec
 from shardyard.workers.trainer.optimizer import make_optimizer, optimizer_shards, set_updates_done, updates_done
 
@@ -107,3 +108,26 @@ def test_nothing_to_move_is_the_optimizer_itself() -> None:
     before = parts[0].tensor.clone()
     optimizer.step()
     assert not torch.equal(parts[0].tensor, before)
+
+
+@pytest.mark.parametrize("bucket", [4 * STRIDE, 1 << 20])
+def test_masters_on_the_host_send_rounded_values(bucket: int) -> None:
+    spec = OptimizerSpec(lr=0.1, weight_decay=0.1)
+    plain = shards()
+    moved = [replace(shard, on_device=DeviceSide(torch.zeros_like(shard.tensor).bfloat16())) for shard in shards()]
+    expected, found = make_optimizer(plain, spec), on_host(moved, spec, 1.0, bucket)
+    for step in range(3):
+        give_gradients(plain, step)
+        expected.step()
+        for shard, other in zip(moved, plain, strict=True):
+            assert shard.tensor.grad is None
+            shard.set_gradient(other.gradient)
+        found.step()
+        assert_same(state_of(moved, found), state_of(plain, expected))
+        for shard in moved:
+            assert shard.on_device is not None and torch.equal(shard.on_device.value, shard.tensor.bfloat16())
+            shard.on_device.value.zero_()
+            shard.publish()  # the step has sent them
+            assert not shard.on_device.value.any()
+            shard.publish()  # set from elsewhere, as when state is restored
+            assert torch.equal(shard.on_device.value, shard.tensor.bfloat16())
