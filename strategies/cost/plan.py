@@ -4,7 +4,8 @@
 is the largest of these moments, over all places in the pipeline:
 
 - loss: what lasts, the activations in flight, and the loss's copies of the logits.
-- backward: the same activations, and what the backward pass of one block holds; a recomputed block has its activations again.
+- backward: what the backward pass of one block holds; a recomputed block has its activations again. At the last block there are all
+  activations, at the first one the gradients of what comes after it.
 - reduced: no activations, all gradients, and where they were summed in the compute dtype a copy for the optimizer: ZeRO-0 in bf16 holds
   18Ψ with sums in fp32, 20Ψ with sums in bf16.
 
@@ -77,6 +78,7 @@ class Rank:
     parameters: int
     shard: int
     block: int  # numbers of one block
+    embed: int
     ends: int  # of embedding, last norm and head
     largest: int  # of one parameter
     largest_inside: int  # of a parameter of a block
@@ -95,10 +97,8 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     own, last = tuple(in_stages[stage] for stage in stages), layout.stages - 1 in stages
     blocks = sum(own)
     block = [weight.of_rank(layout.tensor) for weight in decoder.block]
-    ends = [
-        weight.of_rank(layout.tensor)
-        for weight in (*(decoder.embed if 0 in stages else ()), *(decoder.end if last else ()))
-    ]
+    embed = [weight.of_rank(layout.tensor) for weight in (decoder.embed if 0 in stages else ())]
+    ends = [*embed, *(weight.of_rank(layout.tensor) for weight in (decoder.end if last else ()))]
     if last and setting.tied_ends and 0 not in stages:  # it has the shared embedding too
         ends += [weight.of_rank(layout.tensor) for weight in decoder.embed[:1]]
     return Rank(
@@ -110,6 +110,7 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
         packed=blocks * _packed(setting, block) + _packed(setting, ends),
         block=elements(block),
+        embed=elements(embed),
         ends=elements(ends),
         largest_inside=max(weight.elements for weight in block),
         last=last,
@@ -128,13 +129,11 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     sizes = (setting, rank.block, rank.ends, rank.blocks)
     kept: Held = {**lasting, "activations": _activations(rank), "gradients": _gradients_before(rank)}
     messages = _messages(rank)
+    works: Held = {"buffers": messages + gathered.in_backward(*sizes), "workspace": _working(rank)}
+    last_block: Held = {**kept, **works, "logits": _logits(rank, False)}
+    first_block: Held = {**lasting, **works, "activations": _of_one_block(rank), "gradients": _gradients_after(rank)}
     moments: dict[Moment, Held] = {
-        "backward": {
-            **kept,
-            "logits": _logits(rank, False),
-            "buffers": messages + gathered.in_backward(*sizes),
-            "workspace": _working(rank),
-        },
+        "backward": max(last_block, first_block, key=lambda held: sum(held.values())),
         "reduced": {**lasting, **_reduced(rank), "buffers": messages + gathered.at_end(*sizes)},
     }
     if rank.last:
@@ -177,7 +176,20 @@ def _gradients_before(rank: Rank) -> float:
         return _summed(rank) + _in_transit(rank)
     if setting.layout.zero > 1:
         return 0
-    return _summed(rank) if setting.gradients != setting.compute else setting.gradients * rank.packed
+    if setting.gradients != setting.compute:
+        return _summed(rank)
+    shared = setting.replicas > 1 or setting.layout.zero == 1
+    return setting.gradients * rank.packed if shared else 0  # what is not shared is in no bucket
+
+
+def _gradients_after(rank: Rank) -> float:
+    """Bytes of gradients in the backward pass of the first block of a step's only micro-batch."""
+    setting, before = rank.setting, _gradients_before(rank)
+    if setting.batch.microbatches > 1:
+        return before
+    if setting.layout.zero > 1:
+        return max(before, _summed(rank))
+    return max(before, setting.gradients * (rank.parameters - rank.embed - rank.block * (rank.blocks > 0)))
 
 
 def _in_transit(rank: Rank) -> float:
@@ -211,6 +223,10 @@ def _activations(rank: Rank) -> float:
         in_flight = min(in_flight, 2 * max(block_bytes(setting, mode) for mode in _modes(setting)))
     ends = _end_bytes(setting) * _waiting(setting) if rank.last else 0
     return setting.tokens * (in_flight + ends)
+
+
+def _of_one_block(rank: Rank) -> float:
+    return rank.setting.tokens * block_bytes(rank.setting, rank.setting.memory_options.recompute.mode)
 
 
 def _modes(setting: Setting) -> tuple[Literal["none", "full", "selective"], ...]:
