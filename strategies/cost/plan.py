@@ -187,7 +187,9 @@ def _gradients_after(rank: Rank) -> float:
     setting, before = rank.setting, _gradients_before(rank)
     if setting.batch.microbatches > 1:
         return before
-    if setting.layout.zero > 1:
+    if setting.layout.zero == 3:  # the ends are reduced last
+        return max(before, _summed(rank) * (1 - (rank.block + rank.ends) / rank.parameters))
+    if setting.layout.zero == 2:
         return max(before, _summed(rank))
     return max(before, setting.gradients * (rank.parameters - rank.embed - rank.block * (rank.blocks > 0)))
 
