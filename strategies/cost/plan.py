@@ -228,6 +228,7 @@ def _activations(rank: Rank) -> float:
 
 
 def _of_one_block(rank: Rank) -> float:
+    """Bytes of the activations that the first block keeps in one micro-batch."""
     return rank.setting.tokens * block_bytes(rank.setting, rank.setting.memory_options.recompute.mode)
 
 

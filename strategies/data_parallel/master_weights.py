@@ -36,7 +36,7 @@ class Masters:
         return self._kept.pop(parameter.name) if self._precision.mixed else self._own(parameter, parameter.local)
 
     def stays_on_host(self, elements: int) -> bool:
-        """Whether the next masters, of so many elements, stay on the host: those so far are at most the share of all so far."""
+        """Decide where the next `elements` masters are: on the host, unless it would then hold more than its share of all so far."""
         self._seen += elements
         stays = self._moved + elements <= self._share * self._seen
         self._moved += elements * stays

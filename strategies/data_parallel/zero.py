@@ -86,14 +86,14 @@ class ShardedOptimizer:
         self._gathers = Gathers(self._buckets, rows, parts, mesh, precision, overlap)
         self.gradient_peak = 0
 
-    def _own_row(self, bucket: Bucket, masters: Masters) -> "_Row":
+    def _own_row(self, bucket: Bucket, masters: Masters) -> _Row:
         zeros, device = functools.partial(torch.zeros, bucket.width), self._mesh.device
         if masters.stays_on_host(bucket.width):
             on_host = zeros(dtype=self._precision.master, device="cpu")
             return _Row(on_host, zeros(dtype=self._precision.compute, device=device))
         return _Row(zeros(dtype=self._precision.master, device=device))
 
-    def _own_shards(self, bucket: Bucket, row: "_Row", masters: Masters) -> list[ParamShard]:
+    def _own_shards(self, bucket: Bucket, row: _Row, masters: Masters) -> list[ParamShard]:
         found = []
         cut = DimShard(bucket.replicas, 0, bucket.parts, self._mesh.index(bucket.replicas))
         values = row.masters.split(bucket.widths)

@@ -11,15 +11,18 @@ from shardyard.strategies import cxx_compiler
 
 @pytest.fixture(scope="session")
 def dry() -> Iterator[DryRunner]:
-    if cxx_compiler.found() is None:
-        pytest.skip("a dry run compiles its fake device: no C++ compiler here")
+    _skip_without_compiler()
     with running_dry_runner() as runner:
         yield runner
 
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[FakeDevice]:
-    if cxx_compiler.found() is None:
-        pytest.skip("the fake device is compiled: no C++ compiler here")
+    _skip_without_compiler()
     with running_fake_device() as device:
         yield device
+
+
+def _skip_without_compiler() -> None:
+    if cxx_compiler.found() is None:
+        pytest.skip("the fake device is compiled: no C++ compiler here")
