@@ -38,7 +38,7 @@ checks: ## lint, types, layers and the dashboard's own checks
 # Two processes of tests beside each other (JOBS): files that share a Ray head or a control plane stay in one (tests/conftest.py).
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest
-# What strikes or fills the machine may take longer.
+# What strikes or fills the machine may take longer: eight ranks on two cores, too.
 PATIENT = SHARDYARD_TEST_PATIENCE_S=240 $(PYTEST) -o timeout=900 -o faulthandler_timeout=600
 BESIDE = -n $(JOBS) --dist loadscope --no-loadscope-reorder --durations=25 --junitxml=build/tests.xml
 
@@ -100,7 +100,7 @@ SEED ?= 0
 N ?= 120
 PAIRS ?= 30
 parity: venv ## Every layout against a single process, N more and PAIRS of a checkpoint's writer and reader drawn by SEED
-	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) PARITY_PAIRS=$(PAIRS) $(PYTEST) tests/parity -m "not gpu and not timing" $(PYTEST_ARGS)
+	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) PARITY_PAIRS=$(PAIRS) $(PATIENT) tests/parity -m "not gpu and not timing" $(PYTEST_ARGS)
 
 timing: venv ## The tests whose assertion is a time or a measured share of one; run it on a machine that does nothing else
 	$(PATIENT) -m "timing and not gpu" $(PYTEST_ARGS)

@@ -8,8 +8,9 @@ LAYOUT = {"data": 2, "zero": 1}
 
 
 def test_a_spec_that_names_nothing_runs_in_bf16_as_one_that_names_it(dry: DryRunner) -> None:
-    auto = dry.report(LAYOUT, precision="auto", steps=1000)
-    named = dry.report(LAYOUT, precision="bf16", steps=1000, compile=False)
+    more = {"steps": 1000, "model": {"preset": "nano", "layers": 2}}
+    auto = dry.report(LAYOUT, precision="auto", **more)
+    named = dry.report(LAYOUT, precision="bf16", compile=False, **more)
     assert auto.precision == named.precision == "bf16" and named.choices == ()
     assert auto.choices[0] == "precision is bf16: the devices are GPUs."
     assert "does not compile blocks" in auto.choices[1]

@@ -9,8 +9,15 @@ from shardyard.workers.cost_inputs import setting_of
 from shardyard.workers.spec import TrainSpec
 
 
-@pytest.mark.parametrize("zero", [1, 2])
-@pytest.mark.parametrize(("gradients", "size"), [("fp32", 4), ("compute", 2)])
+@pytest.mark.parametrize(
+    ("zero", "gradients", "size"),
+    [
+        (1, "compute", 2),
+        (2, "fp32", 4),
+        pytest.param(1, "fp32", 4, marks=pytest.mark.full),
+        pytest.param(2, "compute", 2, marks=pytest.mark.full),
+    ],
+)
 def test_gradients_are_sent_in_the_dtype_of_their_sums(zero: int, gradients: str, size: int, dry: DryRunner) -> None:
     layout, precision = {"data": 4, "zero": zero}, {"compute": "bf16", "gradients": gradients}
     found = dry.report(layout, precision=precision)

@@ -1,6 +1,8 @@
 """The core of the parity grid: in these cases every two values that can stand in one spec meet once, on at most four ranks.
 
 In float64 a case equals one process to 1e-10, in float32 to 1e-4; lower precisions follow float32. Three cases have eight ranks.
+Two steps tell a wrong gradient, and what a step leaves to the next: moments, and gradients that were not cleared. Rounded runs are compared
+by their losses alone, which follow an update by one step, so they take three.
 """
 
 from collections.abc import Callable
@@ -90,11 +92,11 @@ def test_equals_one_process(name: str, root: Path, make_spec: Make, one_process:
     layout, changes = layout_of(case), changes_of(case)
     alone = {key: value for key, value in changes.items() if key == "model"}
     if case["precision"] == "fp64":
-        expected = one_process(make_spec({}, steps=3, **alone))
-        assert_equal(train(make_spec(layout, steps=3, **changes), root), expected, 1e-10)
+        expected = one_process(make_spec({}, steps=2, **alone))
+        assert_equal(train(make_spec(layout, steps=2, **changes), root), expected, 1e-10)
         return
-    expected = one_process(make_spec({}, steps=4, precision="fp32", **ROUNDED, **alone))
-    found = train(make_spec(layout, steps=4, **ROUNDED, **changes), root)
+    expected = one_process(make_spec({}, steps=3, precision="fp32", **ROUNDED, **alone))
+    found = train(make_spec(layout, steps=3, **ROUNDED, **changes), root)
     assert not any(data["skipped"] for kind, data in found["events"] if kind == "step")
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=BOUNDS[case["precision"]])
 
@@ -103,5 +105,5 @@ def test_equals_one_process(name: str, root: Path, make_spec: Make, one_process:
 def test_eight_ranks_equal_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
     layout, changes = EIGHT[name]
     alone = {key: value for key, value in changes.items() if key == "loss"}
-    expected = one_process(make_spec({}, steps=3, **alone))
-    assert_equal(train(make_spec(layout, steps=3, **changes), root), expected, 1e-10)
+    expected = one_process(make_spec({}, steps=2, **alone))
+    assert_equal(train(make_spec(layout, steps=2, **changes), root), expected, 1e-10)

@@ -42,7 +42,7 @@ from .combined import Measured, combined
 from .even_routing import EvenRouting
 from .extrapolation import Grid, Size
 from .fake_streams import DEVICE
-from .fake_tensors import FakeStore, FakeTensorMode
+from .fake_tensors import DeviceAnswers, FakeStore, FakeTensorMode
 from .memory_meter import Meter
 from .race_detector import RaceDetector
 from .report import DryRun, Kind, Phase
@@ -209,7 +209,7 @@ class _Rank:
     @contextmanager
     def _metered(self) -> Iterator[None]:
         watching = self._detector.watching() if self._detector else nullcontext()
-        with self._log.logging(), self._meter.metering(), watching, EvenRouting():
+        with self._log.logging(), self._meter.metering(), watching, EvenRouting(), DeviceAnswers():
             yield
 
 

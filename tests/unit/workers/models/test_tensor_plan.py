@@ -19,11 +19,14 @@ CASES = {
     ],
     4: [{"arch": {"family": "llama", "kv_heads": 4}, "sequence": sequence} for sequence in (False, True)]
     + [
-        {"arch": {"family": "gpt2", "tied": tied, "vocab": vocab}, "sequence": sequence}
-        for vocab in (9, 65)  # of 9 rows the ranks have 3, 3, 3 and none
+        {
+            "arch": {"family": "gpt2", "tied": tied, "vocab": 9},
+            "sequence": sequence,
+        }  # rows of the ranks: 3, 3, 3 and none
         for tied in (False, True)
         for sequence in (False, True)
-    ],
+    ]
+    + [{"arch": {"family": "gpt2", "tied": True, "vocab": 65}, "sequence": True}],
 }
 
 

@@ -11,7 +11,7 @@ from shardyard.strategies import cxx_compiler
 SPEC = """\
 name: tiny
 train:
-  model: { preset: nano }
+  model: { preset: nano, layers: 2 }
   data: { seq_len: 64 }
   layout: { data: 2, tensor: 2, zero: 1 }
   precision: bf16
