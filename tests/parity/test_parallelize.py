@@ -1,7 +1,7 @@
 """The core of the parity grid: in these cases every two values that can stand in one spec meet once, on at most four ranks.
 
 In float64 a case equals one process to 1e-10, in float32 to 1e-4; lower precisions follow float32. Three cases have eight ranks.
-Two steps tell a wrong gradient, and what a step leaves to the next: moments, and gradients that were not cleared. Rounded runs are compared
+Two steps show a wrong gradient, and what a step leaves to the next: moments, and gradients that were not cleared. Rounded runs are compared
 by their losses alone, which follow an update by one step, so they take three.
 """
 
