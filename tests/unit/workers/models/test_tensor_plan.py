@@ -17,12 +17,10 @@ CASES = {
         {"arch": {"family": "llama", "head_dim": 6, "qkv_bias": True, "qk_norm": True}, "sequence": sequence}
         for sequence in (False, True)
     ],
+    # Of a vocabulary of 9 the four ranks have 3, 3, 3 rows and none.
     4: [{"arch": {"family": "llama", "kv_heads": 4}, "sequence": sequence} for sequence in (False, True)]
     + [
-        {
-            "arch": {"family": "gpt2", "tied": tied, "vocab": 9},
-            "sequence": sequence,
-        }  # rows of the ranks: 3, 3, 3 and none
+        {"arch": {"family": "gpt2", "tied": tied, "vocab": 9}, "sequence": sequence}
         for tied in (False, True)
         for sequence in (False, True)
     ]
