@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Final, NoReturn
 
+from ..messages import rank_event
 from .server import Server
 
 #: What a trainer needs; importing it is nearly all of a trainer's start-up time.
@@ -29,13 +30,14 @@ WORKERS: Final = str(__package__).removesuffix(".forkserver")
 
 
 def preload() -> None:
-    """Import what trainers need. An import that fails here fails again in the trainer, which reports it to the user."""
+    """Import and prepare what trainers need. An import that fails here fails again in the trainer, which reports it to the user."""
     own = [f"{WORKERS}.{name}" for name in ("trainer.main", "trainer.assemble", "spec")]
     for name in (*PRELOAD, *own):
         try:
             importlib.import_module(name)
         except Exception:  # noqa: BLE001  (start of a process: importing runs other packages' code)
             traceback.print_exc()
+    rank_event.prepare()
     gc.collect()
     gc.freeze()  # keep imported objects in pages shared with children: a child's garbage collector must not write to them
 

@@ -151,3 +151,9 @@ _PASSED_ON: Final = (
 PASSED_ON: Final[Mapping[str, type[Event]]] = {one.kind: one for one in _PASSED_ON}
 #: Every kind that a rank sends to its supervisor.
 RANK_KINDS: Final[Mapping[str, type[Event]]] = {**PASSED_ON, **{one.kind: one for one in _FROM_RANK}}
+
+
+def prepare() -> None:
+    """Make the adapters of all these kinds, so that no process forked from this one makes them again (a tenth of a second)."""
+    for event_type in (*RANK_KINDS.values(), FailureFacts):
+        adapter(event_type)

@@ -18,10 +18,15 @@ from shardyard.workers.messages.rendezvous import RankAssignment
 
 ENTRY = """
 import os, sys, time, threading, subprocess
+from shardyard.workers.messages import event_type, rank_event
+def prepared():
+    made = event_type._made.cache_info().misses
+    rank_event.prepare()
+    return event_type._made.cache_info().misses == made
 def hello(run, coords, emit, instruments):
     print("out", flush=True); print("err", file=sys.stderr)
     emit("facts", {"torch": "torch.distributed.fsdp" in sys.modules, "threads": threading.active_count(),
-                   "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run})
+                   "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run, "prepared": prepared()})
 def sleep(run, coords, emit, instruments):
     child = subprocess.Popen(["sleep", "600"])
     emit("child", {"pid": child.pid})
@@ -120,7 +125,9 @@ def ends(pid: int) -> bool:
 def test_a_trainer_is_warm_single_and_has_its_own_surroundings(root: Path, owner: int) -> None:
     with Run(root, owner, "hello") as run:
         facts = run.message()["data"]
-        assert facts["torch"] and facts["sid"] and facts["threads"] == 2  # its own, and the one that listens
+        assert (
+            facts["torch"] and facts["prepared"] and facts["sid"] and facts["threads"] == 2
+        )  # its own, and the one that listens
         assert facts["env"]["COLOUR"] == "blue" and facts["cwd"] == str(root) and facts["run"] == {"a": 1}
         assert run.message()["kind"] == "done"
         assert os.read(run.out, 100) == b"out\n" and os.read(run.err, 100) == b"err\n"
