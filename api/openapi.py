@@ -12,7 +12,7 @@ from ..service.schemas.fault import FaultRequest
 from ..service.schemas.job import LayoutChange
 from ..service.schemas.problem import Problem
 from ..service.schemas.session import SignIn
-from ..service.spec import JobSpec
+from ..service.spec import CommandSpec, JobSpec
 from .http.stream_schema import stream_components
 
 _TOKEN = {
@@ -29,7 +29,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
         )
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobSpec, FaultRequest, LayoutChange, SignIn, Problem):
+        for model in (JobSpec, CommandSpec, FaultRequest, LayoutChange, SignIn, Problem):
             described = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= described.pop("$defs", {})
             schemas[model.__name__] = described

@@ -8,15 +8,15 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from ..service.spec import JobSpec
+from ..service.spec import CommandSpec, JobSpec
 from .errors import SpecFileMissing
 from .given_path import given_path
 from .spec_document import parse
 
 
-def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
+def load(spec: JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> Any:
     """The document to send. A path is read (YAML, or JSON by its suffix); in a mapping, paths are relative to the working folder."""
-    if isinstance(spec, JobSpec):
+    if isinstance(spec, JobSpec | CommandSpec):
         return absolute(spec.model_dump(mode="json", by_alias=True, exclude_unset=True), Path.cwd())
     if isinstance(spec, Mapping):
         return absolute(dict(spec), Path.cwd())
@@ -28,6 +28,8 @@ def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
 def absolute(document: Any, folder: Path) -> Any:
     """A copy with absolute file names. Values that do not have the shape of a spec are left for the server to refuse."""
     document = deepcopy(document)
+    if isinstance(document, dict) and document.get("cwd"):
+        document["cwd"] = _join(folder, document["cwd"])
     train = _mapping(document, "train")
     data, model = _mapping(train, "data"), _mapping(train, "model")
     if isinstance(data.get("files"), list):

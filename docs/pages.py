@@ -36,16 +36,21 @@ def changelog() -> str:
 
 def spec() -> str:
     """Return the reference of the job spec: one table for each object, in the order of the schema."""
-    schema = job_schema()
+    train, command = job_schema("train"), job_schema("command")
     lines = [
         "# The spec",
         "",
-        "Generated from the JSON Schema that `shardyard schema` prints. A field without a default is required.",
+        "Generated from the JSON Schemas that `shardyard schema` prints. A field without a default is required.",
         "",
-        *_table(schema, schema),
+        "A spec with `train` is a training job; one with `command` runs a program of your own (at the end of this page).",
+        "",
+        *_table(train, train),
     ]
-    for path, body in _objects(schema):
-        lines += [f"## `{path}`", "", *_described(body), *_table(schema, body, path)]
+    for path, body in _objects(train):
+        lines += [f"## `{path}`", "", *_described(body), *_table(train, body, path)]
+    lines += ["## A job that runs a command", "", *_described(command), *_table(command, command)]
+    policy = command["$defs"]["CommandPolicy"]
+    lines += ["### `policy` of a command", "", *_described(policy), *_table(command, policy, "policy")]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,7 @@
-"""`JobSpec`: what a user submits. Its `train` part is the workers' `TrainSpec`. Imports no torch and no Ray."""
+"""What a user submits: `JobSpec`, whose `train` part is the workers' `TrainSpec`, or `CommandSpec`, which runs a program of the user's own.
+
+The keys of a document decide which of them it is. Imports no torch and no Ray.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -94,7 +97,9 @@ class LossSpikePolicy(SpecPart):
     )
 
 
-class Policy(SpecPart):
+class CommonPolicy(SpecPart):
+    """What follows a fault, for every kind of job."""
+
     max_restarts: int = Field(
         3,
         ge=0,
@@ -107,6 +112,16 @@ class Policy(SpecPart):
         le=1000,
         description="New attempts after exceptions of the training code, at most; the same one at the same step fails the job.",
     )
+    spares: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, "
+        "so that the repair does not wait for a new process.",
+    )
+
+
+class Policy(CommonPolicy):
     max_repairs: int = Field(
         20,
         ge=0,
@@ -128,13 +143,6 @@ class Policy(SpecPart):
     loss_spike: LossSpikePolicy | None = Field(
         default_factory=LossSpikePolicy, description="When a loss spike is reported as an incident. null: never."
     )
-    spares: int = Field(
-        0,
-        ge=0,
-        le=1000,
-        description="Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, "
-        "so that the repair does not wait for a new process.",
-    )
     elastic_grace_s: float = Field(
         60.0,
         ge=0,
@@ -145,17 +153,112 @@ class Policy(SpecPart):
     )
 
 
-class JobSpec(SpecPart):
+class CommandPolicy(CommonPolicy):
+    """What follows a fault of a job that runs a command."""
+
+    max_repairs: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="Repairs in place per attempt, at most: a lost rank is replaced, and the command starts again on all ranks.",
+    )
+    hang_timeout_s: float | None = Field(
+        600.0,
+        ge=1,
+        le=86_400,
+        description="Seconds in which no rank prints anything and no collective of torch begins or ends, after which a gang is examined as "
+        "hung: the incident names the cause, and the command starts again. A program without torch.distributed never counts as hung. "
+        "null: never.",
+    )
+
+
+class SpecOfJob(SpecPart):
+    """What the specs of all kinds of jobs have in common."""
+
+    api_version: Literal["shardyard/v1"] = Field(
+        "shardyard/v1", alias="apiVersion", description="Version of the spec's format."
+    )
+    name: Name = Field(description="Name of the job: lower-case letters, digits and dashes.")
+    resources: Resources = Resources()
+    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64, json_schema_extra=_keys_by_pattern)
+
+
+class JobSpec(SpecOfJob):
     """A training job, as YAML or JSON."""
 
-    name: Name = Field(description="Name of the job: lower-case letters, digits and dashes.")
     train: TrainSpec
-    resources: Resources = Resources()
     policy: Policy = Policy()
-    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64, json_schema_extra=_keys_by_pattern)
 
     @property
     def device(self) -> Literal["auto", "cpu", "cuda"]:
         """The kind of devices that the queue allocates. fp8 needs GPUs, and so does a job that names their model."""
         needs_gpus = self.train.precision.compute == "fp8" or self.resources.gpu is not None
         return "cuda" if self.resources.device == "auto" and needs_gpus else self.resources.device
+
+    @property
+    def world_size(self) -> int:
+        return self.train.layout.world_size
+
+    @property
+    def together(self) -> int:
+        """The number of consecutive ranks that share a node."""
+        return self.train.layout.tensor
+
+
+#: An argument of a program, which no null character can be in.
+Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
+
+
+class CommandSpec(SpecOfJob):
+    """A job that runs a program of the user's own, one process per rank, as YAML or JSON."""
+
+    command: (
+        Annotated[list[Argument], Field(min_length=1, max_length=1024)] | Annotated[Argument, Field(min_length=1)]
+    ) = Field(
+        description="The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, "
+        "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.",
+    )
+    ranks: int = Field(1, ge=1, le=100_000, description="Number of ranks, each on a device of its own.")
+    ranks_per_node: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.",
+    )
+    cwd: str | None = Field(
+        None,
+        max_length=4096,
+        pattern=PLAIN_TEXT,
+        description="Folder in which the program starts, as every node sees it. null: the home folder of the user that runs the ranks.",
+    )
+    policy: CommandPolicy = CommandPolicy()
+
+    @model_validator(mode="after")
+    def _nodes_are_full(self) -> "CommandSpec":
+        if self.ranks_per_node is not None and self.ranks % self.ranks_per_node:
+            raise ValueError(
+                f"ranks_per_node {self.ranks_per_node} does not divide ranks {self.ranks}: choose a divisor"
+            )
+        return self
+
+    @property
+    def device(self) -> Literal["auto", "cpu", "cuda"]:
+        """The kind of devices that the queue allocates. A job that names a model of GPU needs GPUs."""
+        return "cuda" if self.resources.device == "auto" and self.resources.gpu is not None else self.resources.device
+
+    @property
+    def world_size(self) -> int:
+        return self.ranks
+
+    @property
+    def together(self) -> int:
+        """The number of consecutive ranks that share a node."""
+        return self.ranks_per_node or 1
+
+
+AnySpec = JobSpec | CommandSpec
+
+
+def kind_of(document: Any) -> type[JobSpec] | type[CommandSpec]:
+    """The kind of spec that a document, or a job's stored spec, is."""
+    return CommandSpec if isinstance(document, dict) and "command" in document else JobSpec

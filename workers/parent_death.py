@@ -1,11 +1,14 @@
-"""A process that ends with the one that started it, however that one dies (Linux)."""
+"""Processes that end with the one that started them, however that one dies (Linux)."""
 
+import contextlib
 import ctypes
 import os
 import signal
+from pathlib import Path
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
+PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def die_with_parent(parent: int) -> None:
@@ -13,3 +16,15 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """prctl(PR_SET_CHILD_SUBREAPER): descendants whose parent dies become children of this process, whatever session they are in."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> list[int]:
+    """Ids of this process's children, also of those that it has adopted. Empty where the kernel does not list them."""
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return []

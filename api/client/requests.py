@@ -28,13 +28,13 @@ from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
-from ...service.spec import JobSpec
+from ...service.spec import CommandSpec, JobSpec
 from ...strategies.layout import Layout
 from .. import spec_file
 from ..errors import InvalidParameter
 from .transport import ApiError, Call
 
-Spec = JobSpec | Mapping[str, Any] | str | Path
+Spec = JobSpec | CommandSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]
 
 _JSON = {"Content-Type": "application/json"}

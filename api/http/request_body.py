@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from fastapi import Request
@@ -30,12 +31,14 @@ _FORMATS: Final[dict[str, Format]] = {
 }
 
 
-def described(schema: str, name: str, example: Any) -> dict[str, Any]:
-    """OpenAPI's `requestBody` of a route that reads its body itself.
+def described(schemas: Sequence[str], examples: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenAPI's `requestBody` of a route that reads its body itself: one of these schemas.
 
     Only the text mentions YAML: client generators drop, or break, an operation with a body of a type that they do not support.
     """
-    content = {"schema": {"$ref": f"#/components/schemas/{schema}"}, "examples": {name: {"value": example}}}
+    references = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
+    schema = references[0] if len(references) == 1 else {"anyOf": references}
+    content = {"schema": schema, "examples": {name: {"value": value} for name, value in examples.items()}}
     text = "JSON, or the same as YAML with `Content-Type: application/yaml`."
     return {"required": True, "description": text, "content": {"application/json": content}}
 

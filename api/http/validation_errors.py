@@ -8,39 +8,45 @@ import math
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
 from ...service.errors import InvalidLayout
 from ...service.jobs.validation import check_layout
 from ...service.schemas.problem import FieldError
-from ...service.spec import PLAIN_TEXT, JobSpec
+from ...service.spec import PLAIN_TEXT, AnySpec, CommandSpec, JobSpec, kind_of
 from ...strategies.layout import Refusal
 from ..errors import InvalidDocument
 from ..spec_document import Path, dotted, walk
 
 Schema = Mapping[str, Any]
 
+#: What a document without either key needs.
+_CHOOSE = "Add train, to train a model with Shardyard's own loop, or command, to run a program of yours on each rank."
 #: Maximum number of findings that are returned; more would not be read.
 MAX_ERRORS = 50
 
 
+Kind = Literal["train", "command"]
+_KINDS: Final[Mapping[Kind, type[AnySpec]]] = {"train": JobSpec, "command": CommandSpec}
+
+
 @cache
-def job_schema() -> dict[str, Any]:
-    """JSON Schema of a job spec."""
-    schema = JobSpec.model_json_schema()
+def job_schema(kind: Kind = "train") -> dict[str, Any]:
+    """JSON Schema of the spec of this kind of job."""
+    schema = _KINDS[kind].model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def read_spec(document: Any) -> JobSpec:
+def read_spec(document: Any) -> AnySpec:
     """The job spec that a parsed body contains. Raises `InvalidDocument` with every finding, each with field and remedy.
 
     Strict: `true` is not a number, and neither is `"5"`, as in the published schema.
     """
     findings = _non_finite(document)
     try:
-        spec = JobSpec.model_validate(document, strict=True)
+        spec = kind_of(document).model_validate(document, strict=True)
     except ValidationError as error:
         found = _expand(error.errors(include_url=False, include_input=False), ())
         reported = {finding.field for finding in findings}
@@ -48,6 +54,15 @@ def read_spec(document: Any) -> JobSpec:
         findings += _of_the_layout(document, [path for path, _ in found])
     if findings:
         raise InvalidDocument(findings[:MAX_ERRORS])
+    return spec
+
+
+def read_training_spec(document: Any) -> JobSpec:
+    """`read_spec`, where only a training job will do. Raises `InvalidDocument` for a command, too."""
+    spec = read_spec(document)
+    if isinstance(spec, CommandSpec):
+        message = "This spec runs a command, and only a training job has a layout and a memory plan."
+        raise InvalidDocument([FieldError(field="command", message=message, remedy="Give a spec with train.")])
     return spec
 
 
@@ -62,7 +77,7 @@ _READ_BY_LAYOUT = tuple(
 
 def _of_the_layout(document: Any, wrong: list[Path]) -> list[FieldError]:
     """Findings of the layout's check, if it does not need the `wrong` fields: so that one answer has all findings."""
-    if any(_touches(path, needed) for path in wrong for needed in _READ_BY_LAYOUT):
+    if _kind(document) != "train" or any(_touches(path, needed) for path in wrong for needed in _READ_BY_LAYOUT):
         return []
     rest = deepcopy(document)
     for path in wrong:
@@ -134,17 +149,19 @@ def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldErr
         return FieldError(field=dotted(where), message=cause.message, remedy=cause.remedy)
     match item["type"]:
         case "extra_forbidden":
-            known = sorted(_body(_at(path[:-1])).get("properties", {}))
+            known = sorted(_properties(path[:-1], _kind(document)))
             return _finding(path, f"Unknown key {path[-1]!r}.", _did_you_mean(path[-1], known))
+        case "missing" if path == ("train",):
+            return _finding(path, "A job needs train, or a command.", _CHOOSE)
         case "missing":
-            return _finding(path, "This key is missing.", _add(path))
+            return _finding(path, "This key is missing.", _add(path, _kind(document)))
         case "literal_error" | "enum":
             path = _written(path, document)
             value = _value(document, path)
             choices = [choice.strip(" '") for choice in item["ctx"]["expected"].replace(" or ", ",").split(",")]
             return _finding(path, f"{_short(value)} is not a choice here.", _did_you_mean(value, choices))
         case _:
-            return _finding(path, _message(path, item, document), _remedy(path, item))
+            return _finding(path, _message(path, item, document), _remedy(path, item, _kind(document)))
 
 
 def _finding(path: Path, message: str, remedy: str) -> FieldError:
@@ -165,13 +182,13 @@ def _message(path: Path, item: Mapping[str, Any], document: Any) -> str:
     return _sentence(message)
 
 
-def _remedy(path: Path, item: Mapping[str, Any]) -> str:
+def _remedy(path: Path, item: Mapping[str, Any], kind: Kind) -> str:
     if item["type"] == "finite_number":
         return _finite_remedy(path)
     if item["type"] == "value_error":
         return f"Correct {dotted(path) or 'the spec'}; GET /v1/schema/job describes it."
     hint = _by_limits(item)
-    says = _at(path).get("description")
+    says = _at(path, kind).get("description")
     return f"{hint} {says}" if says and not says.startswith(hint) else hint
 
 
@@ -219,8 +236,8 @@ def _finite_remedy(path: Path) -> str:
     return f"Set {dotted(path)} to a finite number." if path else "Use a finite number."
 
 
-def _add(path: Path) -> str:
-    says = _at(path).get("description")
+def _add(path: Path, kind: Kind) -> str:
+    says = _at(path, kind).get("description")
     return f"Add {dotted(path)}" + (f": {says[0].lower()}{says[1:]}" if says else ".")
 
 
@@ -260,21 +277,31 @@ def _value(data: Any, path: Path) -> Any:
     return data
 
 
-def _at(path: Path) -> Schema:
+def _kind(document: Any) -> Kind:
+    return "command" if kind_of(document) is CommandSpec else "train"
+
+
+def _at(path: Path, kind: Kind) -> Schema:
     """The schema of the field at `path`, with its own description. Empty if the schema does not define it."""
-    node: Schema = job_schema()
+    node: Schema = job_schema(kind)
     for part in path:
-        body = _body(node)
+        body = _body(node, kind)
         node = body.get("items", {}) if isinstance(part, int) else body.get("properties", {}).get(part, {})
     return node
 
 
-def _body(node: Schema) -> Schema:
+def _properties(path: Path, kind: Kind) -> Mapping[str, Any]:
+    """The keys of the mapping at `path`."""
+    found: Mapping[str, Any] = _body(_at(path, kind), kind).get("properties", {})
+    return found
+
+
+def _body(node: Schema, kind: Kind) -> Schema:
     """Follow `$ref` and the non-null branch of `anyOf`."""
     for branch in node.get("anyOf", []):
         if branch.get("type") != "null":
-            return _body(branch)
+            return _body(branch, kind)
     if "$ref" in node:
-        found: Schema = job_schema()["$defs"][node["$ref"].rsplit("/", 1)[-1]]
+        found: Schema = job_schema(kind)["$defs"][node["$ref"].rsplit("/", 1)[-1]]
         return found
     return node

@@ -11,7 +11,7 @@ from ..spec_document import parse
 
 router = APIRouter(tags=["faults"])
 
-_BODY = request_body.described("FaultRequest", "a rank's death", {"kind": "kill-rank", "rank": 2})
+_BODY = request_body.described(["FaultRequest"], {"a rank's death": {"kind": "kill-rank", "rank": 2}})
 
 
 @router.post(

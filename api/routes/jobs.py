@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...service.jobs import preview, rank_environment
+from ...service.jobs import preview
 from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as submitting
 from ...service.jobs.spec_warnings import warnings
@@ -15,14 +15,14 @@ from ...service.queries import jobs
 from ...service.schemas.job import Job, Jobs, Order
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
-from ...service.spec import JobSpec
+from ...service.spec import AnySpec, JobSpec
 from ...service.states import State
 from ...service.store.jobs import Filter
 from ..errors import InvalidDocument, InvalidParameter
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
-from ..http.validation_errors import read_spec
+from ..http.validation_errors import read_spec, read_training_spec
 from ..spec_document import Format, parse
 
 router = APIRouter(tags=["jobs"])
@@ -37,8 +37,14 @@ _EXAMPLE: dict[str, Any] = {
         "global_batch": 16,
     },
 }
-_BODY = request_body.described("JobSpec", "quickstart", _EXAMPLE)
-_LAYOUT_BODY = request_body.described("LayoutChange", "tensor", {"layout": {"data": 2, "tensor": 2, "zero": 1}})
+_COMMAND: dict[str, Any] = {
+    "name": "my-script",
+    "command": ["python", "train.py"],
+    "ranks": 2,
+    "cwd": "/shared/project",
+}
+_BODY = request_body.described(["JobSpec", "CommandSpec"], {"quickstart": _EXAMPLE, "command": _COMMAND})
+_LAYOUT_BODY = request_body.described(["LayoutChange"], {"tensor": {"layout": {"data": 2, "tensor": 2, "zero": 1}}})
 _OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
 _OF_THE_SPEC = (
     "invalid_encoding",
@@ -81,7 +87,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
-    return job.model_copy(update={"warnings": [*warnings(spec.train), *rank_environment.warnings(spec.resources.env)]})
+    return job.model_copy(update={"warnings": warnings(spec)})
 
 
 @router.post(
@@ -173,14 +179,19 @@ async def reshard(job: str, request: Request, context: In, actor: Actor) -> Job:
 def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> JobSpec:
     """The job's spec with the layout of the body, which holds nothing else."""
     document = parse(content, form)
+    if "train" not in spec:
+        remedy = "Submit the job again with another number of ranks."
+        raise InvalidDocument(
+            [FieldError(field="layout", message="This job runs a command, which has no layout.", remedy=remedy)]
+        )
     if not isinstance(document, dict) or document.keys() != {"layout"} or not isinstance(document["layout"], dict):
         remedy = 'Such as {"layout": {"data": 2, "tensor": 2}}; degrees that are left out are 1.'
         finding = FieldError(field="layout", message="The body must hold a layout and nothing else.", remedy=remedy)
         raise InvalidDocument([finding])
-    return read_spec(spec | {"train": spec["train"] | document})
+    return read_training_spec(spec | {"train": spec["train"] | document})
 
 
-def _read_spec(content: bytes, form: Format) -> tuple[JobSpec, str]:
+def _read_spec(content: bytes, form: Format) -> tuple[AnySpec, str]:
     """The spec, and a digest that is the same for the same document in YAML and JSON."""
     document = parse(content, form)
     spec = read_spec(document)

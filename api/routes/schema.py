@@ -3,14 +3,16 @@
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from ...service.schemas.server import Server, Template, Templates
 from ...version import __version__
 from ..http.dependencies import In
-from ..http.validation_errors import job_schema
+from ..http.problems import describe
+from ..http.validation_errors import Kind, job_schema
 
 router = APIRouter(tags=["service"])
 
@@ -24,11 +26,19 @@ class SchemaResponse(JSONResponse):
 
 
 @router.get(
-    "/schema/job", operation_id="getJobSchema", summary="JSON Schema of a job spec", response_class=SchemaResponse
+    "/schema/job",
+    operation_id="getJobSchema",
+    summary="JSON Schema of a job spec",
+    response_class=SchemaResponse,
+    responses=describe("invalid_request"),
 )
-async def schema() -> SchemaResponse:
+async def schema(
+    kind: Annotated[
+        Kind, Query(description="`train`: a training job; `command`: a program of the user's own.")
+    ] = "train",
+) -> SchemaResponse:
     """JSON Schema (2020-12) of the body of `POST /v1/jobs`."""
-    return SchemaResponse(job_schema())
+    return SchemaResponse(job_schema(kind))
 
 
 @router.get("/server", operation_id="getServer", summary="Read version and permitted features")

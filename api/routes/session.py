@@ -15,7 +15,7 @@ from ..spec_document import parse
 
 router = APIRouter(tags=["service"])
 
-_BODY = request_body.described("SignIn", "a token", {"token": "…"})
+_BODY = request_body.described(["SignIn"], {"a token": {"token": "…"}})
 
 
 @router.post(

@@ -79,7 +79,7 @@ class Cluster:
 
     async def start_gang(self, spec: GangSpec) -> None:
         """Start the gang's supervisor, which starts the rest. Harmless when it exists."""
-        spec = replace(spec, cpus_per_rank=1 / self.settings.cpu_ranks_per_core, entry=self.entry)
+        spec = replace(spec, cpus_per_rank=1 / self.settings.cpu_ranks_per_core, entry=spec.entry or self.entry)
         self._look_at_head()
         self._be_quiet(WARM_AFTER_START_S)
         supervisor = await in_thread(make_supervisor, ANSWER_S, spec)

@@ -1,9 +1,12 @@
 """The gang of a job's attempt, from the job's row."""
 
+from dataclasses import replace
+
 from sqlalchemy.engine import RowMapping
 
 from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
+from ...workers.program.program import ENTRY, Program, argv
 from ...workers.spec import Run, TrainSpec
 from ..jobs import elastic
 from ..settings import Settings
@@ -18,6 +21,9 @@ def neighbours(layout: Layout) -> tuple[int, ...]:
 
 def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangSpec:
     """What the cluster is to run, and which nodes it must avoid."""
+    found = _gang(job, attempt, avoided)
+    if "command" in job["spec"]:
+        return replace(found, run=_program(job, attempt).to_json(), entry=ENTRY)
     train = TrainSpec.model_validate(job["spec"]["train"])
     run = Run(
         job=job["id"],
@@ -28,10 +34,26 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
         cache=settings.cache,
         resume=job["resume"],
     )
+    return replace(
+        found,
+        run=run.model_dump(mode="json", by_alias=True),
+        neighbours=neighbours(train.layout),
+        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
+    )
+
+
+def _program(job: RowMapping, attempt: RowMapping) -> Program:
+    spec = job["spec"]
+    restarts = spec.get("policy", {}).get("max_repairs", 0)
+    return Program(job["id"], argv(spec["command"]), attempt["number"], spec.get("cwd"), restarts)
+
+
+def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> GangSpec:
+    """What gangs of all kinds of jobs have in common; `run` is still empty."""
     policy, resources = job["spec"].get("policy", {}), job["spec"].get("resources", {})
     return GangSpec(
         name=attempt["gang"],
-        run=run.model_dump(mode="json", by_alias=True),
+        run={},
         world_size=job["world_size"],
         tensor=job["tensor"],
         device=attempt["device"],
@@ -45,7 +67,5 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
         within=resources.get("within"),
         env=resources.get("env") or {},
         cpus_per_gpu=resources.get("cpus_per_gpu", 0.0),
-        neighbours=neighbours(train.layout),
         spares=policy.get("spares", 0),
-        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
     )

@@ -47,7 +47,7 @@ def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 def _without_degree(spec: dict[str, Any]) -> dict[str, Any]:
-    layout = spec["train"]["layout"]
+    layout = spec.get("train", {}).get("layout", {})
     if not layout.get("elastic"):
         return spec
     return spec | {"train": spec["train"] | {"layout": layout | {"data": None}}}

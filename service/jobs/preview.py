@@ -2,17 +2,20 @@
 
 from dataclasses import asdict
 
+from ...workers.program.program import argv
 from ..schemas.preview import Form, Preview
 from ..settings import Settings
-from ..spec import JobSpec
+from ..spec import AnySpec, CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import rank_environment, submit
+from . import command_job, submit
 from .spec_warnings import warnings
 
 
-async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> Preview:
+async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> Preview:
     """The preview. Raises what `submit` raises for the spec."""
+    if isinstance(spec, CommandSpec):
+        return await _of_command(store, settings, spec, files)
     new = await submit.new_row(store, settings, spec, files)
     row, checked, train = new.row, new.checked, spec.train
     batch, architecture = checked.batch, checked.architecture
@@ -36,5 +39,18 @@ async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         memory=new.plan.record() if new.plan else None,
         forms=[Form(**asdict(form)) for form in checked.forms],
         resume=row["resume"],
-        warnings=[*warnings(train), *rank_environment.warnings(spec.resources.env)],
+        warnings=warnings(spec),
+    )
+
+
+async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files: SpecFiles) -> Preview:
+    row = await command_job.new_row(store, settings, spec, files)
+    return Preview(
+        name=spec.name,
+        layout=row["layout"],
+        batch=row["batch"],
+        world_size=row["world_size"],
+        spares=spec.policy.spares,
+        command=[*argv(spec.command)],
+        warnings=warnings(spec),
     )

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..policies.queue import Waiting
-from ..spec import JobSpec
+from ..spec import AnySpec
 
 
-def waiting(spec: JobSpec) -> Waiting:
+def waiting(spec: AnySpec) -> Waiting:
     """The job without an id, in the size of its spec."""
-    layout, wants = spec.train.layout, spec.resources
-    job = Waiting("", layout.world_size, layout.tensor, spec.device, spec.policy.spares)
+    wants = spec.resources
+    job = Waiting("", spec.world_size, spec.together, spec.device, spec.policy.spares)
     return replace(job, gpu=wants.gpu or "", within=wants.within, cpus=wants.cpus_per_gpu)
 
 

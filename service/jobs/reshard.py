@@ -40,7 +40,7 @@ async def reshard(
     checked = await validation.check(spec, settings, files or SpecFiles())
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
-    validation.check_ranks(spec, checked, clusters)
+    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     columns = elastic.columns(spec, checked.batch, checked.forms)

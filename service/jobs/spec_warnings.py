@@ -4,10 +4,17 @@ from collections.abc import Iterator
 
 from ...workers.spec import TrainSpec
 from ..schemas.problem import FieldError
+from ..spec import AnySpec, JobSpec
+from . import rank_environment
 
 
-def warnings(train: TrainSpec) -> list[FieldError]:
+def warnings(spec: AnySpec) -> list[FieldError]:
     """One finding for each option without effect, with its field and a remedy."""
+    of_train = _of_train(spec.train) if isinstance(spec, JobSpec) else []
+    return [*of_train, *rank_environment.warnings(spec.resources.env)]
+
+
+def _of_train(train: TrainSpec) -> list[FieldError]:
     found = (*_schedule(train), *_layout(train), *_rhythms(train))
     return [FieldError(field=f"train.{field}", message=message, remedy=remedy) for field, message, remedy in found]
 

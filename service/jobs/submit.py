@@ -13,28 +13,28 @@ from ...workers.device_choices import Choices, choices, continues_in
 from ...workers.messages.event import StateEvent, to_json
 from ...workers.spec import TrainSpec, facts_of
 from .. import capacity
-from ..errors import IdempotencyConflict, InvalidSpec, JobEnded, StateChanged
-from ..ids import new_job_id
+from ..errors import IdempotencyConflict, JobEnded, StateChanged, UnknownCheckpoint
 from ..queries import checkpoint_catalogue
 from ..queries.jobs import existing, find, job_of
 from ..schemas.job import Job
 from ..settings import Settings
-from ..spec import JobSpec
+from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
 from ..states import State
 from ..store import events as event_rows
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
-from . import elastic, memory_plan, validation
+from . import command_job, elastic, memory_plan, validation
 from . import resume as resuming
+from .columns import new_columns, refuse_null_characters
 from .transitions import Cause, move
 
 
 async def submit(
     store: Store,
     settings: Settings,
-    spec: JobSpec,
+    spec: AnySpec,
     idempotency_key: str | None,
     body_hash: str,
     actor: str,
@@ -51,10 +51,10 @@ async def submit(
             known = await job_rows.by_key(tx, idempotency_key)
         if known is not None:
             return _replayed(known, body_hash), False
-    row = (await new_row(store, settings, spec, files or SpecFiles())).row
+    row = await _row(store, settings, spec, files or SpecFiles())
     row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
     async with store.write() as tx:
-        if row["elastic"]:
+        if row["elastic"] and isinstance(spec, JobSpec):
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
         created = await job_rows.insert(tx, row)
         if created:
@@ -64,6 +64,12 @@ async def submit(
         stored = await (job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, idempotency_key or ""))
     assert stored is not None
     return (job_of(stored), True) if created else (_replayed(stored, body_hash), False)
+
+
+async def _row(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
+    if isinstance(spec, CommandSpec):
+        return await command_job.new_row(store, settings, spec, files)
+    return (await new_row(store, settings, spec, files)).row
 
 
 def _replayed(row: RowMapping, body_hash: str) -> Job:
@@ -88,7 +94,7 @@ class NewRow:
 
 async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> NewRow:
     """Check the spec. Raises what `submit` raises for it."""
-    _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
+    refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     validation.check_paths(spec.train)
     checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
@@ -101,24 +107,12 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     if resume is not None:
         async with store.read() as tx:
             await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
-    validation.check_ranks(spec, checked, clusters)
+    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     device = memory_plan.device_facts(spec, known)
-    now = time.time()
-    row = {
-        "id": new_job_id(now),
-        "name": spec.name,
-        "state": State.QUEUED,
-        "labels": spec.labels,
-        **elastic.columns(spec, checked.batch, checked.forms),
-        "wanted_device": spec.device,
-        "max_restarts": spec.policy.max_restarts,
-        "max_retries": spec.policy.max_retries,
-        "resume": resume,
-        "created_at": now,
-        "steps": spec.train.steps,
-    }
+    of_layout = elastic.columns(spec, checked.batch, checked.forms)
+    row = new_columns(spec) | of_layout | {"resume": resume, "steps": spec.train.steps}
     architecture = checked.architecture
     facts = ModelFacts(None, None, None, None) if architecture is None else facts_of(architecture)
     chosen = choices(spec.train, facts, device)
@@ -132,20 +126,16 @@ def _continues(reported: RowMapping | None, chosen: Choices) -> Iterator[str]:
         yield continues_in(str(before), now)
 
 
-def _refuse_null_characters(value: Any, field: str = "") -> None:
-    """Raise InvalidSpec for null characters, which neither databases nor file systems accept. `value` is the spec as plain JSON."""
-    if isinstance(value, str) and "\0" in value:
-        raise InvalidSpec("The text holds a null character.", field=field, remedy="Remove it.")
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, part in parts:
-        _refuse_null_characters(name, field)
-        _refuse_null_characters(part, f"{field}.{name}".lstrip("."))
-
-
 def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> str | None:
     """The checkpoint that `resume_from` names. `source` is the job of that id or name, if there is one."""
     if train.resume_from is None:
         return None
+    if source is not None and "train" not in source["spec"]:
+        raise UnknownCheckpoint(
+            f"{source['id']} runs a command, whose checkpoints are its own.",
+            field="train.resume_from",
+            remedy="Name a job that trains, or a checkpoint's folder.",
+        )
     saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
     if source is not None and saved_by is not None:
         root = saved_by.checkpoints(settings.storage, source["id"])

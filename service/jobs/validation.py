@@ -21,10 +21,15 @@ from ...workers.storage.uri import is_bucket, refuse_unreachable
 from ..errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks
 from ..policies import queue
 from ..settings import Settings
-from ..spec import JobSpec
+from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles, refusal, unfit
 from . import queued_job, rank_environment
 
+#: Kind of spec → the field that sets its number of ranks, and what to change in it.
+_SMALLER: Final[dict[type, tuple[str, str]]] = {
+    JobSpec: ("train.layout", "smaller degrees of layout"),
+    CommandSpec: ("ranks", "fewer ranks"),
+}
 #: A lower bound of the bytes of Python's own sources.
 _STDLIB_BYTES: Final = 4_000_000
 
@@ -39,6 +44,10 @@ class Checked:
     batch: Batch
     forms: tuple[elastic_layouts.Form, ...]
     architecture: Architecture | None
+
+    def least_ranks(self, spec: JobSpec) -> int:
+        """The number of ranks of the smallest form."""
+        return min((form.world_size for form in self.forms), default=spec.world_size)
 
 
 async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
@@ -167,9 +176,8 @@ def _exists(path: str) -> bool:
         return False
 
 
-def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Inventory]) -> None:
-    """Raise TooManyRanks if the job's smallest form can never fit on any cluster. An unknown cluster fits every job."""
-    least = min((form.world_size for form in checked.forms), default=spec.train.layout.world_size)
+def check_ranks(spec: AnySpec, least: int, clusters: Sequence[queue.Inventory]) -> None:
+    """Raise TooManyRanks if `least` ranks of the job can never fit on any cluster. An unknown cluster fits every job."""
     waiting = replace(queued_job.waiting(spec), world_size=least)
     refusals = [queue.impossible(waiting, cluster) for cluster in clusters]
     if (never := refusals[0]) is not None and None not in refusals:
@@ -178,7 +186,7 @@ def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Invent
         if spec.device == "cuda" and any(queue.impossible(on_cpus, cluster) is None for cluster in clusters):
             raise _no_gpus(spec, never)
         fits = any(queue.impossible(replace(waiting, spares=0), cluster) is None for cluster in clusters)
-        field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
+        field, smaller = ("policy.spares", "fewer spares") if fits else _SMALLER[type(spec)]
         remedy = f"Use {smaller}, add nodes, or set SHARDYARD_CAPACITY to what the cluster will have."
         raise TooManyRanks(never, field=field, remedy=remedy)
 
@@ -201,10 +209,10 @@ def _refuse_together(waiting: queue.Waiting, clusters: Sequence[queue.Inventory]
         raise TooManyRanks(never, field="resources.gpu", remedy=remedy)
 
 
-def _no_gpus(spec: JobSpec, never: str) -> TooManyRanks:
+def _no_gpus(spec: AnySpec, never: str) -> TooManyRanks:
     """The error for a job that asks for GPUs and could run on CPUs."""
     more = "Or add nodes with GPUs, or set SHARDYARD_CAPACITY to what the cluster will have."
-    if spec.train.precision.compute == "fp8":
+    if isinstance(spec, JobSpec) and spec.train.precision.compute == "fp8":
         return TooManyRanks(never, field="train.precision", remedy=f"Use bf16: fp8 needs GPUs. {more}")
     auto = "Use auto: then the job runs on CPUs while there are too few GPUs."
     return TooManyRanks(never, field="resources.device", remedy=f"{auto} {more}")

@@ -58,6 +58,8 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
 
 def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Unknown, Plan | None]:
     """The inputs of the formulas, or why there are none; and the memory plan, which covers more models."""
+    if "train" not in row["spec"]:
+        return Unknown("The job runs a command. What its programs hold and send is not measured."), None
     spec = TrainSpec.model_validate(row["spec"]["train"])
     device: DeviceKind = "cuda" if row["device"] == "cuda" else "cpu"
     if reported is not None and reported["data"].get("device") == device:

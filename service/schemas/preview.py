@@ -20,22 +20,28 @@ class Preview(Value):
     """What a spec would run as if it were submitted now."""
 
     name: str
-    layout: str = Field(description="The parallel layout as text.")
-    batch: str = Field(description="How the global batch is split, as text.")
+    layout: str = Field(description="The parallel layout as text; of a command, its number of ranks.")
+    batch: str = Field(description="How the global batch is split, as text; empty for a command.")
     world_size: int
     spares: int = Field(0, description="Number of hot spares, each on its own device.")
-    global_batch: int = Field(description="Sequences per step: data × microbatches × micro_batch.")
-    data: int
-    microbatches: int
-    micro_batch: int
-    tokens_per_step: int
-    tokens: int = Field(description="Tokens of all steps together.")
+    command: list[str] | None = Field(None, description="The program and its arguments; null for a training job.")
+    global_batch: int | None = Field(
+        None,
+        description="Sequences per step: data × microbatches × micro_batch. This and what follows: null for a command.",
+    )
+    data: int | None = None
+    microbatches: int | None = None
+    micro_batch: int | None = None
+    tokens_per_step: int | None = None
+    tokens: int | None = Field(None, description="Tokens of all steps together.")
     parameters: int | None = Field(
         None,
         description="Number of parameters; null for a custom module, or if only the workers can read the model's files.",
     )
-    precision: str = Field(description="The dtype of computation on the devices that the job would get now.")
-    compile: bool = Field(description="Whether blocks would be compiled on them.")
+    precision: str | None = Field(
+        None, description="The dtype of computation on the devices that the job would get now."
+    )
+    compile: bool | None = Field(None, description="Whether blocks would be compiled on them.")
     choices: list[str] = Field(
         default_factory=list, description="For each option that is `auto` in the spec: its value, and why."
     )

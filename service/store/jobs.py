@@ -229,10 +229,10 @@ def front(
 
 
 async def corpora(tx: AsyncConnection, job_ids: Collection[str]) -> Sequence[Mapping[str, Any]]:
-    """`train.data` of these jobs, in the order of the queue."""
+    """`train.data` of those of these jobs that train, in the order of the queue."""
     data = jobs.c.spec[("train", "data")].label("data")
     found = await tx.execute(select(data).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id)) if job_ids else ()
-    return [row.data for row in found]
+    return [row.data for row in found if row.data is not None]
 
 
 async def any_queued(tx: AsyncConnection) -> bool:

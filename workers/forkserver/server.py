@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..parent_death import die_with_parent
+from ..parent_death import adopt_orphans, children, die_with_parent
 from .client import fingerprint
 from .protocol import Request, receive, reply
 
@@ -53,6 +53,7 @@ class Server:
         self.woken, wake = socket.socketpair()
         self.woken.setblocking(False)
         wake.setblocking(False)
+        adopt_orphans()
         self._wake = wake  # kept open; the interpreter writes to it when a child ends
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
@@ -118,6 +119,7 @@ class Server:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             die_with_parent(server)
+            adopt_orphans()  # while it lives; then the server does
             self._close_sockets()
             control, given = _take_descriptors(fds, order.segments)
             os.environ.clear()
@@ -174,6 +176,15 @@ class Server:
             if not child.disconnected:
                 self.selector.unregister(child.connection)
                 child.connection.close()
+        self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """Kill what trainers that ended have left behind, until nothing is: an orphan may have children of its own."""
+        while orphans := [pid for pid in children() if pid not in self.children]:
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
 
     def _reply(self, child: Child, message: dict[str, Any]) -> None:
         if not child.disconnected:

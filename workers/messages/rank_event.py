@@ -109,6 +109,15 @@ class FailedEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStartedEvent(Event):
+    """A rank of a `command` job has started its program."""
+
+    kind: ClassVar[str] = "program_started"
+    pid: int
+    """Process id of the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoneEvent(Event):
     """A trainer has finished and waits to be released."""
 
@@ -135,7 +144,15 @@ class ExitEvent(Event):
     """Generation of the trainer."""
 
 
-_FROM_RANK: Final = (RankStepEvent, RankTraceFinishedEvent, FailedEvent, DoneEvent, StoppedEvent, ExitEvent)
+_FROM_RANK: Final = (
+    RankStepEvent,
+    RankTraceFinishedEvent,
+    ProgramStartedEvent,
+    FailedEvent,
+    DoneEvent,
+    StoppedEvent,
+    ExitEvent,
+)
 _PASSED_ON: Final = (
     PlanEvent,
     ProbeEvent,

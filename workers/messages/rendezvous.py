@@ -27,6 +27,9 @@ class RankAssignment:
     )
     replicas: tuple[tuple[int, int], ...] = ()  # rank, and bytes of its replicas that this rank's actor has already
     restore: int | None = None  # step of the snapshot that all ranks restore; None: from a checkpoint, or the start
+    local_world_size: int = 1  # of the gang's ranks on the same node
+    node_rank: int = 0  # of its node, in the order of their first ranks
+    nodes: int = 1  # of the gang
 
     @property
     def copied(self) -> bool:

@@ -173,7 +173,7 @@ class Rank:
             return {"phase": "fork", "idle_s": time.monotonic() - self.trainer.requested_at}
         state = self.trainer.state
         status = {} if state in (None, "T", "t") else await self.trainer.examine()
-        return status | {"state": state} | host.nccl_process(self.device, self.trainer.pid)
+        return {"state": state} | status | host.nccl_process(self.device, self.trainer.pid)
 
     async def ask_nccl(self) -> RasReport | None:
         """What NCCL's RAS reports of this trainer's job; None without an answer about it (`nccl_ras.py`)."""

@@ -15,6 +15,7 @@ from ..forkserver.protocol import Request, kill
 from ..forkserver.protocol import request as ask
 from ..messages.rank_status import STACKS_SIGNAL
 from ..process_memory import Footprint, resident
+from ..process_state import state_of
 from ..snapshot.replication import notifier_pair
 from .log_pipe import MAX_LINE, Lines
 
@@ -60,9 +61,7 @@ class TrainerProcess:
         """The process's state in /proc (`T`: stopped); None if it has ended."""
         if self.pid is None or self.gone.is_set():
             return None
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return None
+        return state_of(self.pid)
 
     async def examine(self) -> dict[str, Any]:
         """The trainer's status (`Heartbeat.status`); empty if it does not answer within `EXAMINE_S`."""

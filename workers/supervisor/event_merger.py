@@ -64,13 +64,18 @@ class EventMerger:
         step = int(event["data"]["step"])
         again = event["data"].pop("again", False)
         if rank == 0 and not again:
-            self._emit_running(event["ts"], step)
+            self._emit_running(event["ts"], step, "first_step")
         if step <= self.newest_step:  # trained once more after a repair, to the same bits
             return []
         whole = [{rank: event["data"]}] if again else self._steps.add(rank, event["data"])
         for ranks in whole:
             self._emit_step(merged(ranks), event["ts"])
         return [] if again else whole
+
+    def program_started(self, rank: int, ts: float) -> None:
+        """A rank's program of the user's own has started. It may never report a step."""
+        if rank == 0:
+            self._emit_running(ts, 0, "program_started")
 
     def fact(self, event: Event, step: int) -> None:
         """A plan, validation, checkpoint, incident or summary: emitted at once, but never before the step that it follows."""
@@ -126,11 +131,11 @@ class EventMerger:
         """Number an event and keep it for the dispatcher. `ts`: when it happened; None: now."""
         self.spool.add(event.kind, to_json(event), ts, urgent)
 
-    def _emit_running(self, ts: float, step: int) -> None:
-        """Rank 0 has trained a step: the first one of all, or of a generation."""
+    def _emit_running(self, ts: float, step: int, reason: str) -> None:
+        """Rank 0 has trained a step, or started its program: the first time of all, or in a generation."""
         if self.first_step_at is None:
             self.first_step_at = ts
-            self.emit_state("running", "first_step", "")
+            self.emit_state("running", reason, "")
         elif self.repair is not None:
             event = read(RepairEvent, asdict(self.repair) | {"step": step, "seconds": ts - self.repair.began})
             self.emit(event)
@@ -166,6 +171,8 @@ def _sort(kind: str, data: dict[str, Any]) -> str:
 
 
 def _repair_text(repair: RepairEvent) -> str:
+    if repair.step == 0:
+        return f"generation {repair.generation} has started its programs again; {repair.seconds:.1f} s were lost"
     start = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
     spares = f", spares as ranks {list(repair.spares)}" if repair.spares else ""
     return f"generation {repair.generation} continues after {start}{spares}; {repair.seconds:.1f} s were lost"

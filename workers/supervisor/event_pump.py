@@ -13,6 +13,7 @@ from ..messages.event_buffer import Event, Ranks
 from ..messages.gang_spec import GangSpec
 from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
+from ..program.program import ENTRY
 from .event_merger import EventMerger
 from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, exited, raised, watchdog_line
@@ -55,9 +56,11 @@ class EventPump:
         self.merger = merger
         self.watch = watch
         self.traces = traces
+        self._runs_program = spec.entry == ENTRY  # what it prints is progress: it has no steps
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
             "step": self._take_step,
+            "program_started": self._take_program_started,
             "failed": self._take_failed,
             "done": self._take_done,
             "stopped": self._take_stopped,
@@ -106,6 +109,8 @@ class EventPump:
         member.log.extend(lines)
         member.watchdog = member.watchdog or watchdog_line(lines)
         self.merger.log(event)
+        if self._runs_program:
+            self.watch.progress.began()
         return EventTaken(event["seq"])
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
@@ -114,6 +119,11 @@ class EventPump:
         for ranks in self.merger.step(member.rank, event):
             self._watch_step(ranks, members)
         return EventTaken(event["seq"], step=step)
+
+    def _take_program_started(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        self.watch.progress.began()
+        self.merger.program_started(member.rank, event["ts"])
+        return EventTaken(event["seq"])
 
     def _watch_step(self, ranks: Ranks, members: Sequence[Member]) -> None:
         self._emit_sample(self.watch.samples.add(ranks), members)

@@ -32,7 +32,8 @@ from .event_outbox import EmitEvent
 from .heartbeat import listen_for_signals
 from .instruments import Instruments
 
-Train = Callable[[Any, RankAssignment, EmitEvent, Instruments], None]
+#: What it returns is kept until all ranks are done.
+Train = Callable[[Any, RankAssignment, EmitEvent, Instruments], object]
 
 MAX_TRACEBACK = 64 << 10
 
@@ -102,23 +103,32 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     link.listen(instruments)
     try:
         coords = RankAssignment.from_json(orders["coords"] | given)
-        _train_function(entry)(_run(orders["run"], entry), coords, link.send, instruments)
+        kept = _train_function(entry)(_run(orders["run"], entry), coords, link.send, instruments)
     except BaseException as error:  # noqa: BLE001  # the outermost call of the process: reported below
-        text = traceback.format_exc()
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        failed = FailedEvent(
-            type=type(error).__name__,
-            message=str(error),
-            traceback=text[-MAX_TRACEBACK:],
-            step=instruments.heartbeat.step,
-            facts=facts_of(error),
-        )
+        failed = _failed(error, instruments.heartbeat.step)
         link.send(failed.kind, to_json(failed))
         return 1
     link.send(DoneEvent.kind, {})
     link.released.wait()
+    del kept
     return 0
+
+
+def _failed(error: BaseException, step: int) -> FailedEvent:
+    """The event for an exception. One that has an event of its own, `failed`, was in the log before."""
+    own = getattr(error, "failed", None)
+    if isinstance(own, FailedEvent):
+        return own
+    text = "".join(traceback.format_exception(error))
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    return FailedEvent(
+        type=type(error).__name__,
+        message=str(error),
+        traceback=text[-MAX_TRACEBACK:],
+        step=step,
+        facts=facts_of(error),
+    )
 
 
 def _train_function(entry: str) -> Train:

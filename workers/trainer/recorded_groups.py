@@ -66,6 +66,15 @@ def read_dump(dump: Mapping[str, Any], groups: Mapping[str, Sequence[int]], on_g
     return found
 
 
+def newest_s(dump: Mapping[str, Any]) -> float | None:
+    """Seconds since the newest begin or end of an operation in a dump. gloo's recorder has no ends. None without operations."""
+    times = [
+        max(int(entry["time_created_ns"]), int(entry.get("time_discovered_completed_ns") or 0))
+        for entry in dump.get("entries", ())
+    ]
+    return max(0.0, time.time() - max(times) / 1e9) if times else None
+
+
 def _record(label: str, ranks: Sequence[int], entries: Sequence[Entry]) -> GroupRecord | None:
     """None for a group of which only messages are recorded that are done."""
     operations = _numbered(entries, "collective_seq_id", messages=False)

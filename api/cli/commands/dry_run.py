@@ -17,7 +17,7 @@ from ....workers.gpu_models import GPU_MODELS, GpuModel, gpu_named
 from ....workers.spec import TrainSpec
 from ... import spec_file
 from ...errors import InvalidParameter
-from ...http.validation_errors import read_spec
+from ...http.validation_errors import read_training_spec
 from ..exit_codes import ExitCode
 from ..options import Json, SpecPath
 from ..terminal.screen import Screen, number, size
@@ -44,7 +44,7 @@ def dry_run(
 ) -> None:
     """Say what one step of a spec needs on GPUs, without one: memory by phase and kind, host waits, collectives."""
     model = _gpu(gpu)
-    train = _resized(read_spec(spec_file.load(spec)).train, world)
+    train = _resized(read_training_spec(spec_file.load(spec)).train, world)
     vocab = _vocab(train)
     check_layout(train, vocab)
     ranks = _ranks(train.layout, rank_)

@@ -14,7 +14,7 @@ from ....workers.models.presets import PRESETS
 from ... import spec_file
 from ...errors import InvalidDocument, InvalidParameter
 from ...given_path import given_path
-from ...http.validation_errors import read_spec
+from ...http.validation_errors import read_training_spec
 from ..terminal.screen import Screen
 
 
@@ -87,7 +87,7 @@ def written(answers: Answers, path: Path) -> str:
     """The text of a spec that passed validation. Raises `ShardyardError`."""
     world = answers.data * answers.tensor * answers.pipeline
     text = _TEMPLATE.format(**vars(answers), path=path, world=world, data_lines=_data_lines(answers.files))
-    spec = read_spec(spec_file.absolute(yaml.safe_load(text), path.parent))
+    spec = read_training_spec(spec_file.absolute(yaml.safe_load(text), path.parent))
     check_layout(spec.train, 256)
     return text
 

@@ -1,5 +1,8 @@
 """Commands about one job or the list of jobs: submit, list, show, cancel, reshard, schema."""
 
+import shlex
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -67,10 +70,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
         found.name,
         [
             ("layout", f"{found.layout}  ({found.world_size} ranks{spares})"),
-            ("batch", found.batch),
-            ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
-            ("parameters", number(found.parameters)),
-            ("precision", _chosen(found.precision, found.compile)),
+            *(_of_command(found.command) if found.command else _of_training(found)),
             *(("", reason) for reason in found.choices),
             *(_memory(found.memory) if found.memory else ()),
             ("resumes", found.resume),
@@ -79,6 +79,19 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
     )
     screen.warnings(found.warnings)
     screen.hint(f"Submit it with: shardyard submit {spec}")
+
+
+def _of_command(command: Sequence[str]) -> list[tuple[str, str | None]]:
+    return [("command", shlex.join(command))]
+
+
+def _of_training(found: Preview) -> list[tuple[str, str | None]]:
+    return [
+        ("batch", found.batch),
+        ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
+        ("parameters", number(found.parameters)),
+        ("precision", _chosen(found.precision or "", bool(found.compile))),
+    ]
 
 
 def _memory(plan: MemoryPlan) -> list[tuple[str, str]]:
@@ -214,11 +227,22 @@ def _value(name: str, text: str) -> Any:
         raise InvalidParameter(f"{name}={text[:60]}: {error.message}", field=f"layout.{name}", remedy=remedy) from None
 
 
-def schema() -> None:
+class Kind(StrEnum):
+    """Kinds of jobs."""
+
+    TRAIN = "train"
+    COMMAND = "command"
+
+
+def schema(
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="Kind of job: one that trains, or one that runs a command.")
+    ] = Kind.TRAIN,
+) -> None:
     """Print the JSON Schema of a job spec."""
     from ...http.validation_errors import job_schema
 
-    Screen().json(job_schema())
+    Screen().json(job_schema(kind.value))
 
 
 def ended(screen: Screen, job: Job, *, alone: bool = False) -> None:

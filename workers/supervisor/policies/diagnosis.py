@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...messages.rank_set import format_ranks
+from ...messages.rank_status import PROGRAM
 from .examination import Examination, Key, Waiting
 
 
@@ -104,7 +105,8 @@ def condition(one: Examination) -> str:
         return f"it waits in {one.waiting[0]}, in another order than the others"
     if one.in_device_wait:
         return f"its host waits for its own device at {_place(one)}, and the device waits for no rank"
-    return f"it is in its {one.phase} {one.step} at {_place(one)}"
+    where = "" if one.phase == PROGRAM else f"in its {one.phase} {one.step} "
+    return f"it is {where}at {_place(one)}"
 
 
 def _place(one: Examination) -> str:

@@ -1,5 +1,6 @@
 """Which rank holds which rank's snapshots, and every rank's assignment: pure functions of the ranks' placement."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ...messages.gang_spec import GangSpec
@@ -36,6 +37,8 @@ def replicas_at(members: Sequence[Member], member: Member) -> list[int]:
 def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) -> list[RankAssignment]:
     """Every rank's place in the generation for which all of them have reserved."""
     places: dict[str, int] = {}
+    sizes = Counter(member.reservation.node for member in members if member.reservation)
+    numbers = {node: number for number, node in enumerate(sizes)}
     by_name: dict[str | None, int] = {member.name: member.rank for member in members}
     first = members[0].reservation
     assert first is not None and first.port is not None
@@ -58,6 +61,9 @@ def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) 
                 timeout_s=collectives_timeout_s(spec),
                 holder=by_name.get(member.replica_holder),
                 restore=restore,
+                local_world_size=sizes[here.node],
+                node_rank=numbers[here.node],
+                nodes=len(sizes),
             )
         )
     return found

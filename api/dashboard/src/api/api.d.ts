@@ -1893,12 +1893,12 @@ export interface components {
             readonly name: string;
             /**
              * Layout
-             * @description The parallel layout as text.
+             * @description The parallel layout as text; of a command, its number of ranks.
              */
             readonly layout: string;
             /**
              * Batch
-             * @description How the global batch is split, as text.
+             * @description How the global batch is split, as text; empty for a command.
              */
             readonly batch: string;
             /** World Size */
@@ -1910,23 +1910,28 @@ export interface components {
              */
             readonly spares: number;
             /**
-             * Global Batch
-             * @description Sequences per step: data × microbatches × micro_batch.
+             * Command
+             * @description The program and its arguments; null for a training job.
              */
-            readonly global_batch: number;
+            readonly command: readonly string[] | null;
+            /**
+             * Global Batch
+             * @description Sequences per step: data × microbatches × micro_batch. This and what follows: null for a command.
+             */
+            readonly global_batch: number | null;
             /** Data */
-            readonly data: number;
+            readonly data: number | null;
             /** Microbatches */
-            readonly microbatches: number;
+            readonly microbatches: number | null;
             /** Micro Batch */
-            readonly micro_batch: number;
+            readonly micro_batch: number | null;
             /** Tokens Per Step */
-            readonly tokens_per_step: number;
+            readonly tokens_per_step: number | null;
             /**
              * Tokens
              * @description Tokens of all steps together.
              */
-            readonly tokens: number;
+            readonly tokens: number | null;
             /**
              * Parameters
              * @description Number of parameters; null for a custom module, or if only the workers can read the model's files.
@@ -1936,12 +1941,12 @@ export interface components {
              * Precision
              * @description The dtype of computation on the devices that the job would get now.
              */
-            readonly precision: string;
+            readonly precision: string | null;
             /**
              * Compile
              * @description Whether blocks would be compiled on them.
              */
-            readonly compile: boolean;
+            readonly compile: boolean | null;
             /**
              * Choices
              * @description For each option that is `auto` in the spec: its value, and why.
@@ -3292,6 +3297,12 @@ export interface components {
              */
             readonly max_retries: number;
             /**
+             * Spares
+             * @description Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, so that the repair does not wait for a new process.
+             * @default 0
+             */
+            readonly spares: number;
+            /**
              * Max Repairs
              * @description Repairs in place per attempt, at most: a lost rank is replaced, and training continues from memory.
              * @default 20
@@ -3307,12 +3318,6 @@ export interface components {
             readonly straggler?: components["schemas"]["StragglerPolicy"] | null;
             /** @description When a loss spike is reported as an incident. null: never. */
             readonly loss_spike?: components["schemas"]["LossSpikePolicy"] | null;
-            /**
-             * Spares
-             * @description Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, so that the repair does not wait for a new process.
-             * @default 0
-             */
-            readonly spares: number;
             /**
              * Elastic Grace S
              * @description For a job whose layout.data is a range: seconds that devices are missing before it continues with fewer replicas, and seconds that devices are free before it takes more.
@@ -3686,11 +3691,17 @@ export interface components {
          */
         readonly JobSpec: {
             /**
+             * Apiversion
+             * @description Version of the spec's format.
+             * @default shardyard/v1
+             * @constant
+             */
+            readonly apiVersion: "shardyard/v1";
+            /**
              * Name
              * @description Name of the job: lower-case letters, digits and dashes.
              */
             readonly name: string;
-            readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
              *       "device": "auto",
@@ -3702,10 +3713,16 @@ export interface components {
              *     }
              */
             readonly resources: components["schemas"]["Resources"];
+            /** Labels */
+            readonly labels?: {
+                readonly [key: string]: string;
+            };
+            readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
              *       "max_restarts": 3,
              *       "max_retries": 0,
+             *       "spares": 0,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 30,
              *       "straggler": {
@@ -3717,15 +3734,112 @@ export interface components {
              *         "deviations": 10,
              *         "window": 100
              *       },
-             *       "spares": 0,
              *       "elastic_grace_s": 60
              *     }
              */
             readonly policy: components["schemas"]["Policy"];
+        };
+        /**
+         * CommandPolicy
+         * @description What follows a fault of a job that runs a command.
+         */
+        readonly CommandPolicy: {
+            /**
+             * Max Restarts
+             * @description New attempts after machine faults that no repair in place ended, at most; those of the whole cluster do not count.
+             * @default 3
+             */
+            readonly max_restarts: number;
+            /**
+             * Max Retries
+             * @description New attempts after exceptions of the training code, at most; the same one at the same step fails the job.
+             * @default 0
+             */
+            readonly max_retries: number;
+            /**
+             * Spares
+             * @description Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, so that the repair does not wait for a new process.
+             * @default 0
+             */
+            readonly spares: number;
+            /**
+             * Max Repairs
+             * @description Repairs in place per attempt, at most: a lost rank is replaced, and the command starts again on all ranks.
+             * @default 20
+             */
+            readonly max_repairs: number;
+            /**
+             * Hang Timeout S
+             * @description Seconds in which no rank prints anything and no collective of torch begins or ends, after which a gang is examined as hung: the incident names the cause, and the command starts again. A program without torch.distributed never counts as hung. null: never.
+             * @default 600
+             */
+            readonly hang_timeout_s: number | null;
+        };
+        /**
+         * CommandSpec
+         * @description A job that runs a program of the user's own, one process per rank, as YAML or JSON.
+         */
+        readonly CommandSpec: {
+            /**
+             * Apiversion
+             * @description Version of the spec's format.
+             * @default shardyard/v1
+             * @constant
+             */
+            readonly apiVersion: "shardyard/v1";
+            /**
+             * Name
+             * @description Name of the job: lower-case letters, digits and dashes.
+             */
+            readonly name: string;
+            /**
+             * @default {
+             *       "device": "auto",
+             *       "gpu": null,
+             *       "within": null,
+             *       "cpus_per_gpu": 0,
+             *       "env": {},
+             *       "force": false
+             *     }
+             */
+            readonly resources: components["schemas"]["Resources"];
             /** Labels */
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * Command
+             * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
+             */
+            readonly command: readonly string[] | string;
+            /**
+             * Ranks
+             * @description Number of ranks, each on a device of its own.
+             * @default 1
+             */
+            readonly ranks: number;
+            /**
+             * Ranks Per Node
+             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
+             * @default null
+             */
+            readonly ranks_per_node: number | null;
+            /**
+             * Cwd
+             * @description Folder in which the program starts, as every node sees it. null: the home folder of the user that runs the ranks.
+             * @default null
+             */
+            readonly cwd: string | null;
+            /**
+             * @default {
+             *       "max_restarts": 3,
+             *       "max_retries": 0,
+             *       "spares": 0,
+             *       "max_repairs": 20,
+             *       "hang_timeout_s": 600
+             *     }
+             */
+            readonly policy: components["schemas"]["CommandPolicy"];
         };
         /**
          * FaultRequest
@@ -4768,7 +4882,7 @@ export interface operations {
         /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
         readonly requestBody: {
             readonly content: {
-                readonly "application/json": components["schemas"]["JobSpec"];
+                readonly "application/json": components["schemas"]["JobSpec"] | components["schemas"]["CommandSpec"];
             };
         };
         readonly responses: {
@@ -4892,7 +5006,7 @@ export interface operations {
         /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
         readonly requestBody: {
             readonly content: {
-                readonly "application/json": components["schemas"]["JobSpec"];
+                readonly "application/json": components["schemas"]["JobSpec"] | components["schemas"]["CommandSpec"];
             };
         };
         readonly responses: {
@@ -7400,7 +7514,10 @@ export interface operations {
     };
     readonly getJobSchema: {
         readonly parameters: {
-            readonly query?: never;
+            readonly query?: {
+                /** @description `train`: a training job; `command`: a program of the user's own. */
+                readonly kind?: "train" | "command";
+            };
             readonly header?: never;
             readonly path?: never;
             readonly cookie?: never;

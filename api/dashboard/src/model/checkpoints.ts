@@ -7,17 +7,23 @@ const PARENT_LABEL: typeof ParentLabel = "parent";
 
 interface SpecLike {
   name: string;
-  train: Readonly<Record<string, unknown>>;
+  /** A job that runs a command has none. */
+  train?: Readonly<Record<string, unknown>>;
   labels?: Readonly<Record<string, string>>;
 }
+
+/** Whether the job trains with Shardyard's own loop, and so has a layout and checkpoints. */
+export const trains = (job: Job) => (job.spec as SpecLike).train !== undefined;
 
 /** The spec of a job that is forked from `job`, or resumes from its `checkpoint` (a path). */
 export function childSpec(job: Job, checkpoint: string | null): unknown {
   const { name, train, labels, ...rest } = job.spec as SpecLike;
+  const child = { name: childName(name, checkpoint), labels: { ...labels, [PARENT_LABEL]: job.id } };
+  if (train === undefined) return { ...child, ...rest };
   // The parent may have restarted its data; its child continues with it.
   const own = Object.fromEntries(Object.entries(train).filter(([key]) => key !== "resume_data"));
   const begun = { ...own, steps: stepsOf(Number(train.steps), checkpoint), resume_from: checkpoint };
-  return { name: childName(name, checkpoint), labels: { ...labels, [PARENT_LABEL]: job.id }, train: begun, ...rest };
+  return { ...child, train: begun, ...rest };
 }
 
 /** A job that resumes from the last step of another needs more steps: as many again. */

@@ -19,6 +19,7 @@ const preview: Schema<"Preview"> = {
   global_batch: 16,
   data: 2,
   microbatches: 2,
+  command: null,
   micro_batch: 4,
   tokens_per_step: 4096,
   tokens: 81_920,

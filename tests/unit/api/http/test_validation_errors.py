@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from shardyard.api.errors import InvalidDocument
-from shardyard.api.http.validation_errors import job_schema, read_spec
+from shardyard.api.http.validation_errors import job_schema, read_spec, read_training_spec
 from shardyard.service.schemas.problem import FieldError
 
 
@@ -21,7 +21,7 @@ def findings(document: Any) -> list[FieldError]:
 
 
 def test_a_good_spec_is_read() -> None:
-    assert read_spec(spec(optimizer={"lr": 3e-4, "weight_decay": 0})).train.optimizer.lr == 3e-4
+    assert read_training_spec(spec(optimizer={"lr": 3e-4, "weight_decay": 0})).train.optimizer.lr == 3e-4
 
 
 @pytest.mark.parametrize(
@@ -160,3 +160,27 @@ def test_what_the_schema_and_the_layout_find_is_said_at_once(document: Any, fiel
 def test_labels_in_other_scripts_are_taken() -> None:
     label = "Größe 100 % – 日本語 \U0001f680"
     assert read_spec({**spec(), "labels": {"team": label}}).labels == {"team": label}
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "text", "remedy"),
+    [
+        ({}, "train", "A job needs train, or a command.", "or command, to run a program"),
+        ({"command": [], "ranks": 2}, "command", "at least 1 item", ""),
+        ({"command": ["x"], "rank": 2}, "rank", "Unknown key 'rank'", "Did you mean 'ranks'?"),
+        ({"command": ["x"], "ranks": 3, "ranks_per_node": 2}, None, "does not divide ranks 3", ""),
+        ({"command": ["x"], "policy": {"straggler": None}}, "policy.straggler", "Unknown key", "hang_timeout_s"),
+        ({"command": ["x"], "train": {"steps": 1}}, "train", "Unknown key 'train'", ""),
+        ({"command": ["x"], "apiVersion": "shardyard/v2"}, "apiVersion", "is not a choice", "shardyard/v1"),
+    ],
+)
+def test_a_document_that_cannot_be_meant_is_refused(
+    document: dict[str, Any], field: str | None, text: str, remedy: str
+) -> None:
+    found = findings({"name": "mine", **document})[0]
+    assert (found.field or "").startswith(field or "") and text in found.message and remedy in (found.remedy or "")
+
+
+def test_a_command_has_no_layout() -> None:
+    with pytest.raises(InvalidDocument, match="runs a command"):
+        read_training_spec({"name": "mine", "command": "true"})

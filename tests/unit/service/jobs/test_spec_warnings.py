@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from shardyard.service.jobs.spec_warnings import warnings
-from shardyard.workers.spec import TrainSpec
+from shardyard.service.spec import JobSpec
 
 
-def spec(**fields: Any) -> TrainSpec:
-    return TrainSpec.model_validate({"steps": 10, "global_batch": 4, **fields})
+def spec(**fields: Any) -> JobSpec:
+    return JobSpec.model_validate({"name": "a", "train": {"steps": 10, "global_batch": 4, **fields}})
 
 
 @pytest.mark.parametrize(

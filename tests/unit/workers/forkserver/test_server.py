@@ -27,6 +27,11 @@ def hello(run, coords, emit, instruments):
     print("out", flush=True); print("err", file=sys.stderr)
     emit("facts", {"torch": "torch.distributed.fsdp" in sys.modules, "threads": threading.active_count(),
                    "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run, "prepared": prepared()})
+def leave(run, coords, emit, instruments):
+    script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=-3); print(child.pid)"
+    gone = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    emit("orphan", {"pid": int(gone.stdout)})
+    time.sleep(600)
 def sleep(run, coords, emit, instruments):
     child = subprocess.Popen(["sleep", "600"])
     emit("child", {"pid": child.pid})
@@ -172,6 +177,20 @@ def test_a_kill_reaches_what_the_trainer_started(root: Path, owner: int) -> None
         kill(run.fork)
         assert run.reply() == {"exit": -signal.SIGKILL}
     assert ends(child)
+
+
+def test_what_has_left_the_trainers_session_lives_and_ends_with_it(root: Path, owner: int) -> None:
+    """Its parent is gone, and it leads a session of its own, as a daemon does."""
+    with Run(root, owner, "leave") as run:
+        orphan = run.message()["data"]["pid"]
+        with Run(root, owner, "hello") as other:
+            assert other.message()["kind"] == "facts"
+            kill(other.fork)
+            assert other.reply() == {"exit": -signal.SIGKILL}
+        assert Path(f"/proc/{orphan}").exists(), "another trainer's end is none of its own"
+        kill(run.fork)
+        assert run.reply() == {"exit": -signal.SIGKILL}
+    assert ends(orphan)
 
 
 def test_a_trainer_ends_with_its_actor_even_when_frozen(root: Path, owner: int) -> None:

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from harness.examinations import DUMPS
 
 from shardyard.strategies import torch_version
-from shardyard.workers.trainer.flight_recorder import MODULE, collectives
+from shardyard.workers.recorder_dumps import MODULE
+from shardyard.workers.trainer.flight_recorder import collectives
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@ import sys
 import threading
 import time
 
-from shardyard.workers.trainer.heartbeat import Heartbeat, called
+from shardyard.workers.thread_stacks import called
+from shardyard.workers.trainer.heartbeat import Heartbeat
 
 
 def test_a_status_says_where_the_training_thread_is() -> None:

@@ -6,6 +6,7 @@ import { childAddress } from "../../model/addresses";
 import { isFinal } from "../../model/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
+import { trains } from "../../model/checkpoints";
 import { ReshardJob } from "./reshard-job";
 import "./job.css";
 
@@ -13,7 +14,7 @@ export function JobActions({ job }: { job: Job }) {
   return (
     <div className="job-actions" role="group" aria-label="Actions">
       <Link className="button" href={childAddress(job.id, null)}>Fork…</Link>
-      {!isFinal(job.state) && <ReshardJob job={job} />}
+      {!isFinal(job.state) && trains(job) && <ReshardJob job={job} />}
       {job.state === "running" && <InjectFault job={job} />}
       <CancelJob job={job} />
     </div>

@@ -5,24 +5,31 @@ import { type Fact, Facts } from "../../components/facts";
 import { bytes, integer, precisionOf, short } from "../../model/format";
 
 export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
-  const { data, microbatches, micro_batch: micro, global_batch: global, parameters, forms, spares } = preview;
+  const { forms, spares } = preview;
   return (
     <Facts
       title="What would run"
       facts={[
         { name: "Layout", value: preview.layout },
         { name: "Ranks", value: spares > 0 ? `${preview.world_size} and ${spares} spare` : String(preview.world_size) },
-        { name: "Global batch", value: `${global} sequences = ${data} data × ${microbatches} micro-batches × ${micro}` },
-        { name: "Tokens per step", value: integer(preview.tokens_per_step) },
-        { name: "Tokens in total", value: short(preview.tokens) },
-        { name: "Parameters", value: parameters === null ? "unknown until the job runs" : `${integer(parameters)} (${short(parameters)})` },
-        { name: "Precision", value: precisionOf(preview.precision, preview.compile, preview.choices) },
+        ...(preview.command === null ? trainingFacts(preview) : [{ name: "Command", value: <code>{preview.command.join(" ")}</code> }]),
         ...(preview.memory ? memoryFacts(preview.memory) : []),
         { name: "Smaller layouts", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
         { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
       ]}
     />
   );
+}
+
+function trainingFacts(preview: Schema<"Preview">): Fact[] {
+  const { data, microbatches, micro_batch: micro, global_batch: global, parameters } = preview;
+  return [
+    { name: "Global batch", value: `${global} sequences = ${data} data × ${microbatches} micro-batches × ${micro}` },
+    { name: "Tokens per step", value: integer(preview.tokens_per_step ?? 0) },
+    { name: "Tokens in total", value: short(preview.tokens ?? 0) },
+    { name: "Parameters", value: parameters === null ? "unknown until the job runs" : `${integer(parameters)} (${short(parameters)})` },
+    { name: "Precision", value: precisionOf(preview.precision ?? "", preview.compile ?? false, preview.choices) },
+  ];
 }
 
 const FITS = { true: "fits", false: "does not fit", null: "not known whether it fits" } as const;

@@ -1,0 +1,138 @@
+"""Jobs that run a program of the user's own: a script for torchrun, unchanged, with the gang's logs, incidents and repairs."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+from harness.control_plane import ControlPlane, until
+from harness.patience import PATIENCE_S
+
+from shardyard.api.client import Client
+from shardyard.service.schemas.job import Job
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Torch's tutorial in short: gradients are averaged over the ranks, and each says the loss.
+DDP = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(5):
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 4) * (dist.get_rank() + 1)).square().mean()
+    loss.backward()
+    optimizer.step()
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {loss.item():.4f}")
+dist.destroy_process_group()
+"""
+
+
+def submitted(client: Client, tmp_path: Path, script: str, ranks: int = 2, **more: Any) -> Job:
+    (tmp_path / "train.py").write_text(script)
+    spec = {"name": "program", "command": [sys.executable, "train.py"], "ranks": ranks, "cwd": str(tmp_path)}
+    return client.submit({**spec, **more})
+
+
+def lines(client: Client, job: str) -> list[str]:
+    return [line.text for line in client.logs(job).lines]
+
+
+def test_a_script_for_torchrun_is_a_job(plane: ControlPlane, tmp_path: Path) -> None:
+    with plane.client() as client:
+        job = submitted(client, tmp_path, DDP)
+        done = client.wait(job.id, timeout_s=PATIENCE_S)
+        assert done.state == "succeeded", done.message
+        assert (done.layout, done.world_size, done.progress) == ("2 ranks", 2, None)
+        printed = lines(client, job.id)
+        for rank in range(2):
+            assert any(line.startswith(f"rank {rank} of 2: loss ") for line in printed), printed
+        assert [span.state for span in client.timeline(job.id).spans].count("running") == 1
+        assert "runs a command" in (client.resources(job.id).reason or "")
+        example = client.wait(client.submit(EXAMPLES / "command.yaml").id, timeout_s=PATIENCE_S)
+        assert (example.state, "rank 1 of 2: the ranks' sum is 1" in lines(client, example.id)) == ("succeeded", True)
+        shown = plane.run("show", job.id)
+        assert shown.returncode == 0 and "2 ranks" in shown.stdout, shown.stderr
+
+
+def test_a_failing_rank_is_named_with_its_traceback(plane: ControlPlane, tmp_path: Path) -> None:
+    script = DDP.replace(
+        "    optimizer.step()", "    optimizer.step()\n    if dist.get_rank() == 1: raise KeyError('no such column')"
+    )
+    with plane.client() as client:
+        job = client.wait(submitted(client, tmp_path, script).id, timeout_s=PATIENCE_S)
+        assert (job.state, job.reason) == ("failed", "exception")
+        assert "rank 1: KeyError: 'no such column'" in (job.message or "")
+        incident = client.incidents(job.id).items[-1]
+        assert incident.rank == 1 and "train.py" in (incident.traceback or ""), incident
+
+
+def test_a_killed_rank_is_replaced_and_the_program_starts_again(plane: ControlPlane, tmp_path: Path) -> None:
+    """The program knows by torchrun's variable that it was started again, and continues from what it saved itself."""
+    script = """
+import os, pathlib, time
+pathlib.Path(f"{os.environ['RANK']}.pid").write_text(str(os.getpid()))
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(600)
+print("continues", flush=True)
+"""
+    with plane.client() as client:
+        job = submitted(client, tmp_path, script)
+        until(lambda: all((tmp_path / f"{rank}.pid").exists() for rank in range(2)), PATIENCE_S, "both ranks to start")
+        until(lambda: client.job(job.id).state == "running", PATIENCE_S, "the job to run")
+        psutil.Process(int((tmp_path / "1.pid").read_text())).kill()
+        done = client.wait(job.id, timeout_s=PATIENCE_S)
+        assert done.state == "succeeded", done.message
+        assert (done.attempt, done.budgets.repairs.used) == (1, 1)
+        incident = client.incidents(job.id).items[-1]
+        assert (incident.cause, incident.rank) == ("rank_lost", 1) and "SIGKILL" in incident.message
+        assert lines(client, job.id).count("continues") == 2
+
+
+def test_a_hang_of_a_plain_script_is_explained(plane: ControlPlane, tmp_path: Path) -> None:
+    """Rank 1 forgets a collective; the incident names it, the collective, and the line at which it is. Started again, it does not."""
+    script = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(2))
+def forgets():
+    while True:
+        time.sleep(1)
+if dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    forgets()
+dist.all_reduce(torch.ones(3))
+"""
+    with plane.client() as client:
+        job = submitted(client, tmp_path, script, policy={"hang_timeout_s": 5})
+        done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
+        assert done.state == "succeeded", done.message
+        (incident,) = client.incidents(job.id).items
+        assert (incident.cause, incident.rank) == ("hang", 1)
+        assert (
+            "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0 and 1)" in incident.message
+        ), incident.message
+
+
+def test_a_cancelled_program_gets_sigterm_and_leaves_no_process(plane: ControlPlane, tmp_path: Path) -> None:
+    """Also a process that has left its session, as those that torchrun starts, ends with the job."""
+    script = """
+import pathlib, signal, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+pathlib.Path("child").write_text(str(child.pid))
+def on_term(*_):
+    pathlib.Path("terminated").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, on_term)
+pathlib.Path("ready").touch()
+time.sleep(600)
+"""
+    with plane.client() as client:
+        job = submitted(client, tmp_path, script, ranks=1)
+        until((tmp_path / "ready").exists, PATIENCE_S, "the program to start")
+        client.cancel(job.id)
+        assert client.wait(job.id, timeout_s=PATIENCE_S).state == "cancelled"
+        assert (tmp_path / "terminated").exists()
+        child = int((tmp_path / "child").read_text())
+        until(lambda: not psutil.pid_exists(child), PATIENCE_S, "the program's own child to end")

@@ -1,0 +1,84 @@
+"""Jobs that run a command: what is refused before anything is stored, and what the cluster is to run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.service.dispatch.gang_spec import gang_spec
+from shardyard.service.errors import InvalidSpec, MissingFile, NotAFile, TooManyRanks, UnknownCheckpoint
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.preview import preview
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.job import Job
+from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
+from shardyard.service.spec_files import SpecFiles
+from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import nodes
+from shardyard.service.store.engine import Store
+
+from ..gang_events import NODE
+
+
+async def submit(store: Store, settings: Settings, **fields: Any) -> Job:
+    spec = CommandSpec.model_validate({"name": "mine", "command": ["python", "train.py"], **fields})
+    job, created = await submitting.submit(store, settings, spec, None, "", "tester")
+    assert created
+    return job
+
+
+async def test_refusals_name_the_field_and_store_nothing(store: Store, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"cwd": "here"}, InvalidSpec, "cwd"),
+        ({"cwd": str(tmp_path / "none")}, MissingFile, "cwd"),
+        ({"cwd": str(tmp_path / "file")}, NotAFile, "cwd"),
+        ({"command": ["a"], "resources": {"env": {"RANK": "0"}}}, InvalidSpec, "resources.env.RANK"),
+        ({"ranks": 4000, "resources": {"device": "cpu"}}, TooManyRanks, "ranks"),
+    ]
+    for fields, kind, field in cases:
+        with pytest.raises(kind) as refused:
+            await submit(store, settings.model_copy(update={"local_files": True}), **fields)
+        assert refused.value.field == field  # type: ignore[attr-defined]
+    assert (await jobs.list_jobs(store)).items == []
+
+
+async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> None:
+    fields = {
+        "ranks": 4,
+        "ranks_per_node": 2,
+        "cwd": "/w",
+        "policy": {"max_repairs": 7},
+        "resources": {"device": "cpu"},
+    }
+    job = await submit(store, settings, command="a && b", **fields)
+    assert (job.layout, job.world_size, job.spec["apiVersion"]) == ("4 ranks", 4, "shardyard/v1")
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, job.id)
+    assert row is not None
+    spec = gang_spec(row, {"number": 2, "gang": "g", "device": "cpu"}, settings)  # type: ignore[arg-type]
+    assert spec.entry.endswith(".program.launch:run_program")
+    assert (spec.world_size, spec.tensor, spec.max_repairs, spec.hang_timeout_s) == (4, 2, 7, 600.0)
+    assert spec.run == {
+        "job": job.id,
+        "command": ["/bin/sh", "-c", "a && b"],
+        "attempt": 2,
+        "cwd": "/w",
+        "max_restarts": 7,
+    }
+
+
+async def test_a_preview_says_what_would_run(store: Store, settings: Settings) -> None:
+    spec = CommandSpec.model_validate({"name": "mine", "command": "echo $RANK", "ranks": 2, "policy": {"spares": 1}})
+    found = await preview(store, settings, spec, SpecFiles())
+    assert (found.layout, found.command, found.spares) == ("2 ranks", ["/bin/sh", "-c", "echo $RANK"], 1)
+    assert (found.precision, found.memory, found.global_batch) == (None, None, None)
+
+
+async def test_a_command_has_no_checkpoint_to_resume_from(store: Store, settings: Settings, spec: Any) -> None:
+    job = await submit(store, settings)
+    with pytest.raises(UnknownCheckpoint, match="runs a command"):
+        await submitting.submit(store, settings, spec(resume_from=job.id), None, "", "tester")

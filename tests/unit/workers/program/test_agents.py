@@ -1,0 +1,76 @@
+"""What a program's processes report: hostile, silent and late ones, too."""
+
+import json
+import os
+import socket
+import threading
+
+from shardyard.workers.messages.rank_event import FailedEvent
+from shardyard.workers.program import agents as module
+from shardyard.workers.program.agents import Agents, facts_of, listening
+
+
+def connect(agents: Agents) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect("\0" + agents.name)
+    return connection
+
+
+def hello(agents: Agents, **more: object) -> socket.socket:
+    connection = connect(agents)
+    connection.sendall(json.dumps({"pid": os.getpid(), "rank": "0", **more}).encode() + b"\n")
+    return connection
+
+
+def test_the_main_process_is_believed_before_others() -> None:
+    with listening() as agents:
+        for pid, text in ((7, "of a worker"), (8, "of the program")):
+            failed = {"type": "ValueError", "message": text, "traceback": "t"}
+            hello(agents, pid=pid, failed=failed).close()
+        assert agents.failure(8) == FailedEvent(type="ValueError", message="of the program", traceback="t")
+
+
+def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
+    with listening() as agents:
+        for nonsense in (
+            b"\n",
+            b"[]\n",
+            b'{"pid": "x"}\n',
+            b'{"pid": 1, "failed": 3}\n',
+            b'{"pid": 1, "failed": {"type": 1}}\n',
+            b"",
+        ):
+            with connect(agents) as connection:
+                connection.sendall(nonsense)
+        hello(agents, pid=9, failed={"type": "E", "message": "m", "traceback": ""}).close()
+        assert agents.failure(1) == FailedEvent(type="E", message="m", traceback="")
+
+
+def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase() -> None:
+    with listening() as agents:
+        assert agents.status(os.getpid())["phase"] == "program" and agents.status(os.getpid())["idle_s"] == 0.0
+        with hello(agents) as connection:
+            answered = threading.Thread(target=_answer_late, args=(connection,))
+            while not agents._connections:
+                pass
+            module.ANSWER_S, before = 0.05, module.ANSWER_S  # type: ignore[misc]
+            try:
+                assert agents.status(os.getpid()) == {}
+                answered.start()
+                module.ANSWER_S = 10.0  # type: ignore[misc]
+                assert agents.status(os.getpid())["stacks"] == ["second"], "a late answer is not taken for the next one"
+            finally:
+                module.ANSWER_S = before  # type: ignore[misc]
+                answered.join()
+
+
+def _answer_late(connection: socket.socket) -> None:
+    questions = connection.makefile("rb")
+    for stacks in (["first"], ["second"]):
+        answer = {"asked": int(questions.readline()), "stacks": stacks, "dumps": [], "groups": {}}
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def test_a_dump_of_another_format_costs_the_collectives_alone() -> None:
+    found = facts_of({"stacks": ["s"], "dumps": [{"entries": [{"odd": 1}]}, {}], "groups": {}})
+    assert (found["collectives"], found["stacks"], found["idle_s"]) == ([], ["s"], 0.0)

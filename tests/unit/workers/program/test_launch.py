@@ -1,0 +1,200 @@
+"""Programs of the user's own, on two ranks: what they find in their environment, and what is known of them."""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+from harness.ranks import spawn
+
+from shardyard.workers.messages.rendezvous import RankAssignment
+from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.program.launch import ProgramFailed, run_program
+from shardyard.workers.program.program import Program, argv
+from shardyard.workers.trainer.instruments import Instruments
+
+#: The usual script for torchrun, without a word about Shardyard.
+DDP = """
+import sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(4, 2, dtype=torch.float64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+for _ in range(3):
+    optimizer.zero_grad()
+    model(data[dist.get_rank()::dist.get_world_size()]).square().mean().backward()
+    optimizer.step()
+torch.save(model.module.state_dict(), f"{sys.argv[1]}/{dist.get_rank()}.pt")
+dist.destroy_process_group()
+"""
+
+
+def run(script: str, root: Path, world: int = 2, stop_when: str = "") -> list[dict[str, Any]]:
+    """Per rank the events, and how the program failed. `stop_when`: a file; when it exists, the ranks are asked to stop."""
+    path = root / "script.py"
+    path.write_text(script)
+    program = Program("a-job", argv([sys.executable, str(path), str(root)]), cwd=str(root))
+    found: list[dict[str, Any]] = spawn(_rank, world, program.to_json(), stop_when)
+    return found
+
+
+def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: str) -> dict[str, Any]:
+    import torch.distributed as dist
+
+    os.setsid()  # the program's group is that of its trainer
+    store = dist.TCPStore("127.0.0.1", port, None, is_master=False)
+    listener = socket.socket()
+    if rank == 0:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        store.set("port", str(listener.getsockname()[1]))
+    coords = RankAssignment(
+        rank=rank,
+        world_size=world,
+        local_rank=rank,
+        local_world_size=world,
+        master_host="127.0.0.1",
+        master_port=int(store.get("port")),
+        master_fd=listener.detach() if rank == 0 else None,
+        generation=3,
+    )
+    events: list[Any] = []
+    statuses: list[Any] = []
+    instruments = Instruments(
+        asked=lambda: Ending.STOP if stop_when and Path(stop_when).exists() else Ending.NO,
+    )
+    threading.Thread(target=_examine, args=(instruments, events, statuses), daemon=True).start()
+    failed = kept = None
+    try:
+        kept = run_program(program, coords, lambda kind, data: events.append((kind, data)), instruments)
+    except ProgramFailed as error:
+        failed = error.failed
+    result = {"kinds": [kind for kind, _ in events], "failed": failed, "status": statuses[-1] if statuses else None}
+    store.set(f"done/{rank}", "")
+    store.wait([f"done/{other}" for other in range(world)])
+    del kept  # rank 0's store, which the other's program may use until then
+    return result
+
+
+def _examine(instruments: Instruments, events: list[Any], statuses: list[Any]) -> None:
+    while True:
+        time.sleep(0.2)
+        if events and (status := instruments.heartbeat.status()).get("collectives"):
+            statuses.append(status)
+
+
+def test_a_script_for_torchrun_equals_one_process(tmp_path: Path) -> None:
+    import torch
+
+    found = run(DDP, tmp_path)
+    assert [one["kinds"] for one in found] == [["program_started"]] * 2 and not any(one["failed"] for one in found)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2, dtype=torch.float64)
+    data = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        loss = model(data).square().mean()
+        for parameter, gradient in zip(
+            model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            parameter.data -= 0.1 * gradient
+    for rank in range(2):
+        for name, value in torch.load(tmp_path / f"{rank}.pt").items():
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=1e-12)
+
+
+def test_a_program_has_the_environment_of_torchrun(tmp_path: Path) -> None:
+    script = "import json, os, sys; json.dump(dict(os.environ), open(f'{sys.argv[1]}/' + os.environ['RANK'], 'w'))"
+    run(script, tmp_path)
+    first, second = (json.loads((tmp_path / rank).read_text()) for rank in "01")
+    wanted = {
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    wanted |= {
+        "TORCHELASTIC_RESTART_COUNT": "2",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "a-job-1",
+    }
+    assert {name: second[name] for name in wanted} == wanted
+    assert first["MASTER_PORT"] == second["MASTER_PORT"] and (first["RANK"], second["RANK"]) == ("0", "1")
+
+
+def test_an_exception_is_known_with_its_traceback(tmp_path: Path) -> None:
+    first, second = run("import os\nif os.environ['RANK'] == '1':\n    raise ValueError('this is wrong')\n", tmp_path)
+    assert first["failed"] is None
+    assert (second["failed"].type, second["failed"].message) == ("ValueError", "this is wrong")
+    assert 'script.py", line 3' in second["failed"].traceback and "sitecustomize" not in second["failed"].traceback
+
+
+def test_a_status_without_an_exception_is_told_by_its_number(tmp_path: Path) -> None:
+    (only,) = run("import sys; sys.exit(3)", tmp_path, world=1)
+    assert only["failed"].message == "the program exited with status 3"
+
+
+def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
+    (only,) = spawn(_rank, 1, Program("a-job", ("pyhton", "train.py"), cwd=str(tmp_path)).to_json(), "")
+    assert "'pyhton' on this node: No such file" in only["failed"].message
+    (only,) = spawn(_rank, 1, Program("a-job", ("python",), cwd=str(tmp_path / "none")).to_json(), "")
+    assert "is no folder on this node" in only["failed"].message
+
+
+def test_a_hanging_program_says_which_collective_it_waits_in(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(2))
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+def forgets():
+    open(sys.argv[1] + "/hangs", "w").close()
+    time.sleep(600)
+if dist.get_rank() == 1:
+    time.sleep(1.0)
+    forgets()
+dist.broadcast(torch.ones(3), 0) if dist.get_rank() == 1 else dist.all_reduce(torch.ones(3))
+"""
+    first, second = (one["status"] for one in run(script, tmp_path, stop_when=str(tmp_path / "hangs")))
+    (waiting,) = first["collectives"]
+    assert (waiting["group"], waiting["op"], waiting["seq"], waiting["ranks"]) == ("world", "all_reduce", 2, [0, 1])
+    assert second["collectives"][0]["entered"] == 1 and "op" not in second["collectives"][0]
+    assert first["phase"] == "program" and first["idle_s"] < PATIENCE_S
+    assert any("in all_reduce" in frame for frame in first["stacks"][0]["frames"])
+
+
+def test_a_program_that_is_to_stop_gets_sigterm(tmp_path: Path) -> None:
+    script = """
+import pathlib, signal, sys, time
+root = pathlib.Path(sys.argv[1])
+def save(*_):
+    (root / "saved").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+(root / "ready").touch()
+time.sleep(600)
+"""
+    (only,) = run(script, tmp_path, world=1, stop_when=str(tmp_path / "ready"))
+    assert only["kinds"] == ["program_started", "stopped"] and (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("hook", ["", "import sys; sys.excepthook = lambda *_: None"])
+def test_the_programs_own_start_up_code_runs(tmp_path: Path, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of the user's own may replace the report of exceptions; then the exit status is all that is known."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import builtins; builtins.OWN = 7")
+    (tmp_path / "script.py").write_text(f"{hook}\nraise ValueError(OWN)\n")
+    command = ("/bin/sh", "-c", f"PYTHONPATH=$PYTHONPATH:{tmp_path}/own {sys.executable} script.py")
+    (only,) = spawn(_rank, 1, Program("a-job", command, cwd=str(tmp_path)).to_json(), "")
+    failed = only["failed"]
+    assert (failed.type, failed.message) == (
+        ("ProgramFailed", "the program exited with status 1") if hook else ("ValueError", "7")
+    )

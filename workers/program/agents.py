@@ -1,0 +1,176 @@
+"""What the Python processes of a rank's program report of themselves: their status, and why they failed.
+
+`python_agent/sitecustomize.py` is the other side.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ..messages.collective_record import GroupRecord
+from ..messages.event import read
+from ..messages.rank_event import FailedEvent
+from ..messages.rank_status import PROGRAM
+from ..trainer.recorded_groups import newest_s, read_dump
+
+#: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
+ANSWER_S: Final = 1.5
+#: Seconds for the first line of a connection.
+HELLO_S: Final = 2.0
+#: Maximum bytes of a line: of the dumps of two recorders with 2,000 collectives each.
+MOST_BYTES: Final = 64 << 20
+#: Struct of SO_PEERCRED: process, user, group.
+_PEER: Final = struct.Struct("3i")
+
+Status = dict[str, Any]
+
+
+class Agents:
+    """The connections of a program's processes. A thread accepts them; the control thread asks; the main thread ends both."""
+
+    def __init__(self) -> None:
+        self.name = f"shardyard-{secrets.token_hex(16)}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("\0" + self.name)
+        self._listener.listen(64)
+        self._ended, self._end = socket.socketpair()
+        self._connections: dict[int, socket.socket] = {}  # by the process's id
+        self._failures: dict[int, FailedEvent] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._accept, name="reports of the program", daemon=True)
+        self._thread.start()
+
+    def failure(self, pid: int) -> FailedEvent | None:
+        """The exception that ended the program: of the process `pid`, else of the first that failed.
+
+        Call it when the program has ended. Nothing is accepted any more.
+        """
+        self._end.close()
+        self._thread.join(HELLO_S)
+        return self._failures.get(pid) or next(iter(self._failures.values()), None)
+
+    def status(self, pid: int) -> Status:
+        """Phase, stacks and collectives of the program, as a trainer's `Heartbeat.status`. `pid`: its main process, which is asked first.
+
+        A program that has not joined a group counts as at work, whatever it does: its phase has no age. One that has joined a group and
+        does not answer has no phase.
+        """
+        with self._lock:
+            known = {one: connection for one, connection in self._connections.items() if _is_alive(one)}
+        for one in sorted(known, key=lambda one: (one != pid, one)):
+            answer = _ask(known[one])
+            if answer is not None:
+                return facts_of(answer)
+        return {} if known else facts_of({"stacks": [], "dumps": [], "groups": {}})
+
+    def close(self) -> None:
+        self._end.close()
+        self._thread.join(HELLO_S)
+        for connection in (self._listener, self._ended, *self._connections.values()):
+            connection.close()
+
+    def _accept(self) -> None:
+        """Accept connections until the program has ended and none waits."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._ended, selectors.EVENT_READ)
+            while any(key.fileobj is self._listener for key, _ in selector.select()):
+                connection, _ = self._listener.accept()
+                try:
+                    self._take(connection)
+                except (OSError, ValueError, KeyError, TypeError):
+                    connection.close()
+
+    def _take(self, connection: socket.socket) -> None:
+        """The first line of a connection says which process it is, and why it failed or that it can be asked."""
+        connection.settimeout(HELLO_S)
+        _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if user != os.getuid():
+            raise PermissionError
+        hello = json.loads(_read_line(connection))
+        pid = int(hello["pid"])
+        if "failed" in hello:
+            self._failures[pid] = read(FailedEvent, hello["failed"])
+            connection.close()
+            return
+        with self._lock:
+            self._connections[pid] = connection
+
+
+@contextmanager
+def listening() -> Iterator[Agents]:
+    """Agents that are closed at the end."""
+    with contextlib.closing(Agents()) as agents:
+        yield agents
+
+
+def facts_of(answer: Mapping[str, Any]) -> Status:
+    """Phase, stacks and collectives of a process's answer. Its age is that of the newest collective that began or ended."""
+    records: list[GroupRecord] = []
+    ages: list[float] = []
+    for dump in answer["dumps"]:
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # another format
+            records += read_dump(dump, answer["groups"], on_gloo=any(record.nccl for record in records))
+            ages += [] if (age := newest_s(dump)) is None else [age]
+    return {
+        "phase": PROGRAM,
+        "step": 0,
+        "idle_s": min(ages, default=0.0),
+        "stacks": answer["stacks"],
+        "collectives": [record.to_json() for record in records],
+    }
+
+
+def _ask(connection: socket.socket) -> dict[str, Any] | None:
+    """A process's answer; None if it is gone or does not answer in time. Late answers to earlier questions are left out."""
+    question, deadline = time.monotonic_ns(), time.monotonic() + ANSWER_S
+    try:
+        connection.settimeout(ANSWER_S)
+        connection.sendall(b"%d\n" % question)
+        buffer = bytearray()
+        while True:
+            while b"\n" not in buffer:
+                connection.settimeout(max(0.001, deadline - time.monotonic()))
+                _receive(connection, buffer)
+            line, _, rest = buffer.partition(b"\n")
+            buffer = bytearray(rest)
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("asked") == question:
+                return answer
+    except (OSError, ValueError):
+        return None
+
+
+def _receive(connection: socket.socket, buffer: bytearray) -> None:
+    """Append what has arrived. Raises OSError."""
+    part = connection.recv(1 << 16)
+    buffer += part
+    if not part or len(buffer) > MOST_BYTES:
+        raise ConnectionError
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """All until the end of the first line. Raises OSError."""
+    buffer = bytearray()
+    while not buffer.endswith(b"\n"):
+        _receive(connection, buffer)
+    return bytes(buffer)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,62 @@
+"""The environment of a rank's program: the variables that `torchrun` sets, for scripts that call `init_process_group()`.
+
+Names and meanings: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables. The store at MASTER_ADDR:MASTER_PORT is
+held by rank 0's trainer process and not by the program (TORCHELASTIC_USE_AGENT_STORE), so that no other process can take the port first.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ..messages.rendezvous import RankAssignment
+from .program import Program
+
+#: The folder of `sitecustomize.py`, which Python imports at the start of each process.
+AGENT: Final = Path(__file__).with_name("python_agent")
+#: Names the socket to which the agent reports.
+SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
+
+
+def of_rank(program: Program, coords: RankAssignment) -> dict[str, str]:
+    """The variables that say which rank this is."""
+    return {
+        "RANK": str(coords.rank),
+        "WORLD_SIZE": str(coords.world_size),
+        "LOCAL_RANK": str(coords.local_rank),
+        "LOCAL_WORLD_SIZE": str(coords.local_world_size),
+        "GROUP_RANK": str(coords.node_rank),
+        "GROUP_WORLD_SIZE": str(coords.nodes),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(coords.rank),
+        "ROLE_WORLD_SIZE": str(coords.world_size),
+        "MASTER_ADDR": coords.master_host,
+        "MASTER_PORT": str(coords.master_port),
+        "TORCHELASTIC_RUN_ID": f"{program.job}-{program.attempt}",
+        "TORCHELASTIC_RESTART_COUNT": str(coords.generation - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(program.max_restarts),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "SHARDYARD_JOB": program.job,
+        "SHARDYARD_ATTEMPT": str(program.attempt),
+    }
+
+
+def environment(
+    program: Program, coords: RankAssignment, socket: str, devices: str | None, base: Mapping[str, str]
+) -> dict[str, str]:
+    """The whole environment of a rank's program.
+
+    `base` is the trainer process's, with what the job adds. `socket`: where the agent reports. `devices`: the GPUs of all ranks of this
+    node, by local rank; None on CPUs.
+    `python` is this interpreter, unless the job's own PATH has another one.
+    """
+    env = {"PYTHONUNBUFFERED": "1"} | dict(base) | of_rank(program, coords)
+    env[SOCKET] = socket
+    env["PYTHONPATH"] = os.pathsep.join([str(AGENT), *filter(None, [env.get("PYTHONPATH")])])
+    own = str(Path(sys.executable).parent)
+    if own not in env.get("PATH", os.defpath).split(os.pathsep):
+        env["PATH"] = os.pathsep.join([own, env.get("PATH", os.defpath)])
+    if devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = devices
+    return env

@@ -1,0 +1,160 @@
+"""Runs a rank's program: the entry of the trainer process of a `command` job.
+
+The trainer process starts the program in its own process group, so that whatever ends the one ends the other, and waits for it. Its
+standard streams are the rank's log. On rank 0 it holds the store by which the programs find each other. It ends as the program ends: with
+the exception that ended it, by the same signal, or done.
+"""
+
+import contextlib
+import faulthandler
+import os
+import select
+import signal
+import subprocess
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from ..messages.event import to_json
+from ..messages.rank_event import FailedEvent, ProgramStartedEvent, StoppedEvent
+from ..messages.rendezvous import RankAssignment
+from ..messages.stop_request import Ending
+from ..process_state import state_of
+from ..trainer.event_outbox import EmitEvent
+from ..trainer.instruments import Instruments
+from ..trainer.process_groups import name_interface
+from .agents import listening
+from .environment import environment
+from .program import Program
+
+#: Seconds that a program has after SIGTERM.
+GRACE_S: Final = 30.0
+#: Seconds between two looks at whether the job is to end.
+LOOK_S: Final = 0.2
+#: Seconds for all ranks to name their GPUs.
+MEET_S: Final = 600.0
+
+
+class ProgramFailed(Exception):
+    """The program has failed. `failed` is the event that says how."""
+
+    def __init__(self, failed: FailedEvent) -> None:
+        super().__init__(f"{failed.type}: {failed.message}")
+        self.failed = failed
+
+
+def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> TCPStore:
+    """Run the program of `run`, a `Program` as JSON, until it ends. Raises ProgramFailed.
+
+    Returns the store, which on rank 0 other ranks' programs may still use.
+    """
+    program = Program.from_json(run)
+    store = _store(coords)
+    with listening() as agents:
+        base = dict(os.environ)
+        name_interface(coords.interface, base)
+        env = environment(program, coords, agents.name, _devices(store, coords, base), base)
+        process = _start(program, env)
+        instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
+        emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
+        asked = _wait(process, instruments)
+        if asked != Ending.NO:
+            emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
+        elif process.returncode:
+            _end_like(process.returncode, agents.failure(process.pid))
+    return store
+
+
+def _store(coords: RankAssignment) -> TCPStore:
+    """The store at the job's master address: rank 0 holds it, the others are its clients."""
+    return TCPStore(
+        coords.master_host,
+        coords.master_port,
+        coords.world_size,
+        is_master=coords.rank == 0,
+        timeout=timedelta(seconds=MEET_S),
+        wait_for_workers=False,
+        master_listen_fd=coords.master_fd if coords.rank == 0 else None,
+    )
+
+
+def _devices(store: TCPStore, coords: RankAssignment, env: dict[str, str]) -> str | None:
+    """The GPUs of this node's ranks, by local rank, so that `cuda:LOCAL_RANK` is the rank's own; None on CPUs."""
+    if coords.device != "cuda":
+        return None
+    key = "shardyard/gpus/{}/{}".format
+    store.set(key(coords.node_rank, coords.local_rank), env.get("CUDA_VISIBLE_DEVICES", ""))
+    here = [store.get(key(coords.node_rank, local)).decode() for local in range(coords.local_world_size)]
+    return ",".join(here)
+
+
+def _start(program: Program, env: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Start the program in this process's group. Raises ProgramFailed."""
+    cwd = Path.home() if program.cwd is None else Path(program.cwd)
+    if not cwd.is_dir():
+        raise _cannot_start(f"its working folder {cwd} is no folder on this node")
+    try:
+        return subprocess.Popen(program.command, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        raise _cannot_start(f"{program.command[0]!r} on this node: {error.strerror}") from None
+
+
+def _cannot_start(why: str) -> ProgramFailed:
+    return ProgramFailed(
+        FailedEvent(type="ProgramNotStarted", message=f"the program cannot be started: {why}", traceback="")
+    )
+
+
+def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments) -> Ending:
+    """Wait until the program has ended; returns the request to end that it was given, if there was one."""
+    while not _has_ended(process.pid, LOOK_S):
+        if (asked := instruments.asked()) != Ending.NO:
+            _terminate(process)
+            process.wait()
+            return asked
+    process.wait()
+    return Ending.NO
+
+
+def _terminate(process: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM to all processes of the rank but this one; SIGKILL to the program after `GRACE_S`."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline:
+        if _has_ended(process.pid, LOOK_S):
+            return
+    process.kill()
+
+
+def _has_ended(pid: int, seconds: float) -> bool:
+    """Whether the child `pid` ends within these seconds; it is not reaped. Orphans of the program that end meanwhile are."""
+    ended = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        if poll.poll(1000 * seconds):
+            return True
+    finally:
+        os.close(ended)
+    with contextlib.suppress(ChildProcessError):
+        while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if child.si_pid == pid:
+                return True
+            os.waitpid(child.si_pid, 0)
+    return False
+
+
+def _end_like(code: int, failure: FailedEvent | None) -> None:
+    """End as the program did: by its signal, or by raising the exception that ended it."""
+    if code < 0:
+        faulthandler.disable()  # the stacks of this process are of no use
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+        signal.pause()
+    exited = FailedEvent(type="ProgramFailed", message=f"the program exited with status {code}", traceback="")
+    raise ProgramFailed(failure or exited)

@@ -1,0 +1,37 @@
+"""`Program`: what a rank of a `command` job runs. Plain data from the service to the trainer process. Imports no torch."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from ..messages import json_codec
+
+#: `GangSpec.entry` of a gang that runs programs.
+ENTRY: Final = f"{__package__}.launch:run_program"
+
+
+@dataclass(frozen=True)
+class Program:
+    """The command, where it runs, and the number of its job's attempt."""
+
+    job: str
+    command: tuple[str, ...]
+    attempt: int = 1
+    cwd: str | None = None  # None: an empty folder, which is removed at the end
+    max_restarts: int = 0  # starts again in this attempt, at most
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the fields that have their default."""
+        data: dict[str, Any] = json.loads(json_codec.dumps(self))
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Raises ValueError for unknown or missing fields, or values of another type."""
+        program: Self = json_codec.read(cls, data)
+        return program
+
+
+def argv(command: str | list[str]) -> tuple[str, ...]:
+    """The arguments of a spec's `command`. Text is for a POSIX shell, which the program replaces if it is a single one."""
+    return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)

@@ -1,0 +1,176 @@
+"""Python imports this at the start of each process of a program: it lets Shardyard see where the process is, and why it failed.
+
+It does two things, and changes nothing else in the program:
+
+- An exception that ends the process is reported, with its traceback.
+- In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
+
+Both go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
+
+The program's own `sitecustomize` is imported, too. Needs only the standard library, of Python 3.8 or newer. Two modules of the package
+that this file is part of are loaded by their paths, because the package may not be installed in this interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+C10D = "torch.distributed.distributed_c10d"
+MOST_TEXT = 64 << 10
+#: Seconds for the trainer process to take a report.
+REPORT_S = 2.0
+
+
+def begin(name: str) -> None:
+    """Report to the socket of this name."""
+    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != HERE]
+    _import_own_sitecustomize()
+    _report_exceptions(name)
+    sys.meta_path.insert(0, _WhenGroupsCome(name))
+
+
+def _import_own_sitecustomize() -> None:
+    """The program's own module of this name, which Python would have imported instead of this one."""
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+def _report_exceptions(name: str) -> None:
+    usual = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        usual(kind, error, trace)
+        if issubclass(kind, KeyboardInterrupt):
+            return
+        text = "".join(traceback.format_exception(kind, error, trace))
+        failure = {"type": kind.__name__, "message": str(error)[-MOST_TEXT:], "traceback": text[-MOST_TEXT:]}
+        try:
+            with _connected(name, {"failed": failure}):
+                pass
+        except (OSError, ValueError):
+            return  # the program's own report is in its log
+
+    sys.excepthook = hook
+
+
+def _connected(name: str, first: dict[str, Any]) -> Any:
+    """A connection on which this line was sent, with the process's id."""
+    import socket
+
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(REPORT_S)
+        connection.connect("\0" + name)
+        connection.sendall(_line({"pid": os.getpid(), "rank": os.environ.get("RANK")} | first))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+class _WhenGroupsCome(importlib.abc.MetaPathFinder):
+    """Finds torch's module of process groups once, and has the process report when it has formed its first group."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != C10D:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            usual = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                usual(module)
+                _report_with_groups(module, self.name)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _report_with_groups(module: Any, name: str) -> None:
+    usual = module.init_process_group
+    begun: list[int] = []
+
+    @functools.wraps(usual)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = usual(*args, **kwargs)
+        if os.getpid() not in begun:
+            begun.append(os.getpid())
+            _begin_to_report(name)
+        return result
+
+    module.init_process_group = init_process_group
+
+
+def _begin_to_report(name: str) -> None:
+    """Answer each line, a number, with it and this process's status, on a thread."""
+    import threading
+
+    try:
+        stacks, dumps = _loaded("thread_stacks").stacks, _loaded("recorder_dumps").dumps
+        connection = _connected(name, {})
+    except (ImportError, OSError):
+        return  # the program runs without it
+
+    def report() -> None:
+        with connection, connection.makefile("rb") as questions:
+            for question in questions:
+                connection.sendall(
+                    _line({"asked": int(question), "stacks": stacks(), "dumps": dumps(), "groups": groups()})
+                )
+
+    connection.settimeout(None)
+    threading.Thread(target=_quietly, args=(report,), name="shardyard status", daemon=True).start()
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the trainer process is gone
+        work()
+
+
+def _loaded(name: str) -> Any:
+    """A module in the package's folder of workers."""
+    spec = importlib.util.spec_from_file_location(f"_shardyard_{name}", HERE.parents[1] / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def groups() -> dict[str, list[int]]:
+    """Name of each process group → its ranks in the world. Empty for a torch that keeps them otherwise."""
+    try:
+        c10d = sys.modules[C10D]
+        known = list(c10d._world.pg_names.items())
+        return {name: c10d.get_process_group_ranks(group) for group, name in known}
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+        return {}
+
+
+if __name__ == "sitecustomize" and "SHARDYARD_PROGRAM_SOCKET" in os.environ:
+    begin(os.environ["SHARDYARD_PROGRAM_SOCKET"])
