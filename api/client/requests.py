@@ -34,6 +34,8 @@ from .. import spec_file
 from ..errors import InvalidParameter
 from .transport import ApiError, Call
 
+#: Kinds of jobs: one that trains with Shardyard's loop, or one that runs a command.
+JobKind = Literal["train", "command"]
 Spec = JobSpec | CommandSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]
 
@@ -182,8 +184,8 @@ def cordons(limit: int) -> Call[list[Cordon]]:
     return Call("GET", "/v1/cordons", lambda body: Cordons.model_validate(body).items, params={"limit": limit})
 
 
-def job_schema() -> Call[dict[str, Any]]:
-    return Call("GET", "/v1/schema/job", dict)
+def job_schema(kind: JobKind) -> Call[dict[str, Any]]:
+    return Call("GET", "/v1/schema/job", dict, params={"kind": kind})
 
 
 def server() -> Call[Server]:

@@ -230,9 +230,9 @@ class AsyncQuestions(ABC):
         """Cordons with their actor, reason and expiry, newest first."""
         return await self._ask(requests.cordons(limit))
 
-    async def job_schema(self) -> dict[str, Any]:
-        """JSON Schema of a job spec."""
-        return await self._ask(requests.job_schema())
+    async def job_schema(self, kind: requests.JobKind = "train") -> dict[str, Any]:
+        """JSON Schema of the spec of this kind of job."""
+        return await self._ask(requests.job_schema(kind))
 
     async def server(self) -> Server:
         """The control plane's version and enabled features."""

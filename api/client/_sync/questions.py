@@ -231,9 +231,9 @@ class Questions(ABC):
         """Cordons with their actor, reason and expiry, newest first."""
         return self._ask(requests.cordons(limit))
 
-    def job_schema(self) -> dict[str, Any]:
-        """JSON Schema of a job spec."""
-        return self._ask(requests.job_schema())
+    def job_schema(self, kind: requests.JobKind = "train") -> dict[str, Any]:
+        """JSON Schema of the spec of this kind of job."""
+        return self._ask(requests.job_schema(kind))
 
     def server(self) -> Server:
         """The control plane's version and enabled features."""

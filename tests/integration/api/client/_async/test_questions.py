@@ -82,7 +82,7 @@ ASKED: dict[str, list[Ask]] = {
     "cordonNode": [lambda client, job, trace: client.cordon("n1", seconds=60, message="so")],
     "uncordonNode": [lambda client, job, trace: client.uncordon("n1")],
     "listCordons": [lambda client, job, trace: client.cordons(limit=5)],
-    "getJobSchema": [lambda client, job, trace: client.job_schema()],
+    "getJobSchema": [lambda client, job, trace: client.job_schema("command")],
     "getServer": [lambda client, job, trace: client.server()],
     "createSignInCode": [lambda client, job, trace: client.sign_in_code()],
     "listTemplates": [lambda client, job, trace: client.templates()],
