@@ -111,7 +111,7 @@ dist.all_reduce(torch.ones(3))
         (incident,) = client.incidents(job.id).items
         assert (incident.cause, incident.rank) == ("hang", 1)
         assert (
-            "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0 and 1)" in incident.message
+            "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0, 1)" in incident.message
         ), incident.message
 
 
