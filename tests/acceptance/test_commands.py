@@ -110,9 +110,9 @@ dist.all_reduce(torch.ones(3))
         assert done.state == "succeeded", done.message
         (incident,) = client.incidents(job.id).items
         assert (incident.cause, incident.rank) == ("hang", 1)
-        assert (
-            "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0, 1)" in incident.message
-        ), incident.message
+        assert "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0, 1)" in incident.message, (
+            incident.message
+        )
 
 
 def test_a_cancelled_program_gets_sigterm_and_leaves_no_process(plane: ControlPlane, tmp_path: Path) -> None:
