@@ -7,7 +7,7 @@ from typing import Final
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 9
 #: Prefix of the process groups and names of background threads. The training thread never waits in these groups.
 BACKGROUND: Final = "background"
-#: Phases in which every batch sends a heartbeat, or every collective is one. Other phases wait for storage, compilers or starting peers.
-QUICK: Final = frozenset({"step", "validation", "program"})
 #: The phase of a rank that runs a program of the user's own. Its age is that of the newest collective that began or ended.
 PROGRAM: Final = "program"
+#: Phases in which every batch sends a heartbeat, or every collective is one. Other phases wait for storage, compilers or starting peers.
+QUICK: Final = frozenset({"step", "validation", PROGRAM})

@@ -17,7 +17,7 @@ class Program:
     job: str
     command: tuple[str, ...]
     attempt: int = 1
-    cwd: str | None = None  # None: an empty folder, which is removed at the end
+    cwd: str | None = None  # None: the home folder of the user that runs the ranks
     max_restarts: int = 0  # starts again in this attempt, at most
 
     def to_json(self) -> dict[str, Any]:
@@ -33,5 +33,5 @@ class Program:
 
 
 def argv(command: str | list[str]) -> tuple[str, ...]:
-    """The arguments of a spec's `command`. Text is for a POSIX shell, which the program replaces if it is a single one."""
+    """The arguments of a spec's `command`: text is run by a POSIX shell."""
     return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
