@@ -163,10 +163,10 @@ def _repaired(repair: Repair | None) -> str:
         return ""
     source = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
     took = f" {repair.seconds:.1f} s later" if repair.seconds is not None else ""
-    return (
-        f"The gang was repaired in place as generation {repair.generation}{_stood_in(repair.spares)} and trained again{took}, "
-        f"from {source}."
-    )
+    gang = f"The gang was repaired in place as generation {repair.generation}{_stood_in(repair.spares)} and"
+    if repair.step == 0:  # a command has no steps
+        return f"{gang} started its command again{took}."
+    return f"{gang} trained again{took}, from {source}."
 
 
 def _stood_in(ranks: Sequence[int]) -> str:
