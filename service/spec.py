@@ -257,6 +257,8 @@ class CommandSpec(SpecOfJob):
 
 
 AnySpec = JobSpec | CommandSpec
+#: Kinds of jobs: one that trains with Shardyard's loop, or one that runs a command.
+JobKind = Literal["train", "command"]
 
 
 def kind_of(document: Any) -> type[JobSpec] | type[CommandSpec]:

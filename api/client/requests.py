@@ -28,14 +28,12 @@ from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
-from ...service.spec import CommandSpec, JobSpec
+from ...service.spec import CommandSpec, JobKind, JobSpec
 from ...strategies.layout import Layout
 from .. import spec_file
 from ..errors import InvalidParameter
 from .transport import ApiError, Call
 
-#: Kinds of jobs: one that trains with Shardyard's loop, or one that runs a command.
-JobKind = Literal["train", "command"]
 Spec = JobSpec | CommandSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]
 

@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from ...service.errors import InvalidLayout
 from ...service.jobs.validation import check_layout
 from ...service.schemas.problem import FieldError
-from ...service.spec import PLAIN_TEXT, AnySpec, CommandSpec, JobSpec, kind_of
+from ...service.spec import PLAIN_TEXT, AnySpec, CommandSpec, JobKind, JobSpec, kind_of
 from ...strategies.layout import Refusal
 from ..errors import InvalidDocument
 from ..spec_document import Path, dotted, walk
@@ -28,12 +28,11 @@ _CHOOSE = "Add train, to train a model with Shardyard's own loop, or command, to
 MAX_ERRORS = 50
 
 
-Kind = Literal["train", "command"]
-_KINDS: Final[Mapping[Kind, type[AnySpec]]] = {"train": JobSpec, "command": CommandSpec}
+_KINDS: Final[Mapping[JobKind, type[AnySpec]]] = {"train": JobSpec, "command": CommandSpec}
 
 
 @cache
-def job_schema(kind: Kind = "train") -> dict[str, Any]:
+def job_schema(kind: JobKind = "train") -> dict[str, Any]:
     """JSON Schema of the spec of this kind of job."""
     schema = _KINDS[kind].model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
@@ -182,7 +181,7 @@ def _message(path: Path, item: Mapping[str, Any], document: Any) -> str:
     return _sentence(message)
 
 
-def _remedy(path: Path, item: Mapping[str, Any], kind: Kind) -> str:
+def _remedy(path: Path, item: Mapping[str, Any], kind: JobKind) -> str:
     if item["type"] == "finite_number":
         return _finite_remedy(path)
     if item["type"] == "value_error":
@@ -236,7 +235,7 @@ def _finite_remedy(path: Path) -> str:
     return f"Set {dotted(path)} to a finite number." if path else "Use a finite number."
 
 
-def _add(path: Path, kind: Kind) -> str:
+def _add(path: Path, kind: JobKind) -> str:
     says = _at(path, kind).get("description")
     return f"Add {dotted(path)}" + (f": {says[0].lower()}{says[1:]}" if says else ".")
 
@@ -277,11 +276,11 @@ def _value(data: Any, path: Path) -> Any:
     return data
 
 
-def _kind(document: Any) -> Kind:
+def _kind(document: Any) -> JobKind:
     return "command" if kind_of(document) is CommandSpec else "train"
 
 
-def _at(path: Path, kind: Kind) -> Schema:
+def _at(path: Path, kind: JobKind) -> Schema:
     """The schema of the field at `path`, with its own description. Empty if the schema does not define it."""
     node: Schema = job_schema(kind)
     for part in path:
@@ -290,13 +289,13 @@ def _at(path: Path, kind: Kind) -> Schema:
     return node
 
 
-def _properties(path: Path, kind: Kind) -> Mapping[str, Any]:
+def _properties(path: Path, kind: JobKind) -> Mapping[str, Any]:
     """The keys of the mapping at `path`."""
     found: Mapping[str, Any] = _body(_at(path, kind), kind).get("properties", {})
     return found
 
 
-def _body(node: Schema, kind: Kind) -> Schema:
+def _body(node: Schema, kind: JobKind) -> Schema:
     """Follow `$ref` and the non-null branch of `anyOf`."""
     for branch in node.get("anyOf", []):
         if branch.get("type") != "null":

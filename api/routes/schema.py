@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from ...service.schemas.server import Server, Template, Templates
+from ...service.spec import JobKind
 from ...version import __version__
 from ..http.dependencies import In
 from ..http.problems import describe
-from ..http.validation_errors import Kind, job_schema
+from ..http.validation_errors import job_schema
 
 router = APIRouter(tags=["service"])
 
@@ -34,7 +35,7 @@ class SchemaResponse(JSONResponse):
 )
 async def schema(
     kind: Annotated[
-        Kind, Query(description="`train`: a training job; `command`: a program of the user's own.")
+        JobKind, Query(description="`train`: a training job; `command`: a program of the user's own.")
     ] = "train",
 ) -> SchemaResponse:
     """JSON Schema (2020-12) of the body of `POST /v1/jobs`."""

@@ -22,6 +22,7 @@ from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
 from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
+from ....service.spec import JobKind
 from .. import requests
 from ..transport import Call
 
@@ -230,7 +231,7 @@ class AsyncQuestions(ABC):
         """Cordons with their actor, reason and expiry, newest first."""
         return await self._ask(requests.cordons(limit))
 
-    async def job_schema(self, kind: requests.JobKind = "train") -> dict[str, Any]:
+    async def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
         """JSON Schema of the spec of this kind of job."""
         return await self._ask(requests.job_schema(kind))
 

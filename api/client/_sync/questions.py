@@ -23,6 +23,7 @@ from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
 from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
+from ....service.spec import JobKind
 from .. import requests
 from ..transport import Call
 
@@ -231,7 +232,7 @@ class Questions(ABC):
         """Cordons with their actor, reason and expiry, newest first."""
         return self._ask(requests.cordons(limit))
 
-    def job_schema(self, kind: requests.JobKind = "train") -> dict[str, Any]:
+    def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
         """JSON Schema of the spec of this kind of job."""
         return self._ask(requests.job_schema(kind))
 
