@@ -19,6 +19,7 @@ from .http.origin_guard import LOOPBACK, AllowedHosts, OwnOrigin
 from .http.query_parameters import refuse_unknown
 from .http.watch_hub import Hub
 from .routes import (
+    code,
     dashboard,
     events,
     faults,
@@ -43,6 +44,7 @@ Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is 
 
 _TAGS = [
     {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
+    {"name": "code", "description": "Upload a folder of code for jobs that run a command."},
     {"name": "telemetry", "description": "Follow a job: live events, metrics, logs."},
     {"name": "checkpoints", "description": "Let the cluster verify or export a job's checkpoints."},
     {"name": "faults", "description": "Inject faults into running jobs, to test their recovery."},
@@ -72,6 +74,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     problems.install(app)
     for part in (
         jobs,
+        code,
         events,
         metrics,
         logs,

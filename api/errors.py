@@ -8,13 +8,13 @@ from ..workers.spec import MAX_SPEC_BYTES
 
 
 class SpecTooLarge(ShardyardError):
-    """The body is larger than 1 MiB."""
+    """The body is larger than `most` bytes: 1 MiB for a spec."""
 
     code = "spec_too_large"
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_SPEC_BYTES) -> None:
         super().__init__(
-            f"The body is larger than {MAX_SPEC_BYTES} bytes.",
+            f"The body is larger than {most} bytes.",
             remedy="Name large inputs by path (train.data.files) instead of writing them into the spec.",
         )
 
@@ -42,6 +42,18 @@ class InvalidDocument(ShardyardError):
         more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
         super().__init__(f"{where}{first.message}{more}", field=first.field, remedy=first.remedy)
         self.errors = errors
+
+
+class CodeFolderUnusable(ShardyardError):
+    """The folder of code that a spec names cannot be uploaded."""
+
+    code = "code_folder_unusable"
+
+
+class JobWithoutCode(ShardyardError):
+    """No code was uploaded for the job."""
+
+    code = "job_without_code"
 
 
 class UnsupportedMediaType(ShardyardError):

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from ..service.schemas.code import CodeManifest
 from ..service.schemas.fault import FaultRequest
 from ..service.schemas.job import LayoutChange
 from ..service.schemas.problem import Problem
@@ -29,7 +30,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
         )
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobSpec, CommandSpec, FaultRequest, LayoutChange, SignIn, Problem):
+        for model in (JobSpec, CommandSpec, CodeManifest, FaultRequest, LayoutChange, SignIn, Problem):
             described = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= described.pop("$defs", {})
             schemas[model.__name__] = described

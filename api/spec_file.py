@@ -28,7 +28,10 @@ def load(spec: JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> Any:
 def absolute(document: Any, folder: Path) -> Any:
     """A copy with absolute file names. Values that do not have the shape of a spec are left for the server to refuse."""
     document = deepcopy(document)
-    if isinstance(document, dict) and document.get("cwd"):
+    code = _mapping(document, "code")
+    if code.get("dir"):
+        code["dir"] = _join(folder, code["dir"])
+    elif isinstance(document, dict) and document.get("cwd"):  # beside `code` it is relative to that folder
         document["cwd"] = _join(folder, document["cwd"])
     train = _mapping(document, "train")
     data, model = _mapping(train, "data"), _mapping(train, "model")

@@ -49,8 +49,9 @@ def spec() -> str:
     for path, body in _objects(train):
         lines += [f"## `{path}`", "", *_described(body), *_table(train, body, path)]
     lines += ["## A job that runs a command", "", *_described(command), *_table(command, command)]
-    policy = command["$defs"]["CommandPolicy"]
-    lines += ["### `policy` of a command", "", *_described(policy), *_table(command, policy, "policy")]
+    for field, name in (("code", "Code"), ("policy", "CommandPolicy")):
+        part = command["$defs"][name]
+        lines += [f"### `{field}` of a command", "", *_described(part), *_table(command, part, field)]
     return "\n".join(lines) + "\n"
 
 

@@ -194,6 +194,31 @@ class ExportUnderway(ShardyardError):
     code = "export_underway"
 
 
+class InvalidCode(ShardyardError):
+    """An archive of code, or a part of it, is not what its manifest says, or holds something that is not accepted."""
+
+    code = "invalid_code"
+
+
+class CodeNotFound(ShardyardError):
+    """No archive of code has this id (any more)."""
+
+    code = "code_not_found"
+
+
+class UnknownCode(ShardyardError):
+    """A job names an archive of code that is not there, or not complete."""
+
+    code = "unknown_code"
+
+
+class CodeStorageFailed(ShardyardError):
+    """The storage for code cannot be written or read."""
+
+    code = "code_storage_failed"
+    retry_after_s = 5
+
+
 class InvalidCursor(ShardyardError):
     """The cursor of a page or a stream was not issued by the service."""
 

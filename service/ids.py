@@ -11,8 +11,14 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
 _ULID = re.compile(r"[0-9a-z]{26}")
 
-Kind = Literal["job", "fault", "trace", "operation"]
-_PREFIXES: Final[dict[Kind, str]] = {"job": "job-", "fault": "fault-", "trace": "trace-", "operation": "op-"}
+Kind = Literal["job", "fault", "trace", "operation", "code"]
+_PREFIXES: Final[dict[Kind, str]] = {
+    "job": "job-",
+    "fault": "fault-",
+    "trace": "trace-",
+    "operation": "op-",
+    "code": "code-",
+}
 
 
 def new_id(kind: Kind, now: float) -> str:

@@ -209,6 +209,32 @@ class JobSpec(SpecOfJob):
 Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
 
 
+#: A pattern as in a `.gitignore` file.
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PLAIN_TEXT)]
+
+
+class Code(SpecPart):
+    """A folder of code that is uploaded with the job. Every node gets a copy, in which the program starts."""
+
+    dir: str = Field(
+        min_length=1,
+        max_length=4096,
+        pattern=PLAIN_TEXT,
+        description="Folder on the machine that submits the job. The command line and the Python client upload its files: those that git "
+        "knows or does not ignore, or outside a repository all that no .gitignore file excludes.",
+    )
+    ignore: list[Pattern] = Field(
+        default_factory=list,
+        max_length=256,
+        description="Patterns of further files to leave out, as in a .gitignore file.",
+    )
+    archive: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="The uploaded archive, by its SHA-256. The command line and the Python client set it.",
+    )
+
+
 class CommandSpec(SpecOfJob):
     """A job that runs a program of the user's own, one process per rank, as YAML or JSON."""
 
@@ -225,11 +251,16 @@ class CommandSpec(SpecOfJob):
         le=1024,
         description="Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.",
     )
+    # A factory, so that the schema shows no object as the default of what may be null.
+    code: Code | None = Field(
+        default_factory=lambda: None, description="A folder of code to upload. null: the code is on the nodes already."
+    )
     cwd: str | None = Field(
         None,
         max_length=4096,
         pattern=PLAIN_TEXT,
-        description="Folder in which the program starts, as every node sees it. null: the home folder of the user that runs the ranks.",
+        description="Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; "
+        "without `code` the home folder of the user that runs the ranks.",
     )
     policy: CommandPolicy = CommandPolicy()
 

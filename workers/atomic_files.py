@@ -1,14 +1,19 @@
 """Writes local files atomically: a file is there whole or not at all, and survives a power loss once it is written."""
 
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 
-def write_whole(path: Path, blocks: Iterable[Any]) -> None:
-    """Write `path` so that it is there whole or not at all. Only one writer at a time may write a path: the temporary name is fixed."""
-    partial = path.with_name(path.name + ".partial")
+def write_whole(path: Path, blocks: Iterable[Any], *, many_writers: bool = False) -> None:
+    """Write `path` so that it is there whole or not at all.
+
+    Only one writer at a time may write a path, because the temporary name is fixed: what a dead one left is overwritten. With
+    `many_writers` the last one wins, and what a dead one left stays in the folder.
+    """
+    partial = path.with_name(f"{path.name}{'.' + secrets.token_hex(8) if many_writers else ''}.partial")
     try:
         write_synced(partial, blocks)
         partial.replace(path)

@@ -3,13 +3,15 @@
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
 from ...service.errors import ShardyardError
 from ...service.schemas.checkpoint import Checkpoints
+from ...service.schemas.code import CodeArchive
 from ...service.schemas.curve import Curves
 from ...service.schemas.fault import Fault
 from ...service.schemas.history import HistoryPage
@@ -30,8 +32,12 @@ from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...service.spec import CommandSpec, JobKind, JobSpec
 from ...strategies.layout import Layout
+from ...workers.code_archive import Manifest
+from ...workers.messages import json_codec
 from .. import spec_file
 from ..errors import InvalidParameter
+from . import code_folder
+from .code_folder import PackedCode
 from .transport import ApiError, Call
 
 Spec = JobSpec | CommandSpec | Mapping[str, Any] | str | Path
@@ -41,12 +47,43 @@ _JSON = {"Content-Type": "application/json"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-def submit(spec: Spec, key: str | None) -> Call[Job]:
-    return Call("POST", "/v1/jobs", Job.model_validate, content=_document(spec), headers=_keyed(key))
+def document(spec: Spec) -> Any:
+    """The spec as plain data. Raises `ApiError` for a file that cannot be read."""
+    with _as_api_error():
+        return spec_file.load(spec)
 
 
-def preview(spec: Spec) -> Call[Preview]:
-    return Call("POST", "/v1/jobs/preview", Preview.model_validate, content=_document(spec), headers=_JSON)
+@contextmanager
+def packed(document: Any) -> Iterator[PackedCode | None]:
+    """The archive of the folder that the spec names; None if there is nothing to upload. Raises `ApiError`."""
+    with ExitStack() as stack:
+        with _as_api_error():
+            found = stack.enter_context(code_folder.packed(document))
+        yield found
+
+
+def submit(document: Any, key: str | None) -> Call[Job]:
+    content = json.dumps(document).encode()
+    return Call("POST", "/v1/jobs", Job.model_validate, content=content, headers=_keyed(key))
+
+
+def preview(document: Any) -> Call[Preview]:
+    content = json.dumps(document).encode()
+    return Call("POST", "/v1/jobs/preview", Preview.model_validate, content=content, headers=_JSON)
+
+
+def begin_code(manifest: Manifest) -> Call[CodeArchive]:
+    content = json_codec.dumps(manifest)
+    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON)
+
+
+def put_code_part(archive: str, number: int, content: bytes) -> Call[CodeArchive]:
+    path, headers = f"/v1/code/{archive}/parts/{number}", {"Content-Type": "application/octet-stream"}
+    return Call("PUT", path, CodeArchive.model_validate, content=content, headers=headers)
+
+
+def code(archive: str) -> Call[CodeArchive]:
+    return Call("GET", f"/v1/code/{_quoted(archive)}", CodeArchive.model_validate)
 
 
 def sparklines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:
@@ -204,10 +241,11 @@ def events(job_id: str, *, logs: bool, rank: int | None, ranks: bool) -> Call[No
     return Call("GET", _of(job_id, "/events"), lambda _: None, params=params)
 
 
-def _document(spec: Spec) -> bytes:
-    """The spec as JSON bytes. Raises `ApiError` for a file that cannot be read."""
+@contextmanager
+def _as_api_error() -> Iterator[None]:
+    """What is wrong on this side is raised as what the server finds wrong."""
     try:
-        return json.dumps(spec_file.load(spec)).encode()
+        yield
     except ShardyardError as error:
         where = FieldError(field=error.field, message=error.message, remedy=error.remedy)
         raise ApiError(error.code, error.message, None, [where]) from None

@@ -58,11 +58,19 @@ def format_of(request: Request) -> Format:
     return form
 
 
-async def read(request: Request) -> bytes:
-    """The whole body. Raises `SpecTooLarge`, `RequestTimeout`."""
+def check_octets(request: Request) -> None:
+    """Raise `UnsupportedMediaType` unless the body is `application/octet-stream`."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != "application/octet-stream" or request.headers.get("content-encoding", "identity").lower() != "identity":
+        remedy = "Send Content-Type: application/octet-stream, without Content-Encoding."
+        raise UnsupportedMediaType(f"{given[:80]!r} is not accepted.", field="Content-Type", remedy=remedy)
+
+
+async def read(request: Request, most: int = MAX_SPEC_BYTES) -> bytes:
+    """The whole body, of at most `most` bytes. Raises `SpecTooLarge`, `RequestTimeout`."""
     try:
         async with asyncio.timeout(BODY_S):
-            return await _read(request)
+            return await _read(request, most)
     except TimeoutError:
         raise RequestTimeout(f"The body did not arrive within {BODY_S:g} s.", remedy="Send it again.") from None
 
@@ -76,17 +84,17 @@ def validated(kind: type[Wanted], document: object) -> Wanted:
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, most: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= MAX_SPEC_BYTES:
+        if size <= most:
             chunks.append(chunk)
         elif size > _DRAIN_BYTES:
             break
         else:
             chunks.clear()
-    if size > MAX_SPEC_BYTES:
-        raise SpecTooLarge()
+    if size > most:
+        raise SpecTooLarge(most)
     return b"".join(chunks)

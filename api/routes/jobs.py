@@ -63,6 +63,7 @@ _OF_THE_SPEC = (
     "checkpoint_deleted",
     "checkpoint_corrupt",
     "resume_mismatch",
+    "unknown_code",
 )
 _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
 

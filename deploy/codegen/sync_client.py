@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
-FILES = ("client.py", "job.py", "questions.py")
+FILES = ("client.py", "job.py", "questions.py", "service_questions.py")
 
 HEADER = "# Generated from api/client/_async/{name}; change that file, then run: make sync-client\n"
 
@@ -25,13 +25,14 @@ NAMES = {
     "AsyncIterator": "Iterator",
     "AsyncJobHandle": "JobHandle",
     "AsyncQuestions": "Questions",
+    "AsyncServiceQuestions": "ServiceQuestions",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
     "anext": "next",
     "aread": "read",
 }
-_IN_TEXT = re.compile(r"\bAsync(Client|JobHandle|Questions)\b")
+_IN_TEXT = re.compile(r"\bAsync(Client|JobHandle|Questions|ServiceQuestions)\b")
 
 
 def generated(name: str) -> str:

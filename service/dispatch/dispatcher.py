@@ -22,6 +22,7 @@ from ..database_errors import DatabaseError
 from ..errors import ClusterError, LeaseLost
 from ..failure_log import FailureLog
 from ..ids import job_of
+from ..jobs import code_archives
 from ..nodes import fleet
 from ..orders import fault_injection, step_traces
 from ..orders.order_frame import Delivery
@@ -47,6 +48,8 @@ _ADOPTIONS = 100
 _RELEASE_S = 5.0
 #: Seconds for which a cluster keeps its name after its nodes were last read.
 _NAME_S = 15.0
+#: Seconds between two searches for archives of code that no job uses.
+_UNUSED_CODE_S = 3600.0
 #: Seconds between two searches for a waiting job's devices.
 _BUSY_NODES_S = 1.0
 
@@ -92,6 +95,10 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Dispatch until cancelled. Then the leases are released, and the gangs keep running."""
+
+        async def remove_unused_code() -> None:
+            await code_archives.remove_unused(self.store, self.settings)
+
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
@@ -100,6 +107,7 @@ class Dispatcher:
                 group.create_task(_forever(self._grow, lambda: self.settings.nodes_s), name="growth")
                 group.create_task(_forever(self._look_ahead, lambda: self.settings.nodes_s), name="corpora")
                 group.create_task(_forever(self._sweep, lambda: self.settings.sweep_s), name="sweep")
+                group.create_task(_forever(remove_unused_code, lambda: _UNUSED_CODE_S), name="code")
         finally:
             await self._leave()
 

@@ -6,9 +6,9 @@ from sqlalchemy.engine import RowMapping
 
 from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
-from ...workers.program.program import ENTRY, Program, argv
+from ...workers.program.program import ENTRY, Code, Program, argv
 from ...workers.spec import Run, TrainSpec
-from ..jobs import elastic
+from ..jobs import code_archives, elastic
 from ..settings import Settings
 
 
@@ -23,7 +23,7 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
     """What the cluster is to run, and which nodes it must avoid."""
     found = _gang(job, attempt, avoided)
     if "command" in job["spec"]:
-        return replace(found, run=_program(job, attempt).to_json(), entry=ENTRY)
+        return replace(found, run=_program(job, attempt, settings).to_json(), entry=ENTRY)
     train = TrainSpec.model_validate(job["spec"]["train"])
     run = Run(
         job=job["id"],
@@ -42,10 +42,19 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
     )
 
 
-def _program(job: RowMapping, attempt: RowMapping) -> Program:
+def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Program:
     spec = job["spec"]
-    restarts = spec.get("policy", {}).get("max_repairs", 0)
-    return Program(job["id"], argv(spec["command"]), attempt["number"], spec.get("cwd"), restarts)
+    found = Program(
+        job["id"],
+        argv(spec["command"]),
+        attempt["number"],
+        spec.get("cwd"),
+        max_restarts=spec.get("policy", {}).get("max_repairs", 0),
+    )
+    if job["code"] is None:
+        return found
+    code = Code(code_archives.address(settings, job["code"]), spec["code"]["archive"])
+    return replace(found, code=code, cache=str(settings.cache))
 
 
 def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> GangSpec:

@@ -1,8 +1,8 @@
 """A job that runs a command: its checks before anything is stored, and its row."""
 
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from .. import capacity
 from ..errors import InvalidSpec, MissingFile, NotAFile
@@ -10,26 +10,26 @@ from ..settings import Settings
 from ..spec import CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import queued_job, rank_environment, validation
+from . import code_archives, queued_job, rank_environment, validation
 from .columns import new_columns, refuse_null_characters
 
-#: Variables by which the ranks find each other. Those of the job's own would break that.
-_OURS: Final = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 
+async def new_row(
+    store: Store, settings: Settings, spec: CommandSpec, files: SpecFiles, *, uploaded: bool = True
+) -> dict[str, Any]:
+    """Check the spec, and return its row, which is not stored yet. `uploaded`: its code must be there.
 
-async def new_row(store: Store, settings: Settings, spec: CommandSpec, files: SpecFiles) -> dict[str, Any]:
-    """Check the spec, and return its row, which is not stored yet.
-
-    Raises InvalidSpec, MissingFile, NotAFile, FilesTooSlow, TooManyRanks.
+    Raises InvalidSpec, MissingFile, NotAFile, FilesTooSlow, TooManyRanks, UnknownCode.
     """
     refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
-    rank_environment.check(spec.resources.env)
-    _check_variables(spec)
-    _check_absolute(spec.cwd)
-    if settings.local_files and spec.cwd is not None:
+    rank_environment.check(spec.resources.env, program=True)
+    if spec.cwd is not None:
+        _check_cwd(spec.cwd, in_code=spec.code is not None)
+    if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
         await files.look(partial(_check_folder, spec.cwd))
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
+        code = await code_archives.named_by(tx, spec) if uploaded else None
     validation.check_ranks(spec, spec.ranks, clusters)
     return new_columns(spec) | {
         "spec": spec.model_dump(mode="json", by_alias=True),
@@ -40,23 +40,26 @@ async def new_row(store: Store, settings: Settings, spec: CommandSpec, files: Sp
         "shape": queued_job.waiting(spec).shape,
         "elastic": None,
         "resume": None,
+        "code": code,
         "steps": 0,
     }
 
 
-def _check_variables(spec: CommandSpec) -> None:
-    ours = sorted(_OURS & spec.resources.env.keys())
-    if ours:
-        remedy = "Remove it: each rank gets its own value."
-        raise InvalidSpec(f"{ours[0]} says which rank a process is.", field=f"resources.env.{ours[0]}", remedy=remedy)
-
-
-def _check_absolute(cwd: str | None) -> None:
-    if cwd is not None and not cwd.startswith("/"):
+def _check_cwd(cwd: str, *, in_code: bool) -> None:
+    """Raise InvalidSpec for a path that is relative to nothing, or leaves the folder of code."""
+    if cwd.startswith("/"):
+        return
+    if not in_code:
         raise InvalidSpec(
             f"{cwd[:200]!r} is a relative path, and the server has no folder to resolve it against.",
             field="cwd",
             remedy="Write an absolute path. The command line resolves a relative path in a spec file against the file's folder.",
+        )
+    if ".." in PurePosixPath(cwd).parts:
+        raise InvalidSpec(
+            f"{cwd[:200]!r} leaves the folder of code.",
+            field="cwd",
+            remedy="Name a folder inside it, or a larger code.dir.",
         )
 
 

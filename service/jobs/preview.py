@@ -44,7 +44,7 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
 
 
 async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files: SpecFiles) -> Preview:
-    row = await command_job.new_row(store, settings, spec, files)
+    row = await command_job.new_row(store, settings, spec, files, uploaded=False)
     return Preview(
         name=spec.name,
         layout=row["layout"],

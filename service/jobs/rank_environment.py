@@ -9,16 +9,22 @@ from ..schemas.problem import FieldError
 
 _FIELD: Final = "resources.env"
 
-#: Variables of the machinery → why the job may not set them.
+#: Variables that no job may set → why.
 _RESERVED: Final = {
     **dict.fromkeys(
-        ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
-        "Shardyard forms the process groups, and numbers the ranks itself",
+        (
+            *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+            *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        ),
+        "Shardyard numbers the ranks, and each gets its own value",
     ),
     **dict.fromkeys(
         ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
         "Ray gives each rank its device",
     ),
+}
+#: Further ones that training jobs may not set.
+_OF_TRAINERS: Final = {
     **dict.fromkeys(
         ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
         "a trainer is forked from a process that has loaded its libraries already",
@@ -31,16 +37,17 @@ _RESERVED: Final = {
 _PREFIXES: Final = {
     "RAY_": "variables of Ray are not passed to trainers",
     "SHARDYARD_": "Shardyard's own settings are those of its processes",
-    "TORCHELASTIC_": "ranks are not started by torchrun",
+    "TORCHELASTIC_": "Shardyard starts the ranks, not torchrun",
 }
 _SECRET: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
 
 
-def check(env: Mapping[str, str]) -> None:
-    """Raise InvalidSpec for a variable that the job may not set."""
+def check(env: Mapping[str, str], *, program: bool = False) -> None:
+    """Raise InvalidSpec for a variable that the job may not set. `program`: the job runs a command, which is a process of its own."""
+    reserved = _RESERVED if program else _RESERVED | _OF_TRAINERS
     for name in env:
         prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-        why = _RESERVED.get(name) or _PREFIXES.get(prefix)
+        why = reserved.get(name) or _PREFIXES.get(prefix)
         if why is not None:
             remedy = "Leave it out. An operator can set it in the environment of the machine's Ray process."
             if name.startswith(("LD_", "PYTHON")):

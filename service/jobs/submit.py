@@ -25,7 +25,7 @@ from ..store import events as event_rows
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
-from . import command_job, elastic, memory_plan, validation
+from . import code_archives, command_job, elastic, memory_plan, validation
 from . import resume as resuming
 from .columns import new_columns, refuse_null_characters
 from .transitions import Cause, move
@@ -44,7 +44,7 @@ async def submit(
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
     FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
-    CheckpointCorrupt, ResumeMismatch, IdempotencyConflict; then nothing is stored.
+    CheckpointCorrupt, ResumeMismatch, UnknownCode, IdempotencyConflict; then nothing is stored.
     """
     if idempotency_key is not None:
         async with store.read() as tx:
@@ -56,6 +56,8 @@ async def submit(
     async with store.write() as tx:
         if row["elastic"] and isinstance(spec, JobSpec):
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
+        if row.get("code") is not None:
+            await code_archives.use(tx, row["code"])
         created = await job_rows.insert(tx, row)
         if created:
             event = StateEvent(state=State.QUEUED, reason=None, message=None, attempt=0)

@@ -44,7 +44,6 @@ def _job_id(*, primary_key: bool = True) -> Column[str]:
 
 #: Few jobs are elastic: a query for those that may grow skips all others.
 _ELASTIC = text("elastic_at IS NOT NULL")
-#: A dispatcher queries these frequently.
 _OPEN = text("settled_at IS NULL")
 
 jobs = Table(
@@ -78,6 +77,7 @@ jobs = Table(
     Column("elastic", JSON(none_as_null=True)),
     Column("elastic_at", Double),
     Column("resume", Text),  # another job's checkpoint
+    Column("code", String(40)),  # the archive of code that it runs, `code_archives.id`
     Column("actor", Text, nullable=False),
     Column("idempotency_key", String(255), unique=True),
     Column("body_hash", String(128)),
@@ -109,8 +109,31 @@ jobs = Table(
     Index(None, "state", "id", "retry_at", "shape"),
     Index(None, "state", "shape"),
     Index(None, "lease_token"),
+    Index(None, "code"),
     # with the time: without statistics, which SQLite has only after ANALYZE, the planner takes the index of which it can use more columns
     Index("ix_jobs_elastic", "state", "elastic_at", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),
+)
+
+KEPT_CODE = text("state <> 'removing'")  # one archive of each content; those that are being removed do not count
+code_archives = Table(
+    "code_archives",
+    METADATA,
+    Column("id", String(40), primary_key=True),
+    Column("digest", String(64), nullable=False),  # of its manifest
+    Column("manifest", JSON, nullable=False),
+    Column("state", String(9), nullable=False),  # uploading, complete, removing
+    Column("actor", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("used_at", Double, nullable=False),  # uploaded, or named by a new job; by the database's clock
+    Index("uq_code_archives_digest", "digest", unique=True, sqlite_where=KEPT_CODE, postgresql_where=KEPT_CODE),
+    Index(None, "used_at"),
+)
+
+code_parts = Table(
+    "code_parts",
+    METADATA,
+    Column("archive_id", String(40), ForeignKey("code_archives.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # of a part that is in storage
 )
 
 labels = Table(
@@ -312,7 +335,6 @@ logs = Table(
     Index(None, "job_id", "rank", "position"),
 )
 
-#: Each cluster that has had a dispatcher.
 clusters = Table(
     "clusters",
     METADATA,

@@ -1,10 +1,13 @@
 """Jobs that run a program of the user's own: a script for torchrun, unchanged, with the gang's logs, incidents and repairs."""
 
+import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
 
@@ -136,3 +139,43 @@ time.sleep(600)
         assert (tmp_path / "terminated").exists()
         child = int((tmp_path / "child").read_text())
         until(lambda: not psutil.pid_exists(child), PATIENCE_S, "the program's own child to end")
+
+
+def test_a_folder_is_uploaded_and_every_rank_runs_in_its_copy(plane: ControlPlane, tmp_path: Path) -> None:
+    """A relative folder of the spec file; an upload that broke off continues; a second job with the same code sends nothing."""
+    code = tmp_path / "code"
+    (code / "pkg").mkdir(parents=True)
+    (code / "pkg" / "text.py").write_text("TEXT = 'from the package'")
+    (code / "big.bin").write_bytes(random.Random(0).randbytes(9 << 20))
+    (code / "secret.env").write_text("not for others")
+    script = "import os, pathlib, text; print(text.TEXT, pathlib.Path('../big.bin').stat().st_size, os.listdir('..'))"
+    (code / "pkg" / "main.py").write_text(script)
+    spec = tmp_path / "job.yaml"
+    spec.write_text(
+        f"{{name: shipped, command: [{sys.executable}, main.py], ranks: 2, code: {{dir: code, ignore: ['*.env']}}, cwd: pkg}}"
+    )
+    sent: list[int] = []
+
+    class Cut(Exception):
+        pass
+
+    def cut(arrived: int, _: int) -> None:
+        if arrived:
+            raise Cut
+
+    with plane.client() as client:
+        with pytest.raises(Cut):
+            client.submit(spec, on_upload=cut)
+        job = client.wait(
+            client.submit(spec, on_upload=lambda arrived, _: sent.append(arrived)).id, timeout_s=PATIENCE_S
+        )
+        assert job.state == "succeeded", job.message
+        assert [part // (4 << 20) for part in sent] == [1, 2]
+        printed = lines(client, job.id)
+        assert len([line for line in printed if line.startswith("from the package 9437184 ")]) == 2, printed
+        assert not any("secret" in line for line in printed)
+        again = client.submit(spec, on_upload=lambda *_: pytest.fail("a part was sent again"))
+        assert again.spec["code"]["archive"] == job.spec["code"]["archive"]
+        shown = plane.run("code", job.id, "--json")
+        assert json.loads(shown.stdout)["files"] == 3, shown.stderr
+        assert client.wait(again.id, timeout_s=PATIENCE_S).state == "succeeded"

@@ -251,21 +251,28 @@ def test_the_settings_say_what_the_workers_are_when_all_are_there(values: Manife
 
 def test_storage_is_mounted_where_the_settings_say(objects: list[Manifest]) -> None:
     data = of_kind(objects, "ConfigMap")[0]["data"]
+    storage = {data["SHARDYARD_STORAGE"]} - {BUCKET}
     for cluster in of_kind(objects, "RayCluster"):
         for pod in templates(cluster):
             paths = {mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
-            storage = {data["SHARDYARD_STORAGE"]} - {BUCKET}
             assert {*storage, data["SHARDYARD_CACHE"], "/tmp", "/dev/shm"} <= paths
+    for one in of_kind(objects, "Deployment"):  # for uploads of code
+        paths = {mount["mountPath"] for mount in one["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+        assert storage <= paths
 
 
-def test_a_bucket_needs_no_claim_and_only_rays_pods_see_its_credentials() -> None:
+def test_a_bucket_needs_no_claim_and_only_pods_that_use_it_see_its_credentials() -> None:
     objects = render(VALUES["a bucket"])
     assert of_kind(objects, "PersistentVolumeClaim") == []
     for cluster in of_kind(objects, "RayCluster"):
         for pod in templates(cluster):
             assert pod["spec"]["containers"][0]["envFrom"] == BUCKET_SECRET
             assert not any("persistentVolumeClaim" in volume for volume in pod["spec"]["volumes"])
-    others = [one for one in objects if one["kind"] not in ("RayCluster", "ConfigMap")]
+    for one in of_kind(objects, "Deployment"):
+        pod = one["spec"]["template"]["spec"]
+        assert BUCKET_SECRET[0] in pod["containers"][0]["envFrom"]
+        assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
+    others = [one for one in objects if one["kind"] not in ("RayCluster", "ConfigMap", "Deployment")]
     assert others and "bucket" not in json.dumps(others)
 
 

@@ -12,12 +12,15 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from ..code_archive import InvalidArchive
 from ..messages.event import to_json
 from ..messages.rank_event import FailedEvent, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
@@ -29,6 +32,7 @@ from ..trainer.process_groups import name_interface
 from .agents import listening
 from .environment import environment
 from .program import Program
+from .working_copy import CodeUnusable, working_copy
 
 #: Seconds that a program has after SIGTERM.
 GRACE_S: Final = 30.0
@@ -53,11 +57,13 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     """
     program = Program.from_json(run)
     store = _store(coords)
-    with listening() as agents:
+    with ExitStack() as stack:
+        folder = stack.enter_context(_folder(program, instruments))
+        agents = stack.enter_context(listening())
         base = dict(os.environ)
         name_interface(coords.interface, base)
         env = environment(program, coords, agents.name, _devices(store, coords, base), base)
-        process = _start(program, env)
+        process = _start(program, folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
         asked = _wait(process, instruments)
@@ -91,11 +97,27 @@ def _devices(store: TCPStore, coords: RankAssignment, env: dict[str, str]) -> st
     return ",".join(here)
 
 
-def _start(program: Program, env: dict[str, str]) -> "subprocess.Popen[bytes]":
+@contextmanager
+def _folder(program: Program, instruments: Instruments) -> Iterator[Path]:
+    """The folder in which the program starts, while it runs. Raises ProgramFailed."""
+    with ExitStack() as stack:
+        root = Path.home()
+        if program.code is not None:
+            copy = working_copy(
+                program.code, program.job, Path(program.cache), lambda: instruments.asked() != Ending.NO
+            )
+            try:
+                root = stack.enter_context(copy)
+            except (CodeUnusable, InvalidArchive) as error:
+                raise _cannot_start(str(error)) from None
+        cwd = root / (program.cwd or "")
+        if not cwd.is_dir():
+            raise _cannot_start(f"its working folder {cwd} is no folder on this node")
+        yield cwd
+
+
+def _start(program: Program, cwd: Path, env: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start the program in this process's group. Raises ProgramFailed."""
-    cwd = Path.home() if program.cwd is None else Path(program.cwd)
-    if not cwd.is_dir():
-        raise _cannot_start(f"its working folder {cwd} is no folder on this node")
     try:
         return subprocess.Popen(program.command, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
     except OSError as error:

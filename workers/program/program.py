@@ -11,14 +11,26 @@ ENTRY: Final = f"{__package__}.launch:run_program"
 
 
 @dataclass(frozen=True)
+class Code:
+    """An archive of code: the address of its folder, and its digest."""
+
+    archive: str
+    digest: str
+
+
+@dataclass(frozen=True)
 class Program:
     """The command, where it runs, and the number of its job's attempt."""
 
     job: str
     command: tuple[str, ...]
     attempt: int = 1
-    cwd: str | None = None  # None: the home folder of the user that runs the ranks
+    cwd: str | None = (
+        None  # relative to the code; None: there, without code the home folder of the user that runs the ranks
+    )
     max_restarts: int = 0  # starts again in this attempt, at most
+    code: Code | None = None
+    cache: str = ""  # folder of the node below which the code is unpacked
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the fields that have their default."""

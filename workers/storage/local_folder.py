@@ -60,9 +60,9 @@ class LocalFolder(Folder):
         write_synced(self._path / name, [content])
         sync_folder(self._path)
 
-    def publish(self, name: str, content: bytes) -> None:
+    def publish(self, name: str, content: bytes, *, many_writers: bool = False) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path / name, [content])
+        write_whole(self._path / name, [content], many_writers=many_writers)
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)

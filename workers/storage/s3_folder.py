@@ -78,7 +78,7 @@ class BucketFolder(Folder):
         else:
             self._bucket.upload(self._key(name), content)
 
-    def publish(self, name: str, content: bytes) -> None:
+    def publish(self, name: str, content: bytes, *, many_writers: bool = False) -> None:  # noqa: ARG002  (a PUT is atomic)
         """Publish a file. A PUT without an answer may have arrived: if the file has this content, it counts as published."""
         try:
             self._bucket.put(self._key(name), content)

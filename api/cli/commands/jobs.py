@@ -43,7 +43,7 @@ def submit(
         if dry_run:
             _preview(screen, client.preview(spec), spec, json)
             return
-        job = client.submit(spec, idempotency_key=key)
+        job = client.submit(spec, idempotency_key=key, on_upload=screen.uploading)
         screen.warnings(job.warnings)
         if not json:
             screen.out.print(f"{job.id}  {job.name}  {state(job)}")

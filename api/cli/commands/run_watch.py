@@ -54,7 +54,7 @@ def run(
     screen = Screen()
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, spec)
-        submitted = client.submit(spec)
+        submitted = client.submit(spec, on_upload=screen.uploading)
         screen.warnings(submitted.warnings)
         screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
         job = _run_to_the_end(client, screen, submitted, borrowed)

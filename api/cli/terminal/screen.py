@@ -47,6 +47,12 @@ class Screen:
         """Print a note to stderr, since it is no result."""
         self.err.print(escape(text))
 
+    def uploading(self, arrived: int, total: int) -> None:
+        """Print how much of an upload has arrived: on a terminal on one line, else only once."""
+        if self.err.is_terminal or arrived == 0:
+            text = f"Uploading {size(total)} of code" + (f": {arrived / total:.0%}" if arrived else "")
+            self.err.print(text, end="\r" if self.err.is_terminal else "\n", soft_wrap=True)
+
     def link(self, address: str) -> None:
         """Print a URL that signs a browser in once. Only on a terminal: other users may read a log."""
         if self.err.is_terminal:

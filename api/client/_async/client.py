@@ -6,6 +6,7 @@ returned, so that a lost connection or a restarted control plane neither loses n
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -38,7 +39,7 @@ from ..transport import (
 )
 from .job import AsyncJobHandle
 from .questions import AsyncQuestions
-from .runtime import Answer, HttpClient, closing, sleep
+from .runtime import Answer, HttpClient, closing, in_thread, sleep
 
 T = TypeVar("T")
 
@@ -79,12 +80,32 @@ class AsyncClient(AsyncQuestions):
 
     # Jobs
 
-    async def submit(self, spec: requests.Spec, *, idempotency_key: str | None = None) -> AsyncJobHandle:
+    async def submit(
+        self,
+        spec: requests.Spec,
+        *,
+        idempotency_key: str | None = None,
+        on_upload: Callable[[int, int], None] | None = None,
+    ) -> AsyncJobHandle:
         """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
 
+        The folder that its `code.dir` names is uploaded first; an upload that broke off continues. `on_upload` gets the number of bytes
+        that have arrived, and of all, before each part.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        return await self._handle(requests.submit(spec, idempotency_key))
+        document = requests.document(spec)
+        with ExitStack() as stack:
+            packed = await in_thread(partial(stack.enter_context, requests.packed(document)))
+            if packed is not None:
+                archive = await self._ask(requests.begin_code(packed.manifest))
+                while archive.missing:
+                    if on_upload is not None:
+                        on_upload(archive.arrived, archive.bytes)
+                    number = archive.missing[0]
+                    content = await in_thread(partial(packed.part, number))
+                    archive = await self._ask(requests.put_code_part(archive.id, number, content))
+                document = packed.named_in(document)
+        return await self._handle(requests.submit(document, idempotency_key))
 
     async def job(self, job: str) -> AsyncJobHandle:
         """A job by its id, or the newest of that name."""

@@ -1,8 +1,7 @@
-"""The calls of `AsyncClient` that are one request each."""
+"""The calls of `AsyncClient` about jobs that are one request each."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.curve import Curves
@@ -11,35 +10,26 @@ from ....service.schemas.history import HistoryPage
 from ....service.schemas.incident import Incidents
 from ....service.schemas.job import Jobs
 from ....service.schemas.log import Logs, LogSearchResult
-from ....service.schemas.node import Cordon, Node
 from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
 from ....service.schemas.rank import RankMetricsPage
 from ....service.schemas.resource import ResourceReport
-from ....service.schemas.server import Server, Template
-from ....service.schemas.session import SignInCode
 from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
 from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
-from ....service.spec import JobKind
 from .. import requests
-from ..transport import Call
-
-T = TypeVar("T")
+from .service_questions import AsyncServiceQuestions
 
 
-class AsyncQuestions(ABC):
-    """Methods of one request each. The client implements how a request is sent."""
-
-    @abstractmethod
-    async def _ask(self, call: Call[T]) -> T: ...
+class AsyncQuestions(AsyncServiceQuestions):
+    """Methods of one request each."""
 
     # Jobs
 
     async def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
-        return await self._ask(requests.preview(spec))
+        return await self._ask(requests.preview(requests.document(spec)))
 
     async def jobs(
         self,
@@ -212,37 +202,3 @@ class AsyncQuestions(ABC):
     async def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as a Perfetto file: Chrome trace JSON, gzipped."""
         return await self._ask(requests.perfetto(job, trace))
-
-    # The service
-
-    async def nodes(self) -> list[Node]:
-        """The cluster's machines."""
-        return await self._ask(requests.nodes())
-
-    async def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
-        """Cordon a machine (id, prefix of an id, or host): no new gangs are placed there for `seconds`; None: until it is lifted."""
-        return await self._ask(requests.cordon(node, seconds, message))
-
-    async def uncordon(self, node: str) -> Node:
-        """Lift a machine's cordon. Harmless if there is none."""
-        return await self._ask(requests.uncordon(node))
-
-    async def cordons(self, *, limit: int = 100) -> list[Cordon]:
-        """Cordons with their actor, reason and expiry, newest first."""
-        return await self._ask(requests.cordons(limit))
-
-    async def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
-        """JSON Schema of the spec of this kind of job."""
-        return await self._ask(requests.job_schema(kind))
-
-    async def server(self) -> Server:
-        """The control plane's version and enabled features."""
-        return await self._ask(requests.server())
-
-    async def sign_in_code(self) -> SignInCode:
-        """A code that signs a browser in once, as the fragment of a page's URL: `#code=…`."""
-        return await self._ask(requests.sign_in_code())
-
-    async def templates(self) -> list[Template]:
-        """Example specs, simplest first."""
-        return await self._ask(requests.templates())

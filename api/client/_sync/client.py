@@ -7,6 +7,7 @@ returned, so that a lost connection or a restarted control plane neither loses n
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -39,7 +40,7 @@ from ..transport import (
 )
 from .job import JobHandle
 from .questions import Questions
-from .runtime import Answer, HttpClient, closing, sleep
+from .runtime import Answer, HttpClient, closing, in_thread, sleep
 
 T = TypeVar("T")
 
@@ -80,12 +81,32 @@ class Client(Questions):
 
     # Jobs
 
-    def submit(self, spec: requests.Spec, *, idempotency_key: str | None = None) -> JobHandle:
+    def submit(
+        self,
+        spec: requests.Spec,
+        *,
+        idempotency_key: str | None = None,
+        on_upload: Callable[[int, int], None] | None = None,
+    ) -> JobHandle:
         """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
 
+        The folder that its `code.dir` names is uploaded first; an upload that broke off continues. `on_upload` gets the number of bytes
+        that have arrived, and of all, before each part.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        return self._handle(requests.submit(spec, idempotency_key))
+        document = requests.document(spec)
+        with ExitStack() as stack:
+            packed = in_thread(partial(stack.enter_context, requests.packed(document)))
+            if packed is not None:
+                archive = self._ask(requests.begin_code(packed.manifest))
+                while archive.missing:
+                    if on_upload is not None:
+                        on_upload(archive.arrived, archive.bytes)
+                    number = archive.missing[0]
+                    content = in_thread(partial(packed.part, number))
+                    archive = self._ask(requests.put_code_part(archive.id, number, content))
+                document = packed.named_in(document)
+        return self._handle(requests.submit(document, idempotency_key))
 
     def job(self, job: str) -> JobHandle:
         """A job by its id, or the newest of that name."""

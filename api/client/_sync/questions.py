@@ -1,9 +1,8 @@
 # Generated from api/client/_async/questions.py; change that file, then run: make sync-client
-"""The calls of `Client` that are one request each."""
+"""The calls of `Client` about jobs that are one request each."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.curve import Curves
@@ -12,35 +11,26 @@ from ....service.schemas.history import HistoryPage
 from ....service.schemas.incident import Incidents
 from ....service.schemas.job import Jobs
 from ....service.schemas.log import Logs, LogSearchResult
-from ....service.schemas.node import Cordon, Node
 from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
 from ....service.schemas.rank import RankMetricsPage
 from ....service.schemas.resource import ResourceReport
-from ....service.schemas.server import Server, Template
-from ....service.schemas.session import SignInCode
 from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
 from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
-from ....service.spec import JobKind
 from .. import requests
-from ..transport import Call
-
-T = TypeVar("T")
+from .service_questions import ServiceQuestions
 
 
-class Questions(ABC):
-    """Methods of one request each. The client implements how a request is sent."""
-
-    @abstractmethod
-    def _ask(self, call: Call[T]) -> T: ...
+class Questions(ServiceQuestions):
+    """Methods of one request each."""
 
     # Jobs
 
     def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
-        return self._ask(requests.preview(spec))
+        return self._ask(requests.preview(requests.document(spec)))
 
     def jobs(
         self,
@@ -213,37 +203,3 @@ class Questions(ABC):
     def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as a Perfetto file: Chrome trace JSON, gzipped."""
         return self._ask(requests.perfetto(job, trace))
-
-    # The service
-
-    def nodes(self) -> list[Node]:
-        """The cluster's machines."""
-        return self._ask(requests.nodes())
-
-    def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
-        """Cordon a machine (id, prefix of an id, or host): no new gangs are placed there for `seconds`; None: until it is lifted."""
-        return self._ask(requests.cordon(node, seconds, message))
-
-    def uncordon(self, node: str) -> Node:
-        """Lift a machine's cordon. Harmless if there is none."""
-        return self._ask(requests.uncordon(node))
-
-    def cordons(self, *, limit: int = 100) -> list[Cordon]:
-        """Cordons with their actor, reason and expiry, newest first."""
-        return self._ask(requests.cordons(limit))
-
-    def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
-        """JSON Schema of the spec of this kind of job."""
-        return self._ask(requests.job_schema(kind))
-
-    def server(self) -> Server:
-        """The control plane's version and enabled features."""
-        return self._ask(requests.server())
-
-    def sign_in_code(self) -> SignInCode:
-        """A code that signs a browser in once, as the fragment of a page's URL: `#code=…`."""
-        return self._ask(requests.sign_in_code())
-
-    def templates(self) -> list[Template]:
-        """Example specs, simplest first."""
-        return self._ask(requests.templates())

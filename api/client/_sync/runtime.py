@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 from httpx2 import Client as HttpClient
 
-__all__ = ["Answer", "HttpClient", "at_once", "closing", "sleep"]
+__all__ = ["Answer", "HttpClient", "at_once", "closing", "in_thread", "sleep"]
 
 T = TypeVar("T")
 
@@ -17,4 +17,9 @@ Answer = Annotated[T, "at once"]
 
 def at_once(call: Callable[[], Answer[T]]) -> T | None:
     """What a call returns."""
+    return call()
+
+
+def in_thread(call: Callable[[], T]) -> T:
+    """The result of a call that may take a while."""
     return call()

@@ -108,6 +108,66 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/code": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Begin or continue an upload of code
+         * @description Announce an archive by its manifest. The answer has its id, and the numbers of the parts that are missing. Repeating is harmless.
+         */
+        readonly post: operations["beginCodeUpload"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/code/{archive}/parts/{number}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        /**
+         * Upload a part of an archive of code
+         * @description Store a part, in any order. Repeating is harmless. The last one completes the archive, if its files are accepted.
+         */
+        readonly put: operations["uploadCodePart"];
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/code/{archive}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read about an archive of code
+         * @description Size, commit and uncommitted changes of an archive.
+         */
+        readonly get: operations["getCode"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/events": {
         readonly parameters: {
             readonly query?: never;
@@ -907,6 +967,48 @@ export interface components {
             readonly items: readonly components["schemas"]["Checkpoint"][];
             /** Next */
             readonly next: number | null;
+        };
+        /**
+         * CodeArchive
+         * @description An archive of code. Jobs name it in `code.archive`.
+         */
+        readonly CodeArchive: {
+            /**
+             * Id
+             * @description SHA-256 of its manifest.
+             */
+            readonly id: string;
+            /** Bytes */
+            readonly bytes: number;
+            /** Files */
+            readonly files: number;
+            /**
+             * Complete
+             * @description Whether all parts have arrived, so that jobs can name it.
+             */
+            readonly complete: boolean;
+            /**
+             * Missing
+             * @description Numbers of the parts that have not arrived, from 0 on.
+             */
+            readonly missing: readonly number[];
+            /** Commit */
+            readonly commit: string | null;
+            /**
+             * Diff
+             * @description Changes since the commit; null if there are none, or in other answers.
+             */
+            readonly diff: string | null;
+            /**
+             * Actor
+             * @description Name of the user who uploaded it first.
+             */
+            readonly actor: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            readonly created_at: string;
         };
         /**
          * CommVolume
@@ -3740,6 +3842,28 @@ export interface components {
             readonly policy: components["schemas"]["Policy"];
         };
         /**
+         * Code
+         * @description A folder of code that is uploaded with the job. Every node gets a copy, in which the program starts.
+         */
+        readonly Code: {
+            /**
+             * Dir
+             * @description Folder on the machine that submits the job. The command line and the Python client upload its files: those that git knows or does not ignore, or outside a repository all that no .gitignore file excludes.
+             */
+            readonly dir: string;
+            /**
+             * Ignore
+             * @description Patterns of further files to leave out, as in a .gitignore file.
+             */
+            readonly ignore?: readonly string[];
+            /**
+             * Archive
+             * @description The uploaded archive, by its SHA-256. The command line and the Python client set it.
+             * @default null
+             */
+            readonly archive: string | null;
+        };
+        /**
          * CommandPolicy
          * @description What follows a fault of a job that runs a command.
          */
@@ -3824,9 +3948,11 @@ export interface components {
              * @default null
              */
             readonly ranks_per_node: number | null;
+            /** @description A folder of code to upload. null: the code is on the nodes already. */
+            readonly code?: components["schemas"]["Code"] | null;
             /**
              * Cwd
-             * @description Folder in which the program starts, as every node sees it. null: the home folder of the user that runs the ranks.
+             * @description Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; without `code` the home folder of the user that runs the ranks.
              * @default null
              */
             readonly cwd: string | null;
@@ -3840,6 +3966,39 @@ export interface components {
              *     }
              */
             readonly policy: components["schemas"]["CommandPolicy"];
+        };
+        /**
+         * CodeManifest
+         * @description What an archive consists of: a tar file, cut into parts of 4 MiB; the last one may be shorter.
+         */
+        readonly CodeManifest: {
+            /**
+             * Bytes
+             * @description Size of the tar file.
+             */
+            readonly bytes: number;
+            /**
+             * Files
+             * @description Number of files in it.
+             */
+            readonly files: number;
+            /**
+             * Parts
+             * @description SHA-256 of each part's bytes.
+             */
+            readonly parts: readonly string[];
+            /**
+             * Commit
+             * @description Git commit that the folder is at.
+             * @default null
+             */
+            readonly commit: string | null;
+            /**
+             * Diff
+             * @description Changes since that commit, as `git diff` prints them; perhaps cut.
+             * @default null
+             */
+            readonly diff: string | null;
         };
         /**
          * FaultRequest
@@ -4967,7 +5126,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job; `unknown_code`: no such archive of code */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5082,7 +5241,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job; `unknown_code`: no such archive of code */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5388,6 +5547,299 @@ export interface operations {
                 };
             };
             /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly beginCodeUpload: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["CodeManifest"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["CodeArchive"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_code`: invalid archive of code; `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `code_storage_failed`: the storage for code failed; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly uploadCodePart: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description SHA-256 of the archive's manifest. */
+                readonly archive: string;
+                readonly number: number;
+            };
+            readonly cookie?: never;
+        };
+        /** @description The part's bytes, deflated by zlib. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/octet-stream": string;
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["CodeArchive"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `code_not_found`: no such archive of code */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_code`: invalid archive of code; `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `code_storage_failed`: the storage for code failed; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getCode: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description SHA-256 of the archive's manifest. */
+                readonly archive: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["CodeArchive"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `code_not_found`: no such archive of code */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;

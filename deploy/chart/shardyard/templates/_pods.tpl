@@ -54,6 +54,26 @@ imagePullSecrets:
       key: {{ .Values.database.secret.key }}
 {{- end -}}
 
+{{/* The storage of checkpoints and code: how a container mounts it, its volume, and the credentials of a bucket. */}}
+{{- define "shardyard.storageMount" -}}
+{{- if not .Values.storage.uri }}- {name: storage, mountPath: /var/lib/shardyard/checkpoints}{{ end }}
+{{- end -}}
+
+{{- define "shardyard.storageVolume" -}}
+{{- if not .Values.storage.uri }}
+- name: storage
+  persistentVolumeClaim:
+    claimName: {{ include "shardyard.claim" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "shardyard.storageEnv" -}}
+{{- with .Values.storage.credentialsSecret }}
+- secretRef:
+    name: {{ . }}
+{{- end }}
+{{- end -}}
+
 {{/* One pod of Ray's. Takes a dict: root, part (the values of head or worker), container, ports, gpus, mounts, volumes. */}}
 {{- define "shardyard.rayPod" -}}
 {{- $root := .root -}}
@@ -90,10 +110,9 @@ spec:
         - name: {{ $name }}
           value: {{ $value | quote }}
         {{- end }}
-      {{- with $root.Values.storage.credentialsSecret }}
+      {{- with include "shardyard.storageEnv" $root | trim }}
       envFrom:
-        - secretRef:
-            name: {{ . }}
+        {{- . | nindent 8 }}
       {{- end }}
       resources:
         requests:
@@ -123,8 +142,8 @@ spec:
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
-        {{- if not $root.Values.storage.uri }}
-        - {name: storage, mountPath: /var/lib/shardyard/checkpoints}
+        {{- with include "shardyard.storageMount" $root | trim }}
+        {{- . | nindent 8 }}
         {{- end }}
         - {name: cache, mountPath: /var/cache/shardyard}
         {{- with .part.extraVolumeMounts }}
@@ -137,10 +156,8 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ .part.sharedMemory }}
-    {{- if not $root.Values.storage.uri }}
-    - name: storage
-      persistentVolumeClaim:
-        claimName: {{ include "shardyard.claim" $root }}
+    {{- with include "shardyard.storageVolume" $root | trim }}
+    {{- . | nindent 4 }}
     {{- end }}
     - name: cache
       emptyDir:

@@ -7,7 +7,7 @@ from shardyard.service.jobs.rank_environment import check, warnings
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("MASTER_ADDR", "forms the process groups"),
+        ("MASTER_ADDR", "numbers the ranks"),
         ("RANK", "numbers the ranks"),
         ("CUDA_VISIBLE_DEVICES", "gives each rank its device"),
         ("LD_PRELOAD", "forked from a process"),
@@ -41,3 +41,10 @@ def test_a_name_that_says_secret_is_warned_of() -> None:
         "resources.env.DB_PASSWORD",
     ]
     assert all("read the specs" in one.message and one.remedy for one in found)
+
+
+def test_a_program_may_set_what_only_concerns_its_own_process() -> None:
+    check({"PYTHONPATH": "lib", "OMP_NUM_THREADS": "4", "LD_LIBRARY_PATH": "/opt"}, program=True)
+    for name in ("RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_RUN_ID", "SHARDYARD_JOB"):
+        with pytest.raises(InvalidSpec):
+            check({name: "1"}, program=True)

@@ -1,5 +1,6 @@
 """Whatever the API answers, both clients can ask: every operation, with every parameter that it takes."""
 
+import hashlib
 import inspect
 import re
 from collections import defaultdict
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from shardyard.api.client import ApiError, AsyncClient, Client
+from shardyard.api.client import ApiError, AsyncClient, Client, requests
 from shardyard.service.settings import Settings
+from shardyard.workers.code_archive import Manifest, deflated
 
 from ...conftest import SPEC, Plane
 
@@ -26,6 +28,9 @@ Ask = Callable[[Any, str, str], Any]
 #: What makes and ends a browser's cookie is for browsers alone.
 _FOR_BROWSERS = {"signIn", "signOut"}
 
+#: Of an empty tar file.
+MANIFEST = Manifest(1024, 1, (hashlib.sha256(bytes(1024)).hexdigest(),))
+
 ASKED: dict[str, list[Ask]] = {
     "submitJob": [lambda client, job, trace: client.submit({**SPEC, "name": "other"}, idempotency_key="mine")],
     "previewJob": [lambda client, job, trace: client.preview(SPEC)],
@@ -35,6 +40,11 @@ ASKED: dict[str, list[Ask]] = {
         ),
         lambda client, job, trace: client.jobs(limit=1, cursor=job),
     ],
+    "beginCodeUpload": [lambda client, job, trace: client._ask(requests.begin_code(MANIFEST))],
+    "uploadCodePart": [
+        lambda client, job, trace: client._ask(requests.put_code_part(MANIFEST.digest, 0, deflated(bytes(1024))))
+    ],
+    "getCode": [lambda client, job, trace: client.code(MANIFEST.digest)],
     "getJob": [lambda client, job, trace: client.job(job)],
     "watchJob": [lambda client, job, trace: client.events(job, "1.0.0", logs=True, rank=0, ranks=True)],
     "getMetrics": [lambda client, job, trace: client.metrics(job, since=1, max_points=10)],

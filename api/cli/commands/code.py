@@ -1,0 +1,52 @@
+"""`shardyard code`: what was uploaded for a job."""
+
+from typing import Annotated
+
+import typer
+
+from ....service.errors import ShardyardError
+from ...client import Client
+from ...errors import JobWithoutCode
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, clock, number, size
+
+
+def code(
+    job: JobName,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the changes that were not committed.")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show the code that was uploaded for a job: its folder, commit, size and uncommitted changes."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.job(job)
+        shipped = found.spec.get("code")
+        if not shipped:
+            raise _without(found.id)
+        archive = client.code(shipped["archive"])
+    if json:
+        screen.json(archive)
+    elif diff:
+        for line in (archive.diff or "").splitlines():
+            screen.line(line)
+    else:
+        changed = archive.diff.count("\ndiff --git ") + 1 if archive.diff else 0
+        also = f", and changes of {changed} file{'s' * (changed > 1)}" if changed else ""
+        screen.facts(
+            f"code of {found.id}",
+            [
+                ("folder", shipped["dir"]),
+                ("commit", f"{archive.commit}{also}" if archive.commit else None),
+                ("files", f"{number(archive.files)}, {size(archive.bytes)}"),
+                ("archive", archive.id),
+                ("uploaded", f"{clock(archive.created_at.timestamp())} by {archive.actor}"),
+            ],
+        )
+        if changed:
+            screen.hint(f"See the changes with: shardyard code {found.id} --diff")
+
+
+def _without(job: str) -> ShardyardError:
+    remedy = "Only jobs whose spec has code.dir upload their code."
+    return JobWithoutCode(f"No code was uploaded for {job}.", field="job", remedy=remedy)

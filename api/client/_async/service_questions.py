@@ -1,0 +1,57 @@
+"""The calls of `AsyncClient` about the service and its machines that are one request each."""
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from ....service.schemas.code import CodeArchive
+from ....service.schemas.node import Cordon, Node
+from ....service.schemas.server import Server, Template
+from ....service.schemas.session import SignInCode
+from ....service.spec import JobKind
+from .. import requests
+from ..transport import Call
+
+T = TypeVar("T")
+
+
+class AsyncServiceQuestions(ABC):
+    """Methods of one request each. The client implements how a request is sent."""
+
+    @abstractmethod
+    async def _ask(self, call: Call[T]) -> T: ...
+
+    async def nodes(self) -> list[Node]:
+        """The cluster's machines."""
+        return await self._ask(requests.nodes())
+
+    async def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
+        """Cordon a machine (id, prefix of an id, or host): no new gangs are placed there for `seconds`; None: until it is lifted."""
+        return await self._ask(requests.cordon(node, seconds, message))
+
+    async def uncordon(self, node: str) -> Node:
+        """Lift a machine's cordon. Harmless if there is none."""
+        return await self._ask(requests.uncordon(node))
+
+    async def cordons(self, *, limit: int = 100) -> list[Cordon]:
+        """Cordons with their actor, reason and expiry, newest first."""
+        return await self._ask(requests.cordons(limit))
+
+    async def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
+        """JSON Schema of the spec of this kind of job."""
+        return await self._ask(requests.job_schema(kind))
+
+    async def server(self) -> Server:
+        """The control plane's version and enabled features."""
+        return await self._ask(requests.server())
+
+    async def sign_in_code(self) -> SignInCode:
+        """A code that signs a browser in once, as the fragment of a page's URL: `#code=…`."""
+        return await self._ask(requests.sign_in_code())
+
+    async def templates(self) -> list[Template]:
+        """Example specs, simplest first."""
+        return await self._ask(requests.templates())
+
+    async def code(self, archive: str) -> CodeArchive:
+        """An archive of code by its id, the `code.archive` of a job's spec, with its commit and the changes since then."""
+        return await self._ask(requests.code(archive))

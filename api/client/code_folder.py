@@ -1,0 +1,177 @@
+"""The folder that a spec's `code.dir` names: which of its files are uploaded, and the archive that is made of them.
+
+In a git repository these are the files that git knows, and new ones that it does not ignore; elsewhere all files but those that
+`.gitignore` files exclude. `code.ignore` excludes more. The archive is named in the spec, which is then complete.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final
+
+from pathspec import GitIgnoreSpec
+
+from ...workers import code_archive
+from ...workers.code_archive import InvalidArchive, Manifest
+from ..errors import CodeFolderUnusable
+
+#: Never uploaded, and outside git repositories not either.
+_NEVER: Final = (".git",)
+_USUALLY_IGNORED: Final = ("__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/", ".ipynb_checkpoints/")
+#: Seconds that one call of git may take.
+_GIT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class PackedCode:
+    """The archive of a spec's folder, in a temporary file."""
+
+    manifest: Manifest
+    file: BinaryIO
+
+    def part(self, number: int) -> bytes:
+        """A part as it is sent."""
+        self.file.seek(number * code_archive.PART_BYTES)
+        return code_archive.deflated(self.file.read(self.manifest.size_of(number)))
+
+    def named_in(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec, which names the archive."""
+        return {**document, "code": {**document["code"], "archive": self.manifest.digest}}
+
+
+@contextmanager
+def packed(document: Any) -> Iterator[PackedCode | None]:
+    """The archive of the folder that a loaded spec names; None if it names none, or an archive already.
+
+    Raises CodeFolderUnusable.
+    """
+    code = document.get("code") if isinstance(document, dict) else None
+    folder = code.get("dir") if isinstance(code, dict) and not code.get("archive") else None
+    patterns = code.get("ignore", []) if isinstance(code, dict) else []
+    if not isinstance(folder, str) or not isinstance(patterns, list):  # the server says what is wrong with it
+        yield None
+        return
+    with tempfile.TemporaryFile(prefix="shardyard-code-") as file:
+        yield _packed(Path(folder), [str(pattern) for pattern in patterns], file)
+
+
+def _packed(folder: Path, patterns: list[str], file: BinaryIO) -> PackedCode:
+    if not folder.is_dir():
+        raise CodeFolderUnusable(f"{folder} is not a folder.", field="code.dir", remedy="Name the folder of your code.")
+    try:
+        found = files(folder, patterns)
+        _check_size(folder, found)
+        code_archive.pack(folder, found, file)
+        file.flush()
+        commit, diff = _commit(folder)
+        manifest = code_archive.manifest_of(file, len(found), commit, diff)
+        manifest.check()
+    except InvalidArchive as error:
+        remedy = "Leave it out with code.ignore, such as [data/, '*.ckpt'], or move it out of the folder."
+        raise CodeFolderUnusable(f"{folder} cannot be uploaded: {error}.", field="code.dir", remedy=remedy) from None
+    except OSError as error:
+        name = error.filename or folder
+        remedy = "Make it readable, or leave it out with code.ignore."
+        raise CodeFolderUnusable(f"{name}: {error.strerror}.", field="code.dir", remedy=remedy) from None
+    return PackedCode(manifest, file)
+
+
+def files(folder: Path, patterns: list[str]) -> list[str]:
+    """Paths of the files to upload, relative to the folder. Raises CodeFolderUnusable if there is none."""
+    try:
+        ignored = GitIgnoreSpec.from_lines(patterns)
+    except ValueError as error:
+        remedy = "Write patterns as in a .gitignore file, such as data/ or '*.ckpt'."
+        raise CodeFolderUnusable(f"code.ignore: {error}.", field="code.ignore", remedy=remedy) from None
+    found = sorted(name for name in _listed(folder) if not ignored.match_file(name))
+    if not found:
+        remedy = "Name a folder with files that git does not ignore."
+        raise CodeFolderUnusable(f"{folder} has no file to upload.", field="code.dir", remedy=remedy)
+    return found
+
+
+def _check_size(folder: Path, names: list[str]) -> None:
+    """Refuse a folder that is too large before it is read, and name its largest file."""
+    if len(names) > code_archive.MOST_FILES:
+        raise InvalidArchive(f"it has {len(names):,} files, more than {code_archive.MOST_FILES:,}")
+    sizes = {name: (folder / name).lstat().st_size for name in names}
+    if sum(sizes.values()) > code_archive.MOST_BYTES:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise InvalidArchive(
+            f"it has {sum(sizes.values()):,} bytes, more than {code_archive.MOST_BYTES:,}; the largest file is {largest}"
+        )
+
+
+def _listed(folder: Path) -> Iterator[str]:
+    """All files that are not ignored, as git or the `.gitignore` files say."""
+    known = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if known is None:
+        yield from _walked(folder)
+        return
+    for name in dict.fromkeys(os.fsdecode(known).split("\0")):
+        path = folder / name
+        if not name or not os.path.lexists(path):  # deleted, and not yet committed
+            continue
+        if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
+            yield from (str(PurePosixPath(name) / below) for below in _listed(path))
+        else:
+            yield name
+
+
+def _walked(folder: Path) -> Iterator[str]:
+    """Every file that no `.gitignore` excludes. A pattern of an inner folder wins over those of outer ones."""
+    specs: dict[str, GitIgnoreSpec] = {}
+    for root, folders, names in os.walk(folder):
+        here = Path(root).relative_to(folder).as_posix()
+        lines = [] if here != "." else [*_USUALLY_IGNORED]
+        if ".gitignore" in names:
+            lines += (Path(root) / ".gitignore").read_text(errors="replace").splitlines()
+        if lines:
+            specs[here] = GitIgnoreSpec.from_lines(lines)
+        links = [name for name in folders if (Path(root) / name).is_symlink()]
+        folders[:] = [
+            name
+            for name in folders
+            if name not in (*_NEVER, *links) and not _is_ignored(f"{_joined(here, name)}/", specs)
+        ]
+        yield from (path for name in (*names, *links) if not _is_ignored(path := _joined(here, name), specs))
+
+
+def _is_ignored(path: str, specs: Mapping[str, GitIgnoreSpec]) -> bool:
+    ignored = False
+    for above in (".", *(str(parent) for parent in reversed(PurePosixPath(path).parents) if str(parent) != ".")):
+        if above in specs:
+            found = specs[above].check_file(path if above == "." else path.removeprefix(f"{above}/"))
+            ignored = ignored if found.include is None else found.include
+    return ignored
+
+
+def _joined(here: str, name: str) -> str:
+    return name if here == "." else f"{here}/{name}"
+
+
+def _commit(folder: Path) -> tuple[str | None, str | None]:
+    """The commit that the folder is at, and the changes since then; None where there are none."""
+    head = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    if head is None:
+        return None, None
+    changed = _git(folder, "-c", "color.ui=false", "diff", "--no-ext-diff", "--no-textconv", "--relative", "HEAD")
+    text = (changed or b"").decode(errors="replace").replace("\0", "")
+    return head.decode().strip(), text[: code_archive.MOST_DIFF] or None
+
+
+def _git(folder: Path, *words: str) -> bytes | None:
+    """What git prints; None without git, outside a repository, and where git refuses."""
+    if shutil.which("git") is None:
+        return None
+    command = ["git", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

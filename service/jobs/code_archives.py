@@ -1,0 +1,199 @@
+"""Archives of code: uploads in parts, any of which may come twice or in any order, and the check of a complete one.
+
+An upload that broke off continues with the parts that are missing. The parts are in storage below `code/`, the rest in the database.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ...workers import code_archive
+from ...workers.code_archive import InvalidArchive, Manifest, part_name
+from ...workers.messages import json_codec
+from ...workers.storage.folder import Folder
+from ...workers.storage.open_folder import folder_at
+from ...workers.storage.uri import below
+from ..errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
+from ..ids import new_id
+from ..schemas.code import CodeArchive, CodeManifest
+from ..settings import Settings
+from ..spec import CommandSpec
+from ..store import code_archives as rows
+from ..store.engine import Store
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds that an archive is kept without a job that names it.
+UNUSED_S: Final = 86_400.0
+#: Maximum number of archives that are removed at a time.
+_REMOVALS: Final = 100
+_UPLOAD: Final = "Submit the job with the command line or the Python client: they upload the folder."
+
+
+def address(settings: Settings, archive_id: str) -> str:
+    """Where an archive's parts are."""
+    return below(below(settings.storage, "code"), archive_id)
+
+
+async def begin(store: Store, settings: Settings, wanted: CodeManifest, actor: str) -> CodeArchive:
+    """Begin or continue the upload of an archive. Raises InvalidCode, CodeStorageFailed."""
+    manifest = Manifest(**wanted.model_dump() | {"parts": tuple(wanted.parts)})
+    try:
+        manifest.check()
+    except InvalidArchive as error:
+        raise InvalidCode(f"{error}.", remedy=_UPLOAD) from None
+    values = {"digest": manifest.digest, "manifest": json.loads(json_codec.dumps(manifest)), "actor": actor}
+    async with store.write() as tx:
+        row = await rows.begin(tx, {"id": new_id("code", time.time()), **values})
+    return await _after_a_part(store, settings, row)
+
+
+async def put_part(store: Store, settings: Settings, digest: str, number: int, stored: bytes) -> CodeArchive:
+    """Store a part, which is deflated; the last one that was missing makes the archive complete, if its content is accepted.
+
+    Raises CodeNotFound, InvalidCode, CodeStorageFailed.
+    """
+    async with store.read() as tx:
+        row = await _existing(tx, digest)
+    manifest = _manifest(row)
+    if number >= len(manifest.parts):
+        remedy = f"The parts are numbered from 0 to {len(manifest.parts) - 1}."
+        raise InvalidCode(f"The archive has no part {number}.", field="number", remedy=remedy)
+    if row["state"] == "uploading":
+        try:
+            await asyncio.to_thread(code_archive.inflated, manifest, number, stored)
+        except InvalidArchive as error:
+            remedy = (
+                "Send zlib's deflated data of the part's bytes. If files change while they are uploaded, submit again."
+            )
+            raise InvalidCode(f"{error}.", field="body", remedy=remedy) from None
+        folder = folder_at(address(settings, row["id"]))
+        await _in_storage(settings, lambda: folder.publish(part_name(number), stored, many_writers=True))
+        async with store.write() as tx:
+            await rows.add_part(tx, row["id"], number)
+    return await _after_a_part(store, settings, row)
+
+
+async def get(store: Store, digest: str) -> CodeArchive:
+    """An archive, with its diff. Raises CodeNotFound."""
+    async with store.read() as tx:
+        row = await _existing(tx, digest)
+        there = await rows.parts_of(tx, row["id"])
+    return _value(row, there, diff=_manifest(row).diff)
+
+
+async def named_by(tx: AsyncConnection, spec: CommandSpec) -> str | None:
+    """The id of the archive that a spec names. Raises InvalidSpec, UnknownCode."""
+    if spec.code is None:
+        return None
+    if spec.code.archive is None:
+        raise InvalidSpec("The folder has not been uploaded.", field="code.archive", remedy=_UPLOAD)
+    row = await rows.kept(tx, spec.code.archive)
+    if row is None or row["state"] != "complete":
+        raise UnknownCode("No such archive of code has been uploaded.", field="code.archive", remedy=_UPLOAD)
+    return str(row["id"])
+
+
+async def use(tx: AsyncConnection, archive_id: str) -> None:
+    """Keep an archive for a job that is stored in this transaction. Raises UnknownCode if it has been removed."""
+    if not await rows.use(tx, archive_id):
+        raise UnknownCode("The archive of code has been removed.", field="code.archive", remedy="Submit the job again.")
+
+
+async def remove_unused(store: Store, settings: Settings) -> None:
+    """Remove archives that no job names a day after their last use. Any number of processes may do so at once."""
+    async with store.write() as tx:
+        unused = await rows.discard_unused(tx, UNUSED_S, _REMOVALS)
+    for archive_id in unused:
+        await _remove(store, settings, archive_id)
+
+
+async def _after_a_part(store: Store, settings: Settings, row: RowMapping) -> CodeArchive:
+    """The archive as it is now. If all parts are there, it is checked and becomes complete."""
+    async with store.read() as tx:
+        there = await rows.parts_of(tx, row["id"])
+    found = _value(row, there)
+    if found.missing or found.complete:
+        return found
+    manifest, folder = _manifest(row), folder_at(address(settings, row["id"]))
+    try:
+        await _in_storage(
+            settings, lambda: code_archive.check_members(manifest, lambda number: folder.read(part_name(number)))
+        )
+    except InvalidArchive as error:
+        async with store.write() as tx:
+            await rows.discard(tx, row["id"])
+        await _remove(store, settings, row["id"])
+        raise InvalidCode(f"{error}.", remedy="Upload files, folders, and links that stay inside the folder.") from None
+    content = json_codec.dumps(manifest)
+    await _in_storage(settings, lambda: folder.publish(code_archive.MANIFEST, content, many_writers=True))
+    async with store.write() as tx:
+        await rows.complete(tx, row["id"])
+    return found.model_copy(update={"complete": True})
+
+
+async def _remove(store: Store, settings: Settings, archive_id: str) -> None:
+    """Remove an archive's files, then its row. What fails is tried again by the next `remove_unused`."""
+    folder = folder_at(address(settings, archive_id))
+    try:
+        await _in_storage(settings, lambda: _removed(folder))
+    except CodeStorageFailed as error:
+        log.warning("archive %s of code could not be removed: %s", archive_id, error)
+        return
+    async with store.write() as tx:
+        await rows.forget(tx, archive_id)
+
+
+def _removed(folder: Folder) -> None:
+    folder.remove_all()
+    if left := folder.files():
+        raise OSError(f"{len(left)} files are left")
+
+
+async def _in_storage(settings: Settings, work: Callable[[], T]) -> T:
+    """The result of `work`, in a thread. Raises CodeStorageFailed for an OSError."""
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        log.warning("the storage for code failed: %s", error)
+        raise CodeStorageFailed(
+            f"The storage for code cannot be used: {error.strerror or type(error).__name__}.",
+            remedy=f"Try again. Operators: the API must be able to write to {settings.storage} (SHARDYARD_STORAGE).",
+        ) from None
+
+
+async def _existing(tx: AsyncConnection, digest: str) -> RowMapping:
+    row = await rows.kept(tx, digest)
+    if row is None:
+        remedy = "Begin its upload with POST /v1/code."
+        raise CodeNotFound(f"There is no archive {digest[:64]!r}.", field="archive", remedy=remedy)
+    return row
+
+
+def _manifest(row: RowMapping) -> Manifest:
+    found: Manifest = json_codec.read(Manifest, row["manifest"])
+    return found
+
+
+def _value(row: RowMapping, there: set[int], diff: str | None = None) -> CodeArchive:
+    manifest: dict[str, Any] = row["manifest"]
+    complete = row["state"] == "complete"
+    return CodeArchive(
+        id=row["digest"],
+        bytes=manifest["bytes"],
+        files=manifest["files"],
+        complete=complete,
+        missing=[] if complete else [number for number in range(len(manifest["parts"])) if number not in there],
+        commit=manifest.get("commit"),
+        diff=diff,
+        actor=row["actor"],
+        created_at=row["created_at"],
+    )

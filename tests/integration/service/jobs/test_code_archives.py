@@ -1,0 +1,170 @@
+"""Uploads of code: parts in any order and more than once, continued after a cut, checked, kept while a job names them."""
+
+import asyncio
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shardyard.service.errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
+from shardyard.service.jobs import code_archives
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.code import CodeArchive, CodeManifest
+from shardyard.service.schemas.job import Job
+from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
+from shardyard.service.store.engine import Store
+from shardyard.workers.code_archive import MANIFEST, PART_BYTES, deflated, manifest_of
+
+Archive = tuple[CodeManifest, Callable[[int], bytes]]
+
+
+def archive(size: int = 2 * PART_BYTES, name: str = "x") -> Archive:
+    """An archive with one file of random bytes: three parts by default."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo(name)
+        member.size = size
+        tar.addfile(member, io.BytesIO(os.urandom(size)))
+    content = file.getvalue()
+    manifest = manifest_of(file, 1, "a" * 40, "a diff")
+    wanted = CodeManifest(
+        bytes=manifest.bytes, files=1, parts=list(manifest.parts), commit=manifest.commit, diff=manifest.diff
+    )
+    return wanted, lambda number: deflated(content[number * PART_BYTES : (number + 1) * PART_BYTES])
+
+
+async def uploaded(store: Store, settings: Settings, one: Archive) -> CodeArchive:
+    manifest, part = one
+    found = await code_archives.begin(store, settings, manifest, "tester")
+    while found.missing:
+        found = await code_archives.put_part(store, settings, found.id, found.missing[0], part(found.missing[0]))
+    return found
+
+
+async def submit(store: Store, settings: Settings, digest: str | None) -> Job:
+    spec = {"name": "mine", "command": ["python", "train.py"], "code": {"dir": "/code", "archive": digest}}
+    job, _ = await submitting.submit(store, settings, CommandSpec.model_validate(spec), None, "", "tester")
+    return job
+
+
+def stored(settings: Settings) -> list[str]:
+    """Names of all files below the storage for code."""
+    return sorted(path.name for path in Path(settings.storage).rglob("*") if path.is_file())
+
+
+async def test_an_upload_continues_where_it_broke_off(store: Store, settings: Settings) -> None:
+    manifest, part = archive()
+    begun = await code_archives.begin(store, settings, manifest, "tester")
+    assert (begun.missing, begun.complete, begun.arrived) == ([0, 1, 2], False, 0)
+    first = await code_archives.put_part(store, settings, begun.id, 1, part(1))
+    again = await code_archives.put_part(store, settings, begun.id, 1, part(1))
+    assert first.missing == again.missing == [0, 2]
+    continued = await code_archives.begin(store, settings, manifest, "another user")
+    assert (continued.id, continued.missing, continued.actor) == (begun.id, [0, 2], "tester")
+    assert continued.arrived == PART_BYTES
+    last = await uploaded(store, settings, (manifest, part))
+    assert (last.complete, last.missing) == (True, [])
+    assert stored(settings) == [MANIFEST, "part-0000", "part-0001", "part-0002"]
+    same = await code_archives.begin(store, settings, manifest, "tester")
+    assert (same.complete, same.arrived) == (True, manifest.bytes)
+    found = await code_archives.get(store, begun.id)
+    assert (found.commit, found.diff, found.complete) == ("a" * 40, "a diff", True)
+
+
+async def test_many_uploads_of_one_archive_at_once_are_one(store: Store, settings: Settings) -> None:
+    one = archive()
+    found = await asyncio.gather(*(uploaded(store, settings, one) for _ in range(4)))
+    assert all(each.complete for each in found)
+    assert stored(settings) == [MANIFEST, "part-0000", "part-0001", "part-0002"]
+
+
+async def test_a_part_that_is_not_the_manifests_is_refused(store: Store, settings: Settings) -> None:
+    manifest, part = archive()
+    begun = await code_archives.begin(store, settings, manifest, "tester")
+    for number, content in ((0, part(1)), (0, b"no"), (3, part(0)), (2, part(0))):
+        with pytest.raises(InvalidCode) as refused:
+            await code_archives.put_part(store, settings, begun.id, number, content)
+        assert refused.value.remedy
+    assert (await code_archives.get(store, begun.id)).missing == [0, 1, 2] and stored(settings) == []
+    with pytest.raises(CodeNotFound):
+        await code_archives.put_part(store, settings, "0" * 64, 0, part(0))
+    with pytest.raises(InvalidCode, match="are not 1 parts"):
+        await code_archives.begin(store, settings, manifest.model_copy(update={"parts": ["0" * 64]}), "tester")
+
+
+async def test_an_archive_with_a_hostile_file_never_becomes_complete(store: Store, settings: Settings) -> None:
+    with pytest.raises(InvalidCode, match="not a path inside"):
+        await uploaded(store, settings, archive(10, "../outside"))
+    assert stored(settings) == []
+
+
+async def test_a_job_names_a_complete_archive(store: Store, settings: Settings) -> None:
+    manifest, part = archive()
+    begun = await code_archives.begin(store, settings, manifest, "tester")
+    for digest, kind in ((None, InvalidSpec), ("0" * 64, UnknownCode), (begun.id, UnknownCode)):
+        with pytest.raises(kind) as refused:
+            await submit(store, settings, digest)
+        assert (refused.value.field, bool(refused.value.remedy)) == ("code.archive", True)  # type: ignore[attr-defined]
+    assert (await jobs.list_jobs(store)).items == []
+    done = await uploaded(store, settings, (manifest, part))
+    job = await submit(store, settings, done.id)
+    assert job.spec["code"]["archive"] == done.id
+
+
+async def test_what_no_job_names_is_removed_after_a_while(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also uploads that never ended. What a job names stays, and what is uploaded again after a removal is new."""
+    used, unused, broken = archive(10), archive(20), archive()
+    kept = await uploaded(store, settings, used)
+    await submit(store, settings, kept.id)
+    gone = await uploaded(store, settings, unused)
+    half = await code_archives.begin(store, settings, broken[0], "tester")
+    await code_archives.put_part(store, settings, half.id, 0, broken[1](0))
+    await code_archives.remove_unused(store, settings)
+    assert len(stored(settings)) == 5
+    monkeypatch.setattr(code_archives, "UNUSED_S", -1.0)
+    await asyncio.gather(*(code_archives.remove_unused(store, settings) for _ in range(3)))
+    assert stored(settings) == [MANIFEST, "part-0000"]
+    assert (await code_archives.get(store, kept.id)).complete
+    for one in (gone, half):
+        with pytest.raises(CodeNotFound):
+            await code_archives.get(store, one.id)
+    assert (await uploaded(store, settings, unused)).complete
+
+
+async def test_a_removal_that_was_cut_off_is_finished_by_the_next(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload of the same content meanwhile is not touched by it."""
+    one = archive(10)
+    await uploaded(store, settings, one)
+    monkeypatch.setattr(code_archives, "UNUSED_S", -1.0)
+    with monkeypatch.context() as broken:
+
+        def fails(folder: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        broken.setattr(code_archives, "_removed", fails)
+        await code_archives.remove_unused(store, settings)
+    again = await uploaded(store, settings, one)
+    await submit(store, settings, again.id)
+    assert len(stored(settings)) == 4
+    await code_archives.remove_unused(store, settings)
+    assert stored(settings) == [MANIFEST, "part-0000"] and (await code_archives.get(store, again.id)).complete
+
+
+async def test_storage_that_cannot_be_written_is_said(store: Store, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    elsewhere = settings.model_copy(update={"storage": str(tmp_path / "file")})
+    manifest, part = archive()
+    begun = await code_archives.begin(store, elsewhere, manifest, "tester")
+    with pytest.raises(CodeStorageFailed, match="Not a directory") as refused:
+        await code_archives.put_part(store, elsewhere, begun.id, 0, part(0))
+    assert "SHARDYARD_STORAGE" in (refused.value.remedy or "")
+    assert (await code_archives.get(store, begun.id)).missing == [0, 1, 2]
