@@ -9,12 +9,17 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.client import AsyncClient, Client
+    from .workers.program.metric_log import log
 
-__all__ = ["AsyncClient", "Client", "__version__"]
+__all__ = ["AsyncClient", "Client", "__version__", "log"]
 
 
 def __getattr__(name: str) -> Any:
-    """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client."""
+    """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client. `log` is for programs."""
+    if name == "log":
+        from .workers.program.metric_log import log
+
+        return log
     if name == "Client":
         from .api.client import Client
 

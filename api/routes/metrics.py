@@ -6,7 +6,9 @@ from fastapi import APIRouter, Query
 
 from ...service.queries import curves as drawn
 from ...service.queries import jobs, steps
+from ...service.queries import logged_metrics as logged
 from ...service.schemas.curve import Curves
+from ...service.schemas.logged_metric import LoggedCurves, LoggedMetrics
 from ...service.schemas.step import Metrics
 from ..errors import InvalidParameter
 from ..http.dependencies import In
@@ -61,3 +63,45 @@ def _series(names: str) -> list[str]:
         remedy = f"Name some of {', '.join(drawn.SERIES)}, between commas."
         raise InvalidParameter(f"There is no series {unknown[:80]!r}.", field="names", remedy=remedy)
     return wanted
+
+
+@router.get(
+    "/jobs/{job}/logged-metrics",
+    operation_id="listLoggedMetrics",
+    summary="List the metrics that a job's program logged",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def logged_metrics(
+    job: str,
+    context: In,
+    text: Annotated[
+        str | None, Query(max_length=200, description="Only metrics whose name contains this text.")
+    ] = None,
+    after: Annotated[str | None, Query(max_length=200, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> LoggedMetrics:
+    """Metrics that a program of the user's own logged by `shardyard.log`, in order of their names, each with its newest value."""
+    return await logged.page(context.store, job, text=text, after=after, limit=limit)
+
+
+@router.get(
+    "/jobs/{job}/logged-curves",
+    operation_id="getLoggedCurves",
+    summary="Read curves that a job's program logged",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def logged_curves(
+    job: str,
+    context: In,
+    name: Annotated[
+        list[Annotated[str, Query(max_length=200)]],
+        Query(min_length=1, max_length=logged.MOST_CURVES, description="Name of a metric. Repeat it for several."),
+    ],
+    low: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="First step.")] = 0,
+    high: Annotated[
+        int | None, Query(alias="to", ge=0, lt=2**53, description="Last step; the newest one by default.")
+    ] = None,
+    buckets: Annotated[int, Query(ge=2, le=logged.MOST_BUCKETS)] = 400,
+) -> LoggedCurves:
+    """Logged metrics over a range of steps, each in at most `buckets` buckets with their extremes, so that no spike is lost."""
+    return await logged.curves(context.store, job, name, low=low, high=high, buckets=buckets)

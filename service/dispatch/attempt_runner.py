@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import RowMapping
 
-from ...workers.messages.event import VERSION
+from ...workers.messages.event import READABLE, VERSION
 from ..cluster.interface import Cluster, UserOrder
 from ..database_errors import DatabaseError
 from ..errors import ClusterError, GangLost, LeaseLost, OtherVersion
@@ -108,7 +108,7 @@ class Attempt:
         ended = False
         while not ended:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
-            if pull.version != VERSION:
+            if pull.version not in READABLE:
                 raise OtherVersion(attempt["gang"], pull.version, VERSION)
             caught_up = self._caught_up
             if not pull.events:

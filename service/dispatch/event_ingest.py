@@ -5,7 +5,7 @@ their number. A batch from a dispatcher that lost its lease is refused as a whol
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Layout
+from ...workers.messages import metric_block
 from ...workers.messages.event import (
     GANG_KINDS,
     CheckpointEvent,
@@ -20,6 +21,7 @@ from ...workers.messages.event import (
     FaultEvent,
     IncidentEvent,
     LogEvent,
+    MetricsEvent,
     RankMetricsEvent,
     StateEvent,
     StepEvent,
@@ -37,7 +39,7 @@ from ..policies.limits import Rules
 from ..policies.retry import MACHINES
 from ..queries import checkpoint_catalogue
 from ..states import FINAL, State
-from ..store import attempts, events, jobs, logs, outlines, rank_samples, rollups, steps
+from ..store import attempts, events, jobs, logged_metrics, logs, outlines, rank_samples, rollups, steps
 from ..store.engine import Store
 from ..store.leases import Lease
 from ..store.packing.loss_sparkline import Outline, extended
@@ -64,6 +66,8 @@ _STEP_FIELDS: Final = (
 
 _RULES = Rules()
 
+#: More than the generations of an attempt: runs of a program are numbered by both.
+_GENERATIONS: Final = 1 << 32
 #: Weight of the newest step's time in the moving average that predicts the remaining time.
 _NEWEST = 0.1
 
@@ -106,6 +110,7 @@ class _Batch:
     steps: list[dict[str, Any]] = field(default_factory=list)
     logs: list[dict[str, Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, list[logged_metrics.Point]] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,6 +140,8 @@ class _Batch:
                 self.steps.append(self._step(ts, event))
             case LogEvent():
                 self.logs.extend(self._lines(ts, event))
+            case MetricsEvent():
+                self._take_metrics(event)
             case RankMetricsEvent():
                 self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
             case FaultEvent():
@@ -221,11 +228,22 @@ class _Batch:
         row = {name: getattr(event, name) for name in _STEP_FIELDS}
         return {**row, "attempt": self.attempt, "ts": ts, "skipped": bool(event.skipped)}
 
+    def _take_metrics(self, event: MetricsEvent) -> None:
+        run = self.attempt * _GENERATIONS + event.generation
+        for name, points in (column for block in event.blocks for column in metric_block.columns(block)):
+            self.metrics.setdefault(name, []).extend((run, step, value) for step, value in points)
+
+    async def _store_metrics(self) -> None:
+        dropped = await logged_metrics.append(self.tx, self.job["id"], self.metrics) if self.metrics else []
+        if dropped:
+            self._note(time.time(), _dropped(dropped))
+
     def _lines(self, ts: float, event: LogEvent) -> Iterable[dict[str, Any]]:
         same = {"attempt": self.attempt, "rank": event.rank, "stream": event.stream[:8], "ts": ts}
         return [{**same, "line": event.first + i, "text": text} for i, text in enumerate(event.lines)]
 
     async def store(self) -> Taken:
+        await self._store_metrics()
         await self._flush_events()
         await steps.append(self.tx, self.job["id"], self.steps)
         await self._extend_curves()
@@ -262,6 +280,14 @@ class _Batch:
         eta_s = None if mean is None or self.state in FINAL else left * mean
         progress = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
         return {**progress, "mean_step_s": mean, "eta_s": eta_s}
+
+
+def _dropped(names: Sequence[str]) -> IncidentEvent:
+    some = ", ".join(names[:3])
+    message = (
+        f"A job has at most {logged_metrics.MOST_NAMES:,} logged metrics; {some} and all that follow are not stored."
+    )
+    return IncidentEvent(cause="metrics_dropped", message=message)
 
 
 def _gap(cursor: int, seq: int) -> IncidentEvent:

@@ -122,6 +122,7 @@ HAPPENED = {
     "start_failed": "The gang could not be started",
     "events_lost": "Events were lost on the way",
     "invalid_event": "An event could not be understood",
+    "metrics_dropped": "The job logs too many metrics",
     "checkpoint_corrupt": "A checkpoint was corrupt and skipped",
     "checkpoint_failed": "A checkpoint could not be saved",
     "storage_unreachable": "The storage of the checkpoints did not answer",
@@ -134,6 +135,7 @@ _WITHOUT_REPAIR = frozenset(
     {
         "events_lost",
         "invalid_event",
+        "metrics_dropped",
         "checkpoint_corrupt",
         "checkpoint_failed",
         "export_failed",

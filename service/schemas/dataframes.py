@@ -51,3 +51,10 @@ def _pandas() -> Any:
     except ImportError:
         raise ImportError("to_pandas() needs pandas; install it with: pip install 'shardyard[pandas]'") from None
     return pandas
+
+
+def of_logged_curves(curves: Mapping[str, Any]) -> Any:
+    """One column per metric, with the means by the first step of their buckets."""
+    pandas = _pandas()
+    columns = {name: pandas.Series(one.mean, index=one.starts, dtype="float64") for name, one in curves.items()}
+    return pandas.DataFrame(columns).rename_axis("step")

@@ -12,9 +12,10 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import dialect
-from .tables import KEPT_CODE, jobs
-from .tables import code_archives as archives
-from .tables import code_parts as parts
+from .program_tables import KEPT_CODE
+from .program_tables import code_archives as archives
+from .program_tables import code_parts as parts
+from .tables import jobs
 
 
 async def kept(tx: AsyncConnection, digest: str) -> RowMapping | None:

@@ -16,7 +16,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
@@ -24,14 +23,11 @@ from sqlalchemy import (
     text,
 )
 
-METADATA = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+from . import program_tables
+from .metadata import METADATA
+
+#: All tables of METADATA are known with this module.
+__all__ = ["METADATA", "program_tables"]
 
 
 def _counter(name: str) -> Column[int]:
@@ -112,28 +108,6 @@ jobs = Table(
     Index(None, "code"),
     # with the time: without statistics, which SQLite has only after ANALYZE, the planner takes the index of which it can use more columns
     Index("ix_jobs_elastic", "state", "elastic_at", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),
-)
-
-KEPT_CODE = text("state <> 'removing'")  # one archive of each content; those that are being removed do not count
-code_archives = Table(
-    "code_archives",
-    METADATA,
-    Column("id", String(40), primary_key=True),
-    Column("digest", String(64), nullable=False),  # of its manifest
-    Column("manifest", JSON, nullable=False),
-    Column("state", String(9), nullable=False),  # uploading, complete, removing
-    Column("actor", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("used_at", Double, nullable=False),  # uploaded, or named by a new job; by the database's clock
-    Index("uq_code_archives_digest", "digest", unique=True, sqlite_where=KEPT_CODE, postgresql_where=KEPT_CODE),
-    Index(None, "used_at"),
-)
-
-code_parts = Table(
-    "code_parts",
-    METADATA,
-    Column("archive_id", String(40), ForeignKey("code_archives.id"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),  # of a part that is in storage
 )
 
 labels = Table(

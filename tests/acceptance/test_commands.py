@@ -179,3 +179,34 @@ def test_a_folder_is_uploaded_and_every_rank_runs_in_its_copy(plane: ControlPlan
         shown = plane.run("code", job.id, "--json")
         assert json.loads(shown.stdout)["files"] == 3, shown.stderr
         assert client.wait(again.id, timeout_s=PATIENCE_S).state == "succeeded"
+
+
+def test_what_a_program_logs_becomes_curves(plane: ControlPlane, tmp_path: Path) -> None:
+    """By `shardyard.log` on two ranks, by lines of JSON, and again after a restart, which replaces what it trains again."""
+    script = """
+import json, os, pathlib, signal, time, shardyard
+rank, again = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
+for step in range(3 if again else 0, 6):
+    shardyard.log({"loss": step + 10 * rank + (100 if again else 0)}, step=step)
+    shardyard.log({"seen": step}, step=step, per_rank=True)
+if rank == 1:
+    print(json.dumps({"shardyard": {"printed": 0.5}, "step": 5}), flush=True)
+if not again:
+    pathlib.Path(f"{rank}.logged").touch()
+    time.sleep(2 if rank else 600)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with plane.client() as client:
+        job = client.wait(submitted(client, tmp_path, script).id, timeout_s=PATIENCE_S)
+        assert job.state == "succeeded", job.message
+        listed = client.logged_metrics(job.id).items
+        assert [one.name for one in listed] == ["loss", "printed", "seen/rank0", "seen/rank1"]
+        curve = client.logged_curves(job.id, "loss").series["loss"]
+        assert (curve.starts, curve.mean) == (list(range(6)), [5.0, 6.0, 7.0, 108.0, 109.0, 110.0])
+        assert curve.low is not None and curve.low[:4] == [0.0, 1.0, 2.0, 103.0]
+        frame = client.logged_curves(job.id, ["seen/rank1", "printed"]).to_pandas()
+        assert list(frame["seen/rank1"]) == [0, 1, 2, 3, 4, 5] and frame["printed"][5] == 0.5
+        shown = plane.run("metrics", job.id, "loss")
+        assert shown.stdout.splitlines()[:2] == ["step\tloss", "0\t5.0"], shown.stderr
+        assert "every step" in plane.run("metrics", job.id).stdout
+        assert [one.step for one in client.incidents(job.id).items] == [5]

@@ -5,6 +5,7 @@ The screenshots lie in `build/screenshots/`, to be looked at.
 
 import contextlib
 import re
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -191,6 +192,27 @@ def test_every_page_is_fit_to_be_seen(
 
 #: What a page shows once it is whole.
 SHOWN = {"jobs": ".sparkline", "new": ".facts", "cluster": ".node-card-holders", "compare": ".chart canvas"}
+
+
+def test_what_a_program_logs_is_drawn(page: Page, plane: ControlPlane) -> None:
+    """A chart for each name, found by a part of it, with the extremes of several ranks."""
+    script = "import shardyard\nfor step in range(60):\n"
+    script += "    shardyard.log({'train/loss': 3 / (1 + step), 'val/accuracy': step / 60}, step=step)"
+    with plane.client() as client:
+        wanted = {"name": "logs", "command": [sys.executable, "-c", script], "ranks": 2}
+        job = client.wait(client.submit(wanted).id, timeout_s=PATIENCE_S)
+        assert job.state == "succeeded", job.message
+    page.goto(f"/jobs/{job.id}")
+    for name in ("train/loss", "val/accuracy"):
+        expect(page.get_by_role("figure", name=name)).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("figure", name=name).locator("canvas")).to_be_visible()
+    expect(page.get_by_role("figure", name="train/loss")).to_have_accessible_name(re.compile("at step 59"))
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "logged-metrics.png", full_page=True, animations="disabled")
+    assert_accessible(page)
+    page.get_by_role("search", name="Find metrics").get_by_role("searchbox").fill("acc")
+    expect(page.get_by_role("figure", name="train/loss")).to_have_count(0)
+    expect(page.get_by_role("figure", name="val/accuracy")).to_be_visible()
 
 
 def test_the_pages_are_walked_by_keyboard(page: Page) -> None:

@@ -22,6 +22,7 @@ from .training_events import (
     EvalEvent,
     ExportEvent,
     LogEvent,
+    MetricsEvent,
     PlanEvent,
     ProbeEvent,
     RankMetricsEvent,
@@ -34,6 +35,7 @@ from .training_events import (
 __all__ = [
     "GANG_KINDS",
     "KINDS",
+    "READABLE",
     "SERVICE_KINDS",
     "VERSION",
     "BadEvent",
@@ -45,6 +47,7 @@ __all__ = [
     "FaultEvent",
     "IncidentEvent",
     "LogEvent",
+    "MetricsEvent",
     "PlanEvent",
     "ProbeEvent",
     "RankMetricsEvent",
@@ -63,8 +66,10 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events.
-VERSION: Final = 1
+#: Version of the JSON of all events. Version 2 adds `metrics`.
+VERSION: Final = 2
+#: Versions that this one reads: every kind of theirs is one of this version.
+READABLE: Final = frozenset({1, 2})
 
 _FROM_GANG: Final = (
     StateEvent,
@@ -76,6 +81,7 @@ _FROM_GANG: Final = (
     CheckpointEvent,
     ExportEvent,
     LogEvent,
+    MetricsEvent,
     IncidentEvent,
     RepairEvent,
     FaultEvent,

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from .event_type import Event
+from .metric_block import MetricBlock
 
 #: Memory of a rank: allocated by torch on CUDA, else resident in the trainer's process.
 MemorySource = Literal["allocated", "resident"]
@@ -257,6 +258,19 @@ class LogEvent(Event):
     """Number of the first line, counted over both streams of the rank from 1."""
     lines: tuple[str, ...]
     """The lines, without line ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsEvent(Event):
+    """Values that a program of the user's own logged on one rank."""
+
+    kind: ClassVar[str] = "metrics"
+    rank: int
+    """The rank."""
+    generation: int
+    """Generation of the gang. Values of a later one replace those of earlier ones from its first step on."""
+    blocks: tuple[MetricBlock, ...]
+    """The values, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

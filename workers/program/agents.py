@@ -12,12 +12,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 from ..messages.collective_record import GroupRecord
 from ..messages.event import read
+from ..messages.metric_block import MetricBlock, checked
 from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
@@ -34,10 +35,17 @@ _PEER: Final = struct.Struct("3i")
 Status = dict[str, Any]
 
 
+def _ignored(blocks: list[MetricBlock]) -> None:
+    del blocks
+
+
 class Agents:
     """The connections of a program's processes. A thread accepts them; the control thread asks; the main thread ends both."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None] = _ignored) -> None:
+        """`on_metrics`: called, on threads of their connections, with what processes log."""
+        self._on_metrics = on_metrics
+        self._logging: list[tuple[threading.Thread, socket.socket]] = []
         self.name = f"shardyard-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + self.name)
@@ -54,9 +62,15 @@ class Agents:
 
         Call it when the program has ended. Nothing is accepted any more.
         """
+        self.finish()
+        return self._failures.get(pid) or next(iter(self._failures.values()), None)
+
+    def finish(self) -> None:
+        """When the program has ended: take what it had sent. Nothing is accepted any more."""
         self._end.close()
         self._thread.join(HELLO_S)
-        return self._failures.get(pid) or next(iter(self._failures.values()), None)
+        for thread, _ in self._logging:
+            thread.join(HELLO_S)
 
     def status(self, pid: int) -> Status:
         """Phase, stacks and collectives of the program, as a trainer's `Heartbeat.status`. `pid`: its main process, which is asked first.
@@ -73,9 +87,9 @@ class Agents:
         return {} if known else facts_of({"stacks": [], "dumps": [], "groups": {}})
 
     def close(self) -> None:
-        self._end.close()
-        self._thread.join(HELLO_S)
-        for connection in (self._listener, self._ended, *self._connections.values()):
+        self.finish()
+        logging = (connection for _, connection in self._logging)
+        for connection in (self._listener, self._ended, *self._connections.values(), *logging):
             connection.close()
 
     def _accept(self) -> None:
@@ -96,20 +110,39 @@ class Agents:
         _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if user != os.getuid():
             raise PermissionError
-        hello = json.loads(_read_line(connection))
+        line, rest = _first_line(connection)
+        hello = json.loads(line)
         pid = int(hello["pid"])
         if "failed" in hello:
             self._failures[pid] = read(FailedEvent, hello["failed"])
             connection.close()
             return
+        if "metrics" in hello:
+            connection.settimeout(None)
+            thread = threading.Thread(target=self._take_metrics, args=(connection, rest), name="metrics", daemon=True)
+            thread.start()
+            self._logging.append((thread, connection))
+            return
         with self._lock:
             self._connections[pid] = connection
 
+    def _take_metrics(self, connection: socket.socket, received: bytes) -> None:
+        """Take the lines of a process that logs, until it ends. A line that is not understood is left out."""
+        buffer = bytearray(received)
+        with contextlib.suppress(OSError):
+            while True:
+                *lines, rest = buffer.split(b"\n")
+                for line in lines:
+                    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+                        self._on_metrics([checked(block) for block in json.loads(line)])
+                buffer = rest
+                _receive(connection, buffer)
+
 
 @contextmanager
-def listening() -> Iterator[Agents]:
+def listening(on_metrics: Callable[[list[MetricBlock]], None] = _ignored) -> Iterator[Agents]:
     """Agents that are closed at the end."""
-    with contextlib.closing(Agents()) as agents:
+    with contextlib.closing(Agents(on_metrics)) as agents:
         yield agents
 
 
@@ -158,12 +191,13 @@ def _receive(connection: socket.socket, buffer: bytearray) -> None:
         raise ConnectionError
 
 
-def _read_line(connection: socket.socket) -> bytes:
-    """All until the end of the first line. Raises OSError."""
+def _first_line(connection: socket.socket) -> tuple[bytes, bytes]:
+    """All until the end of the first line, and what came with it. Raises OSError."""
     buffer = bytearray()
-    while not buffer.endswith(b"\n"):
+    while b"\n" not in buffer:
         _receive(connection, buffer)
-    return bytes(buffer)
+    line, _, rest = bytes(buffer).partition(b"\n")
+    return line, rest
 
 
 def _is_alive(pid: int) -> bool:

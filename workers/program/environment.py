@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from ..messages.rendezvous import RankAssignment
-from .program import Program
+from .program import SOCKET, Program
 
 #: The folder of `sitecustomize.py`, which Python imports at the start of each process.
 AGENT: Final = Path(__file__).with_name("python_agent")
-#: Names the socket to which the agent reports.
-SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
 
 
 def of_rank(program: Program, coords: RankAssignment) -> dict[str, str]:

@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..code_archive import InvalidArchive
-from ..messages.event import to_json
+from ..messages.event import MetricsEvent, to_json
+from ..messages.metric_block import MetricBlock
 from ..messages.rank_event import FailedEvent, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import Ending
@@ -59,7 +61,7 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     store = _store(coords)
     with ExitStack() as stack:
         folder = stack.enter_context(_folder(program, instruments))
-        agents = stack.enter_context(listening())
+        agents = stack.enter_context(listening(partial(_emit_metrics, coords, emit)))
         base = dict(os.environ)
         name_interface(coords.interface, base)
         env = environment(program, coords, agents.name, _devices(store, coords, base), base)
@@ -67,11 +69,17 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
         asked = _wait(process, instruments)
+        agents.finish()
         if asked != Ending.NO:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
         elif process.returncode:
             _end_like(process.returncode, agents.failure(process.pid))
     return store
+
+
+def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:
+    event = MetricsEvent(rank=coords.rank, generation=coords.generation, blocks=tuple(blocks))
+    emit(event.kind, to_json(event))
 
 
 def _store(coords: RankAssignment) -> TCPStore:

@@ -6,6 +6,8 @@ from typing import Any, Final, Self
 
 from ..messages import json_codec
 
+#: Variable that names the socket to which a program's processes report.
+SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
 #: `GangSpec.entry` of a gang that runs programs.
 ENTRY: Final = f"{__package__}.launch:run_program"
 

@@ -77,6 +77,11 @@ class EventMerger:
         if rank == 0:
             self._emit_running(ts, 0, "program_started")
 
+    def metrics(self, data: dict[str, Any], ts: float) -> None:
+        """Values that a program logged. Their steps are the job's progress."""
+        self.spool.add("metrics", data, ts)
+        self.newest_step = max(self.newest_step, *(step for block in data["blocks"] for step in block["steps"]), 0)
+
     def fact(self, event: Event, step: int) -> None:
         """A plan, validation, checkpoint, incident or summary: emitted at once, but never before the step that it follows."""
         self._held.append((step, event))

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..messages.event import LogEvent, RankMetricsEvent, read
+from ..messages.event import LogEvent, MetricsEvent, RankMetricsEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks
 from ..messages.gang_spec import GangSpec
+from ..messages.metric_block import printed_blocks
 from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
 from ..program.program import ENTRY
@@ -66,6 +67,7 @@ class EventPump:
             "stopped": self._take_stopped,
             "exit": self._take_exit,
             "log": self._take_log,
+            "metrics": self._take_metrics,
             "trace": self._take_trace,
             "trace_finished": self._take_traced,
         }
@@ -105,12 +107,21 @@ class EventPump:
         self._emit_sample(self.watch.samples.flush(), members)
 
     def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
-        lines = read(LogEvent, event["data"]).lines
-        member.log.extend(lines)
-        member.watchdog = member.watchdog or watchdog_line(lines)
+        found = read(LogEvent, event["data"])
+        member.log.extend(found.lines)
+        member.watchdog = member.watchdog or watchdog_line(found.lines)
         self.merger.log(event)
         if self._runs_program:
             self.watch.progress.began()
+            if blocks := printed_blocks(found.lines):
+                generation = member.reservation.generation if member.reservation else 0
+                metrics = MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks))
+                self.merger.metrics(to_json(metrics), event["ts"])
+        return EventTaken(event["seq"])
+
+    def _take_metrics(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        self.watch.progress.began()
+        self.merger.metrics(event["data"], event["ts"])
         return EventTaken(event["seq"])
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:

@@ -228,6 +228,46 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/logged-metrics": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the metrics that a job's program logged
+         * @description Metrics that a program of the user's own logged by `shardyard.log`, in order of their names, each with its newest value.
+         */
+        readonly get: operations["listLoggedMetrics"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/logged-curves": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read curves that a job's program logged
+         * @description Logged metrics over a range of steps, each in at most `buckets` buckets with their extremes, so that no spike is lost.
+         */
+        readonly get: operations["getLoggedCurves"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/logs": {
         readonly parameters: {
             readonly query?: never;
@@ -1588,6 +1628,93 @@ export interface components {
              * @description Whether the scan reached the end of the log.
              */
             readonly done: boolean;
+        };
+        /**
+         * LoggedCurve
+         * @description One metric over a range of steps, in buckets of its own. Values of several ranks at a step are in one bucket.
+         */
+        readonly LoggedCurve: {
+            /**
+             * Mean
+             * @description Mean by bucket.
+             */
+            readonly mean: readonly (number | null)[];
+            /**
+             * Low
+             * @description Lowest value by bucket; null if each bucket is one step.
+             */
+            readonly low: readonly (number | null)[] | null;
+            /**
+             * High
+             * @description Highest value by bucket; null if each bucket is one step.
+             */
+            readonly high: readonly (number | null)[] | null;
+            /**
+             * Last
+             * @description Value at the last step of the range (`end`).
+             */
+            readonly last: number | null;
+            /**
+             * Width
+             * @description Number of steps in a bucket, a power of two.
+             */
+            readonly width: number;
+            /**
+             * Starts
+             * @description First step of each bucket. Buckets without a value are left out.
+             */
+            readonly starts: readonly number[];
+            /**
+             * Last Step
+             * @description The newest step of the whole metric.
+             */
+            readonly last_step: number;
+        };
+        /**
+         * LoggedCurves
+         * @description Several metrics over a range of steps.
+         */
+        readonly LoggedCurves: {
+            /**
+             * Series
+             * @description Metric name → curve. Metrics that the job has not are left out.
+             */
+            readonly series: {
+                readonly [key: string]: components["schemas"]["LoggedCurve"];
+            };
+        };
+        /**
+         * LoggedMetric
+         * @description One metric of a job, by name, with its newest value.
+         */
+        readonly LoggedMetric: {
+            /** Name */
+            readonly name: string;
+            /**
+             * Last Step
+             * @description The newest step that has it.
+             */
+            readonly last_step: number;
+            /**
+             * Last
+             * @description Value at that step; null if it is not finite.
+             */
+            readonly last: number | null;
+            /**
+             * Width
+             * @description Number of steps of which the mean and the extremes are kept, a power of two. 1: every step is kept.
+             */
+            readonly width: number;
+        };
+        /**
+         * LoggedMetrics
+         * @description One page of a job's metrics, in order of their names. `next` is the `after` of the next request, null on the last page.
+         */
+        readonly LoggedMetrics: {
+            /** Items */
+            readonly items: readonly components["schemas"]["LoggedMetric"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * Logs
@@ -4433,6 +4560,50 @@ export interface components {
             readonly ts: number;
         };
         /**
+         * MetricBlock
+         * @description Values of several metrics at several steps, on one rank.
+         */
+        readonly MetricBlock: {
+            /**
+             * Names
+             * @description Names of the metrics.
+             */
+            readonly names: readonly string[];
+            /**
+             * Steps
+             * @description The steps.
+             */
+            readonly steps: readonly number[];
+            /**
+             * Values
+             * @description For each step the value of each metric: little-endian float64 in base64.
+             */
+            readonly values: string;
+        };
+        /**
+         * MetricsEvent
+         * @description Values that a program of the user's own logged on one rank.
+         */
+        readonly MetricsEvent: {
+            /**
+             * Rank
+             * @description The rank.
+             */
+            readonly rank: number;
+            /**
+             * Generation
+             * @description Generation of the gang. Values of a later one replace those of earlier ones from its first step on.
+             */
+            readonly generation: number;
+            /**
+             * Blocks
+             * @description The values, in order.
+             */
+            readonly blocks: readonly components["schemas"]["MetricBlock"][];
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
          * CollectiveWait
          * @description A collective that ranks have entered and that has not completed.
          */
@@ -4923,6 +5094,7 @@ export interface components {
             readonly checkpoint: components["schemas"]["CheckpointEvent"];
             readonly export: components["schemas"]["ExportEvent"];
             readonly log: components["schemas"]["LogLine"];
+            readonly metrics: components["schemas"]["MetricsEvent"];
             readonly incident: components["schemas"]["IncidentEvent"];
             readonly repair: components["schemas"]["RepairEvent"];
             readonly fault: components["schemas"]["FaultEvent"];
@@ -5884,7 +6056,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
@@ -6058,6 +6230,172 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Curves"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listLoggedMetrics: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only metrics whose name contains this text. */
+                readonly text?: string | null;
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedMetrics"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getLoggedCurves: {
+        readonly parameters: {
+            readonly query: {
+                /** @description Name of a metric. Repeat it for several. */
+                readonly name: readonly string[];
+                /** @description First step. */
+                readonly from?: number;
+                /** @description Last step; the newest one by default. */
+                readonly to?: number | null;
+                readonly buckets?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedCurves"];
                 };
             };
             /** @description `unauthenticated`: not signed in */

@@ -17,6 +17,7 @@ import { JobLogs } from "../features/job/job-logs";
 import { JobParent } from "../features/job/job-parent";
 import { JobResources } from "../features/job/job-resources";
 import { JobTimeline } from "../features/job/job-timeline";
+import { LoggedMetrics } from "../features/job/logged-metrics";
 import { SpecView } from "../features/job/spec-view";
 import { useLive } from "../features/job/use-live";
 import { JobRanks } from "../features/ranks/job-ranks";
@@ -66,7 +67,7 @@ function JobView({ job }: { job: Job }) {
       <div className="columns">
         <div className="stack">
           <JobTimeline id={job.id} now={now} />
-          <JobCharts id={job.id} live={live} ended={isFinal(job.state)} />
+          {runsCommand(job.spec) ? <LoggedMetrics id={job.id} ended={isFinal(job.state)} /> : <JobCharts id={job.id} live={live} ended={isFinal(job.state)} />}
           {/* What happens inside a step: sections that need the charts' width. */}
           <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
           <JobTraces job={job} />
@@ -86,6 +87,8 @@ function JobView({ job }: { job: Job }) {
     </>
   );
 }
+
+const runsCommand = (spec: unknown) => typeof spec === "object" && spec !== null && "command" in spec;
 
 /** The stream is ahead of the poll: the numbers on top are those at the end of the curve. */
 function withNewestStep(job: Job, live: Live): Job {

@@ -49,6 +49,8 @@ ASKED: dict[str, list[Ask]] = {
     "watchJob": [lambda client, job, trace: client.events(job, "1.0.0", logs=True, rank=0, ranks=True)],
     "getMetrics": [lambda client, job, trace: client.metrics(job, since=1, max_points=10)],
     "getCurves": [lambda client, job, trace: client.curves(job, ["loss"], from_step=1, to_step=9, buckets=3)],
+    "listLoggedMetrics": [lambda client, job, trace: client.logged_metrics(job, text="a", after="a", limit=5)],
+    "getLoggedCurves": [lambda client, job, trace: client.logged_curves(job, ["a"], from_step=1, to_step=9, buckets=3)],
     "getLogs": [
         lambda client, job, trace: client.logs(job, rank=0, after=1, limit=9),
         lambda client, job, trace: client.logs(job, tail=2),

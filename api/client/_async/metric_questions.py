@@ -1,0 +1,103 @@
+"""The calls of `AsyncClient` about a job's metrics, ranks and traces that are one request each."""
+
+from collections.abc import Sequence
+
+from ....service.schemas.curve import Curves
+from ....service.schemas.logged_metric import LoggedCurves, LoggedMetrics
+from ....service.schemas.rank import RankMetricsPage
+from ....service.schemas.resource import ResourceReport
+from ....service.schemas.sparkline import LossSparkline
+from ....service.schemas.step import Metrics
+from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
+from .. import requests
+from .service_questions import AsyncServiceQuestions
+
+
+class AsyncMetricQuestions(AsyncServiceQuestions):
+    """Methods of one request each."""
+
+    # Metrics
+
+    async def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
+        """Step records after step `since`, thinned to about `max_points`."""
+        return await self._ask(requests.metrics(job, since, max_points))
+
+    async def curves(
+        self,
+        job: str,
+        names: str | Sequence[str] = "loss",
+        *,
+        from_step: int = 1,
+        to_step: int | None = None,
+        buckets: int = 400,
+    ) -> Curves:
+        """Metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets, each with its extremes."""
+        return await self._ask(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+
+    async def logged_metrics(
+        self, job: str, *, text: str | None = None, after: str | None = None, limit: int = 100
+    ) -> LoggedMetrics:
+        """Metrics that the job's program logged, in order of their names after `after`; only those whose name contains `text`."""
+        return await self._ask(requests.logged_metrics(job, text=text, after=after, limit=limit))
+
+    async def logged_curves(
+        self,
+        job: str,
+        names: str | Sequence[str],
+        *,
+        from_step: int = 0,
+        to_step: int | None = None,
+        buckets: int = 400,
+    ) -> LoggedCurves:
+        """Logged metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets of each."""
+        return await self._ask(
+            requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets)
+        )
+
+    async def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
+        """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
+        return await self._ask(requests.sparklines(jobs))
+
+    # Ranks
+
+    async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
+        """Samples of the ranks before position `before`, newest first; as many as fit into 300 kB."""
+        return await self._ask(requests.ranks(job, before, limit))
+
+    async def resources(self, job: str) -> ResourceReport:
+        """Memory and traffic of the job's ranks, by formula and as the newest probe measured them."""
+        return await self._ask(requests.resources(job))
+
+    # Traces
+
+    async def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
+        """Trace every rank of a running job during its next steps. The event `trace_finished` reports the end.
+
+        Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`, `trace_open`.
+        """
+        return await self._ask(requests.trace(job, steps, idempotency_key))
+
+    async def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
+        """Traces that were requested before the trace `before`, newest first."""
+        return await self._ask(requests.traces(job, before, limit))
+
+    async def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
+        """Each rank's time by category: means over the traced steps, or of one step."""
+        return await self._ask(requests.trace_summary(job, trace, step))
+
+    async def trace_spans(
+        self,
+        job: str,
+        trace: str,
+        *,
+        step: int | None = None,
+        ranks: Sequence[int] | None = None,
+        from_us: int = 0,
+        to_us: int | None = None,
+    ) -> TraceSpans:
+        """The longest spans of a traced step (None: the first) within a window, as many as fit."""
+        return await self._ask(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+
+    async def perfetto(self, job: str, trace: str) -> bytes:
+        """A whole trace as a Perfetto file: Chrome trace JSON, gzipped."""
+        return await self._ask(requests.perfetto(job, trace))

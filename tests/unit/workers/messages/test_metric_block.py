@@ -1,0 +1,42 @@
+"""Blocks of logged values: what is read is what was packed, and what a program prints is understood or left alone."""
+
+import math
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.workers.messages.metric_block import MetricBlock, checked, columns, packed, printed_blocks
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 2**53 - 1), max_size=6), st.data())
+def test_columns_are_what_was_packed(names: int, steps: list[int], data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.floats(), min_size=names * len(steps), max_size=names * len(steps)))
+    block = MetricBlock(tuple(f"n{at}" for at in range(names)), tuple(steps), packed(array("d", values)))
+    assert checked({"names": list(block.names), "steps": steps, "values": block.values}) == block
+    for at, (name, pairs) in enumerate(columns(block)):
+        wanted = [value if math.isfinite(value) else None for value in values[at::names]]
+        assert (name, pairs) == (f"n{at}", list(zip(steps, wanted, strict=True)))
+
+
+@pytest.mark.parametrize("values", ["", "AAAA", "????????????", packed(array("d", [1.0, 2.0]))])
+def test_values_that_are_not_as_many_as_names_and_steps_are_refused(values: str) -> None:
+    with pytest.raises(ValueError, match=r"values|Only|padded|multiple"):
+        list(columns(MetricBlock(("a",), (1,), values)))
+
+
+def test_lines_of_json_are_metrics_and_others_are_not() -> None:
+    lines = [
+        '{"shardyard": {"acc": 0.5, "loss": 2}, "step": 3}',
+        '{"shardyard": {"acc": NaN}, "step": 5}',
+        '{"shardyard": {"acc": 1}}',
+        '{"shardyard": {"acc": 1}, "step": -1}',
+        '{"shardyard": 1, "step": 3}',
+        '{"shardyard": {"acc": "x"}, "step": 3}',
+        '{"shardyard": {"": 1}, "step": 3}',
+        '{"shardyard',
+        'step 3 {"shardyard": {"acc": 1}, "step": 9}',
+    ]
+    found = [dict(columns(block)) for block in printed_blocks(lines)]
+    assert found == [{"acc": [(3, 0.5)], "loss": [(3, 2.0)]}, {"acc": [(5, None)]}]

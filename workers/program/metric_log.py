@@ -1,0 +1,133 @@
+"""`shardyard.log`: a program's own numbers, as curves of its job.
+
+They are sent twice a second by a thread, to the rank's trainer process. Outside a job nothing is sent. Needs only the standard library.
+"""
+
+import atexit
+import json
+import operator
+import os
+import socket
+import sys
+import threading
+from array import array
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, SupportsFloat
+
+from ..messages.metric_block import check_name, check_step, packed
+from .program import SOCKET
+
+#: Seconds between two messages.
+FLUSH_S: Final = 0.5
+#: Maximum number of values that wait to be sent. Further ones are dropped, so that a program never waits for its telemetry.
+MOST_WAITING: Final = 200_000
+#: Seconds for one message.
+_SEND_S: Final = 5.0
+
+
+def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, per_rank: bool = False) -> None:
+    """Log numbers of a step: `shardyard.log({"accuracy": 0.9}, step=3)`.
+
+    `values`: name → number, or a tensor of one element, whose value a GPU is waited for. `step`: None counts the calls of this process.
+    Values of several ranks at one step are one point, with their mean, lowest and highest. `per_rank`: a curve for each rank instead.
+    A step that is logged again after a restart replaces the earlier one. Raises ValueError, TypeError for what is no number.
+    """
+    _of_this_process().add(values, step, f"/rank{os.environ.get('RANK', '0')}" if per_rank else "")
+
+
+class _Block:
+    """Values of the same names, step by step."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names, self.steps, self.values = names, array("q"), array("d")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"names": self.names, "steps": self.steps.tolist(), "values": packed(self.values)}
+
+
+class MetricLog:
+    """The values that wait to be sent. Any thread may add some."""
+
+    def __init__(self) -> None:
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a new process: what its parent logged is the parent's to send."""
+        self._lock = threading.Lock()
+        self._checked: tuple[str, ...] = ()  # the names of the last call
+        self._blocks: list[_Block] = []
+        self._waiting = self._dropped = self._next = 0
+        self._connection: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+
+    def add(self, values: Mapping[str, SupportsFloat], step: int | None, suffix: str) -> None:
+        names = tuple(values) if not suffix else tuple(f"{name}{suffix}" for name in values)
+        numbers = array("d", values.values())  # converts as `float` does
+        with self._lock:
+            at = self._next if step is None else operator.index(step)
+            check_step(at)
+            if names != self._checked:
+                for name in names:
+                    check_name(name)
+                self._checked = names
+            self._next = at + 1
+            if SOCKET not in os.environ:
+                return
+            if self._waiting + len(names) > MOST_WAITING:
+                self._dropped += len(names)
+                return
+            if not self._blocks or self._blocks[-1].names is not self._checked:
+                self._blocks.append(_Block(self._checked))
+            self._blocks[-1].steps.append(at)
+            self._blocks[-1].values.extend(numbers)
+            self._waiting += len(names)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send_all, name="shardyard metrics", daemon=True)
+                self._thread.start()
+                atexit.register(self.end)
+
+    def end(self) -> None:
+        """Send what waits, and stop."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(_SEND_S)
+
+    def _send_all(self) -> None:
+        while not self._ending.wait(FLUSH_S):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        with self._lock:
+            blocks, self._blocks = self._blocks, []
+            waiting, dropped = self._waiting, self._dropped
+            self._waiting = self._dropped = 0
+        if dropped:
+            _warn(f"{dropped:,} logged values were dropped, because they came faster than they could be sent")
+        if not blocks:
+            return
+        try:
+            self._connected().sendall(json.dumps([block.as_json() for block in blocks]).encode() + b"\n")
+        except OSError as error:
+            _warn(f"{waiting:,} logged values could not be sent: {error}")
+            self._connection = None
+
+    def _connected(self) -> socket.socket:
+        if self._connection is None:
+            self._connection = socket.socket(socket.AF_UNIX)
+            self._connection.settimeout(_SEND_S)
+            self._connection.connect("\0" + os.environ[SOCKET])
+            self._connection.sendall(json.dumps({"pid": os.getpid(), "metrics": True}).encode() + b"\n")
+        return self._connection
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"shardyard: {text}\n")
+
+
+@cache
+def _of_this_process() -> MetricLog:
+    return MetricLog()
