@@ -207,6 +207,8 @@ def test_what_a_program_logs_is_drawn(page: Page, plane: ControlPlane) -> None:
         expect(page.get_by_role("figure", name=name)).to_be_visible(timeout=PATIENCE_MS)
         expect(page.get_by_role("figure", name=name).locator("canvas")).to_be_visible()
     expect(page.get_by_role("figure", name="train/loss")).to_have_accessible_name(re.compile("at step 59"))
+    for absent in ("Step trace", "Memory and traffic", "Checkpoints"):
+        expect(page.get_by_role("heading", name=absent)).to_have_count(0)
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS / "logged-metrics.png", full_page=True, animations="disabled")
     assert_accessible(page)

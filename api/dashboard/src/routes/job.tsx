@@ -24,6 +24,7 @@ import { JobRanks } from "../features/ranks/job-ranks";
 import { JobTraces } from "../features/traces/job-traces";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
+import { trains } from "../model/checkpoints";
 import { isFinal } from "../model/jobs";
 import type { Live } from "../model/live";
 
@@ -67,13 +68,17 @@ function JobView({ job }: { job: Job }) {
       <div className="columns">
         <div className="stack">
           <JobTimeline id={job.id} now={now} />
-          {runsCommand(job.spec) ? <LoggedMetrics id={job.id} ended={isFinal(job.state)} /> : <JobCharts id={job.id} live={live} ended={isFinal(job.state)} />}
-          {/* What happens inside a step: sections that need the charts' width. */}
-          <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
-          <JobTraces job={job} />
-          <JobResources id={job.id} ended={isFinal(job.state)} />
+          {trains(job) ? <JobCharts id={job.id} live={live} ended={isFinal(job.state)} /> : <LoggedMetrics id={job.id} ended={isFinal(job.state)} />}
+          {/* What happens inside a step: sections that need the charts' width. Of a program's steps only its metrics are known. */}
+          {trains(job) && (
+            <>
+              <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
+              <JobTraces job={job} />
+              <JobResources id={job.id} ended={isFinal(job.state)} />
+            </>
+          )}
           <JobIncidents job={job} />
-          <JobCheckpoints job={job} now={now} />
+          {trains(job) && <JobCheckpoints job={job} now={now} />}
           <JobLogs job={job} />
           {job.parent && <JobParent job={job} parent={job.parent} />}
           <SpecView spec={job.spec} />
@@ -87,8 +92,6 @@ function JobView({ job }: { job: Job }) {
     </>
   );
 }
-
-const runsCommand = (spec: unknown) => typeof spec === "object" && spec !== null && "command" in spec;
 
 /** The stream is ahead of the poll: the numbers on top are those at the end of the curve. */
 function withNewestStep(job: Job, live: Live): Job {

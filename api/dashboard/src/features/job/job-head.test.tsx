@@ -29,3 +29,9 @@ test("why a job waits is said; a code alone is not", () => {
   rerender(<JobHead job={job({ reason: "first_step" })} validation={null} connection="live" action={null} />);
   expect(screen.queryByRole("note")).toBeNull();
 });
+
+test("a job that runs a command has no numbers of a training", () => {
+  render(<JobHead job={job({ spec: { name: "mine", command: ["true"] }, world_size: 4, attempt: 2, progress: null })} validation={null} connection="live" action={null} />);
+  expect(screen.getByText("Ranks").nextSibling?.textContent).toBe("4");
+  for (const text of ["Loss", "Step", "Tokens"]) expect(screen.queryByText(text)).toBeNull();
+});

@@ -5,6 +5,7 @@ import type { Job } from "../../api/jobs";
 import type { Connection } from "../../api/sse";
 import { StateBadge } from "../../components/state-badge";
 import { duration, integer, loss, secondsBetween, short } from "../../model/format";
+import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
 import "./job-head.css";
 
@@ -27,14 +28,33 @@ export function JobHead({ job, validation, connection, action }: JobHeadProps) {
       </div>
       <Why job={job} />
       <div className="job-head-numbers card">
-        <Progress job={job} />
-        <Number name="Loss" value={loss(job.progress?.loss ?? null)} />
-        <Number name="Validation loss" value={loss(validation)} />
-        <Number name="Tokens/s" value={integer(job.progress?.tokensPerSecond ?? null)} />
-        <Number name="Tokens" value={short(job.progress?.tokens ?? null)} />
-        <TimeLeft job={job} />
+        {trains(job) ? <TrainingNumbers job={job} validation={validation} /> : <ProgramNumbers job={job} />}
       </div>
     </header>
+  );
+}
+
+function TrainingNumbers({ job, validation }: { job: Job; validation: number | null }) {
+  return (
+    <>
+      <Progress job={job} />
+      <Number name="Loss" value={loss(job.progress?.loss ?? null)} />
+      <Number name="Validation loss" value={loss(validation)} />
+      <Number name="Tokens/s" value={integer(job.progress?.tokensPerSecond ?? null)} />
+      <Number name="Tokens" value={short(job.progress?.tokens ?? null)} />
+      <TimeLeft job={job} />
+    </>
+  );
+}
+
+/** Only the program knows how far it is. */
+function ProgramNumbers({ job }: { job: Job }) {
+  return (
+    <>
+      <Number name="Ranks" value={integer(job.worldSize)} />
+      <Number name="Attempt" value={integer(job.attempt)} />
+      {isFinal(job.state) && <TimeLeft job={job} />}
+    </>
   );
 }
 
