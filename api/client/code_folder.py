@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
@@ -23,6 +24,7 @@ from ..errors import CodeFolderUnusable
 #: Never uploaded, and outside git repositories not either.
 _NEVER: Final = (".git",)
 _USUALLY_IGNORED: Final = ("__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/", ".ipynb_checkpoints/")
+_NOTHING: Final = GitIgnoreSpec.from_lines([])
 #: Seconds that one call of git may take.
 _GIT_S: Final = 60.0
 
@@ -88,17 +90,21 @@ def files(folder: Path, patterns: list[str]) -> list[str]:
     except ValueError as error:
         remedy = "Write patterns as in a .gitignore file, such as data/ or '*.ckpt'."
         raise CodeFolderUnusable(f"code.ignore: {error}.", field="code.ignore", remedy=remedy) from None
-    found = sorted(name for name in _listed(folder) if not ignored.match_file(name))
+    found = sorted(islice(_kept(folder, ignored), code_archive.MOST_FILES + 1))
     if not found:
         remedy = "Name a folder with files that git does not ignore."
         raise CodeFolderUnusable(f"{folder} has no file to upload.", field="code.dir", remedy=remedy)
     return found
 
 
+def _kept(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
+    return (name for name in _listed(folder, ignored) if not ignored.match_file(name))
+
+
 def _check_size(folder: Path, names: list[str]) -> None:
     """Refuse a folder that is too large before it is read, and name its largest file."""
     if len(names) > code_archive.MOST_FILES:
-        raise InvalidArchive(f"it has {len(names):,} files, more than {code_archive.MOST_FILES:,}")
+        raise InvalidArchive(f"it has more than {code_archive.MOST_FILES:,} files")
     sizes = {name: (folder / name).lstat().st_size for name in names}
     if sum(sizes.values()) > code_archive.MOST_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
@@ -107,23 +113,23 @@ def _check_size(folder: Path, names: list[str]) -> None:
         )
 
 
-def _listed(folder: Path) -> Iterator[str]:
-    """All files that are not ignored, as git or the `.gitignore` files say."""
+def _listed(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
+    """All files that git or the `.gitignore` files do not exclude. Folders that are `ignored` may be left out."""
     known = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if known is None:
-        yield from _walked(folder)
+        yield from _walked(folder, ignored)
         return
     for name in dict.fromkeys(os.fsdecode(known).split("\0")):
         path = folder / name
         if not name or not os.path.lexists(path):  # deleted, and not yet committed
             continue
         if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
-            yield from (str(PurePosixPath(name) / below) for below in _listed(path))
+            yield from (str(PurePosixPath(name) / below) for below in _listed(path, _NOTHING))
         else:
             yield name
 
 
-def _walked(folder: Path) -> Iterator[str]:
+def _walked(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
     """Every file that no `.gitignore` excludes. A pattern of an inner folder wins over those of outer ones."""
     specs: dict[str, GitIgnoreSpec] = {}
     for root, folders, names in os.walk(folder):
@@ -137,7 +143,9 @@ def _walked(folder: Path) -> Iterator[str]:
         folders[:] = [
             name
             for name in folders
-            if name not in (*_NEVER, *links) and not _is_ignored(f"{_joined(here, name)}/", specs)
+            if name not in (*_NEVER, *links)
+            and not _is_ignored(path := f"{_joined(here, name)}/", specs)
+            and not ignored.match_file(path)
         ]
         yield from (path for name in (*names, *links) if not _is_ignored(path := _joined(here, name), specs))
 

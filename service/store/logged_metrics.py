@@ -11,7 +11,7 @@ from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .dialect import insert
+from .dialect import ascii_lower, contains, insert
 from .packing.metric_curve import Bucket, MetricCurve, chunks_of, packed, unpacked
 from .program_tables import metric_chunks as chunks
 from .program_tables import metric_series as series
@@ -56,7 +56,7 @@ async def page(
     """At most `limit` metrics in order of their names, after a name; only those whose name contains `text`."""
     statement = select(series).where(series.c.job_id == job_id)
     if text:
-        statement = statement.where(series.c.name.contains(text, autoescape=True))
+        statement = statement.where(contains(tx, ascii_lower(tx, series.c.name), text.lower()))
     if after is not None:
         statement = statement.where(series.c.name > after)
     return (await tx.execute(statement.order_by(series.c.name).limit(limit))).mappings().all()

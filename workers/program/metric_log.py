@@ -11,9 +11,9 @@ import socket
 import sys
 import threading
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final, SupportsFloat
+from typing import Any, Final, SupportsFloat, cast
 
 from ..messages.metric_block import check_name, check_step, packed
 from .program import SOCKET
@@ -65,7 +65,7 @@ class MetricLog:
 
     def add(self, values: Mapping[str, SupportsFloat], step: int | None, suffix: str) -> None:
         names = tuple(values) if not suffix else tuple(f"{name}{suffix}" for name in values)
-        numbers = array("d", values.values())  # converts as `float` does
+        numbers = array("d", cast("Iterable[float]", values.values()))  # which converts as `float` does
         with self._lock:
             at = self._next if step is None else operator.index(step)
             check_step(at)

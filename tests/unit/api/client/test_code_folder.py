@@ -128,7 +128,7 @@ def test_too_many_files_are_refused_before_they_are_read(tmp_path: Path, monkeyp
     monkeypatch.setattr("shardyard.workers.code_archive.MOST_FILES", 3)
     write(tmp_path, "a", "b", "c", "d")
     with (
-        pytest.raises(CodeFolderUnusable, match="4 files, more than 3"),
+        pytest.raises(CodeFolderUnusable, match="more than 3 files"),
         code_folder.packed({"code": {"dir": str(tmp_path)}}),
     ):
         pass
