@@ -3,14 +3,18 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from harness.patience import PATIENCE_S
 
 from shardyard.api.errors import TokenUnreadable, WeakToken
 from shardyard.api.http.problems import CODES
+from shardyard.api.http.validation_errors import read_spec
 from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidSetting
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.service.queries.incidents import HAPPENED
@@ -56,3 +60,19 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     """So the site works without a network."""
     for page in site.rglob("*.html"):
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//(?!127)', page.read_text()), page
+
+
+def specs_on_pages() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every whole spec on a page for users: a YAML block with a name and what to run."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for number, block in enumerate(
+            re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        ):
+            document = yaml.safe_load(block)
+            if isinstance(document, dict) and "name" in document and {"train", "command"} & document.keys():
+                yield f"{page.stem}-{number}", document
+
+
+@pytest.mark.parametrize("document", [pytest.param(one, id=name) for name, one in specs_on_pages()])
+def test_specs_on_pages_are_specs(document: dict[str, Any]) -> None:
+    assert read_spec(document).name == document["name"]
