@@ -1,7 +1,9 @@
 """Jobs that run a program of the user's own: a script for torchrun, unchanged, with the gang's logs, incidents and repairs."""
 
 import json
+import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
 
+from shardyard.api import spec_file
 from shardyard.api.client import Client
 from shardyard.service.schemas.job import Job
 
@@ -210,3 +213,41 @@ if not again:
         assert shown.stdout.splitlines()[:2] == ["step\tloss", "0\t5.0"], shown.stderr
         assert "every step" in plane.run("metrics", job.id).stdout
         assert [one.step for one in client.incidents(job.id).items] == [5]
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", pytest.param("accelerate", marks=pytest.mark.full)])
+def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:
+    """Every loss is that of one process without Shardyard, to the last of twelve digits."""
+    spec = {**spec_file.load(EXAMPLES / f"{name}.yaml"), "ranks": ranks}
+    with plane.client() as client:
+        job = client.wait(client.submit(spec).id, timeout_s=PATIENCE_S)
+        assert job.state == "succeeded", job.message
+        losses = [line for line in lines(client, job.id) if ": loss " in line]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    alone = subprocess.run(
+        [*launcher, *spec["command"][1:]],
+        cwd=spec["code"]["dir"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert alone.returncode == 0, alone.stderr
+    assert len(losses) >= 3 and losses == [line for line in alone.stdout.splitlines() if ": loss " in line]
+
+
+def test_a_killed_script_continues_from_its_own_snapshot(plane: ControlPlane, tmp_path: Path) -> None:
+    """Rank 1 is killed between two epochs; the losses after it are those of a run without a fault."""
+    spec = spec_file.load(EXAMPLES / "ddp.yaml")
+    spec["command"] = [*spec["command"][:2], "--epochs", "400", "--snapshot", str(tmp_path / "snapshot.pt")]
+    with plane.client() as client:
+        job = client.submit(spec)
+        until((tmp_path / "snapshot.pt").exists, PATIENCE_S, "the first snapshot")
+        client.inject_fault(job.id, "kill-rank", rank=1)
+        done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
+        assert done.state == "succeeded", done.message
+        assert done.budgets.repairs.used == 1
+        seen = dict(line.split(": loss ") for line in lines(client, job.id) if ": loss " in line)
+    assert len(seen) == 400 and seen["epoch 5"] == "2.911381995694"
