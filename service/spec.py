@@ -244,6 +244,12 @@ class CommandSpec(SpecOfJob):
         description="The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, "
         "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.",
     )
+    command_per: Literal["rank", "node"] = Field(
+        "rank",
+        description="`rank`: each rank runs the command. `node`: one process per node runs it, and starts the node's ranks itself, as "
+        "torchrun does; it finds the number of nodes, its own, and the number of its ranks in PET_NNODES, PET_NODE_RANK and "
+        "PET_NPROC_PER_NODE, which torchrun reads.",
+    )
     ranks: int = Field(1, ge=1, le=100_000, description="Number of ranks, each on a device of its own.")
     ranks_per_node: int | None = Field(
         None,
@@ -269,6 +275,10 @@ class CommandSpec(SpecOfJob):
         if self.ranks_per_node is not None and self.ranks % self.ranks_per_node:
             raise ValueError(
                 f"ranks_per_node {self.ranks_per_node} does not divide ranks {self.ranks}: choose a divisor"
+            )
+        if self.command_per == "node" and self.ranks_per_node is None:
+            raise ValueError(
+                "command_per is node, and ranks_per_node is not given: set it to the ranks that a node starts"
             )
         return self
 

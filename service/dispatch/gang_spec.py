@@ -50,6 +50,7 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         attempt["number"],
         spec.get("cwd"),
         max_restarts=spec.get("policy", {}).get("max_repairs", 0),
+        per_node=spec.get("command_per") == "node",
     )
     if job["code"] is None:
         return found

@@ -251,3 +251,30 @@ def test_a_killed_script_continues_from_its_own_snapshot(plane: ControlPlane, tm
         assert done.budgets.repairs.used == 1
         seen = dict(line.split(": loss ") for line in lines(client, job.id) if ": loss " in line)
     assert len(seen) == 400 and seen["epoch 5"] == "2.911381995694"
+
+
+@pytest.mark.full
+def test_torchrun_is_a_command_of_its_node(plane: ControlPlane, tmp_path: Path) -> None:
+    """Killed once, it starts again; then rank 3 raises, and the incident is that of rank 3."""
+    script = """
+import os, pathlib, signal, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()}: {total.item():.0f}", flush=True)
+dist.barrier()
+if dist.get_rank() == 2 and os.environ["SHARDYARD_RESTART_COUNT"] == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+if dist.get_rank() == 3:
+    dist.barrier() if os.environ["SHARDYARD_RESTART_COUNT"] == "0" else None
+    raise KeyError("no such column")
+dist.barrier()
+"""
+    with plane.client() as client:
+        more = {"command_per": "node", "ranks_per_node": 4, "command": ["torchrun", "train.py"]}
+        job = client.wait(submitted(client, tmp_path, script, ranks=4, **more).id, timeout_s=2 * PATIENCE_S)
+        assert (job.state, job.reason) == ("failed", "exception"), job.message
+        killed, raised = client.incidents(job.id).items
+        assert killed.cause == "rank_lost" and "SIGKILL" in killed.message
+        assert (raised.cause, raised.rank) == ("exception", 3) and "no such column" in raised.message
+        assert {f"rank {rank}: 4" for rank in range(4)} <= set(lines(client, job.id))

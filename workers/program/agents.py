@@ -29,6 +29,9 @@ ANSWER_S: Final = 1.5
 HELLO_S: Final = 2.0
 #: Maximum bytes of a line: of the dumps of two recorders with 2,000 collectives each.
 MOST_BYTES: Final = 64 << 20
+#: How a program ended, for the trainer processes that wait for it.
+FAILED: Final = b"failed"
+DONE: Final = b"done"
 #: Struct of SO_PEERCRED: process, user, group.
 _PEER: Final = struct.Struct("3i")
 
@@ -45,6 +48,7 @@ class Agents:
     def __init__(self, on_metrics: Callable[[list[MetricBlock]], None] = _ignored) -> None:
         """`on_metrics`: called, on threads of their connections, with what processes log."""
         self._on_metrics = on_metrics
+        self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
         self._logging: list[tuple[threading.Thread, socket.socket]] = []
         self.name = f"shardyard-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX)
@@ -57,13 +61,16 @@ class Agents:
         self._thread = threading.Thread(target=self._accept, name="reports of the program", daemon=True)
         self._thread.start()
 
-    def failure(self, pid: int) -> FailedEvent | None:
-        """The exception that ended the program: of the process `pid`, else of the first that failed.
-
-        Call it when the program has ended. Nothing is accepted any more.
-        """
+    def failures(self) -> dict[int, FailedEvent]:
+        """The exceptions that ended processes, by their ids, in order. Call it when the program has ended: nothing is accepted any more."""
         self.finish()
-        return self._failures.get(pid) or next(iter(self._failures.values()), None)
+        return dict(self._failures)
+
+    def release(self, *, failed: bool) -> None:
+        """Let the trainer processes go that wait for the program's end (`ended`)."""
+        for connection in self._waiting:
+            with contextlib.suppress(OSError), connection:
+                connection.sendall(FAILED if failed else DONE)
 
     def finish(self) -> None:
         """When the program has ended: take what it had sent. Nothing is accepted any more."""
@@ -89,7 +96,7 @@ class Agents:
     def close(self) -> None:
         self.finish()
         logging = (connection for _, connection in self._logging)
-        for connection in (self._listener, self._ended, *self._connections.values(), *logging):
+        for connection in (self._listener, self._ended, *self._waiting, *self._connections.values(), *logging):
             connection.close()
 
     def _accept(self) -> None:
@@ -117,6 +124,9 @@ class Agents:
             self._failures[pid] = read(FailedEvent, hello["failed"])
             connection.close()
             return
+        if "waits" in hello:
+            self._waiting.append(connection)
+            return
         if "metrics" in hello:
             connection.settimeout(None)
             thread = threading.Thread(target=self._take_metrics, args=(connection, rest), name="metrics", daemon=True)
@@ -137,6 +147,19 @@ class Agents:
                         self._on_metrics([checked(block) for block in json.loads(line)])
                 buffer = rest
                 _receive(connection, buffer)
+
+
+def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | None:
+    """Wait for the end of a program that the trainer process at this socket has started: whether it failed; None if `is_to_stop`."""
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(ConnectionError):
+        connection.connect("\0" + name)
+        connection.sendall(json.dumps({"pid": os.getpid(), "waits": True}).encode() + b"\n")
+        connection.settimeout(look_s)
+        while not is_to_stop():
+            with contextlib.suppress(TimeoutError):
+                return connection.recv(len(FAILED)) == FAILED
+        return None
+    return False  # it is gone, which its own actor reports
 
 
 @contextmanager

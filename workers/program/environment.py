@@ -6,7 +6,7 @@ held by rank 0's trainer process and not by the program (TORCHELASTIC_USE_AGENT_
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,24 +37,45 @@ def of_rank(program: Program, coords: RankAssignment) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "SHARDYARD_JOB": program.job,
         "SHARDYARD_ATTEMPT": str(program.attempt),
+        "SHARDYARD_RESTART_COUNT": str(coords.generation - 1),
+    }
+
+
+def of_node(program: Program, coords: RankAssignment, port: int) -> dict[str, str]:
+    """The variables for a process that starts the ranks of its node. torchrun reads those that begin with PET_ as its options.
+
+    `port`: free on rank 0's node, for the rendezvous of these processes.
+    """
+    master = {"ADDR": coords.master_host, "PORT": str(port)}
+    return {
+        "PET_NNODES": str(coords.nodes),
+        "PET_NODE_RANK": str(coords.node_rank),
+        "PET_NPROC_PER_NODE": str(coords.local_world_size),
+        **{f"PET_MASTER_{name}": value for name, value in master.items()},
+        **{f"MASTER_{name}": value for name, value in master.items()},
+        "GROUP_RANK": str(coords.node_rank),
+        "GROUP_WORLD_SIZE": str(coords.nodes),
+        "SHARDYARD_JOB": program.job,
+        "SHARDYARD_ATTEMPT": str(program.attempt),
+        "SHARDYARD_RESTART_COUNT": str(coords.generation - 1),
     }
 
 
 def environment(
-    program: Program, coords: RankAssignment, socket: str, devices: str | None, base: Mapping[str, str]
+    own: Mapping[str, str], sockets: Sequence[str], devices: str | None, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """The whole environment of a rank's program.
+    """The whole environment of a program.
 
-    `base` is the trainer process's, with what the job adds. `socket`: where the agent reports. `devices`: the GPUs of all ranks of this
-    node, by local rank; None on CPUs.
+    `own`: `of_rank` or `of_node`. `base`: the trainer process's, with what the job adds. `sockets`: where the agents report, by local rank.
+    `devices`: the GPUs of all ranks of this node, by local rank; None on CPUs.
     `python` is this interpreter, unless the job's own PATH has another one.
     """
-    env = {"PYTHONUNBUFFERED": "1"} | dict(base) | of_rank(program, coords)
-    env[SOCKET] = socket
+    env = {"PYTHONUNBUFFERED": "1"} | dict(base) | dict(own)
+    env[SOCKET] = ",".join(sockets)
     env["PYTHONPATH"] = os.pathsep.join([str(AGENT), *filter(None, [env.get("PYTHONPATH")])])
-    own = str(Path(sys.executable).parent)
-    if own not in env.get("PATH", os.defpath).split(os.pathsep):
-        env["PATH"] = os.pathsep.join([own, env.get("PATH", os.defpath)])
+    folder = str(Path(sys.executable).parent)
+    if folder not in env.get("PATH", os.defpath).split(os.pathsep):
+        env["PATH"] = os.pathsep.join([folder, env.get("PATH", os.defpath)])
     if devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = devices
     return env

@@ -8,8 +8,10 @@ the exception that ended it, by the same signal, or done.
 import contextlib
 import faulthandler
 import os
+import re
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,8 +33,8 @@ from ..process_state import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
-from .agents import listening
-from .environment import environment
+from .agents import Agents, ended, listening
+from .environment import environment, of_node, of_rank
 from .program import Program
 from .working_copy import CodeUnusable, working_copy
 
@@ -40,8 +42,14 @@ from .working_copy import CodeUnusable, working_copy
 GRACE_S: Final = 30.0
 #: Seconds between two looks at whether the job is to end.
 LOOK_S: Final = 0.2
+#: Seconds for other ranks of a node to report their exceptions before the process that started them.
+OTHERS_S: Final = 0.5
 #: Seconds for all ranks to name their GPUs.
 MEET_S: Final = 600.0
+
+
+#: What torchrun says if a signal has ended the worker that failed first.
+_KILLED: Final = re.compile(r"Root Cause.*\bSignal (\d+) \(SIG", re.DOTALL)
 
 
 class ProgramFailed(Exception):
@@ -59,22 +67,52 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     """
     program = Program.from_json(run)
     store = _store(coords)
-    with ExitStack() as stack:
-        folder = stack.enter_context(_folder(program, instruments))
-        agents = stack.enter_context(listening(partial(_emit_metrics, coords, emit)))
+    with listening(partial(_emit_metrics, coords, emit)) as agents:
+        sockets = [agents.name]
+        if program.per_node:
+            sockets = _of_node(store, coords, "agents", agents.name)
+        devices = ",".join(_of_node(store, coords, "gpus", _own_gpu())) if coords.device == "cuda" else None
+        if program.per_node and coords.local_rank > 0:
+            _follow(sockets[0], agents, emit, instruments)
+            return store
+        own = of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
         base = dict(os.environ)
         name_interface(coords.interface, base)
-        env = environment(program, coords, agents.name, _devices(store, coords, base), base)
+        _lead(program, environment(own, sockets, devices, base), agents, emit, instruments)
+    return store
+
+
+def _lead(program: Program, env: dict[str, str], agents: Agents, emit: EmitEvent, instruments: Instruments) -> None:
+    """Run the program until it ends. Raises ProgramFailed."""
+    with _folder(program, instruments) as folder:
         process = _start(program, folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
         asked = _wait(process, instruments)
-        agents.finish()
-        if asked != Ending.NO:
-            emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
-        elif process.returncode:
-            _end_like(process.returncode, agents.failure(process.pid))
-    return store
+    failures = agents.failures()
+    failed = asked == Ending.NO and process.returncode != 0
+    agents.release(failed=failed)
+    if asked != Ending.NO:
+        emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
+    elif failed:
+        of_main = failures.pop(process.pid, None)
+        of_others = next(iter(failures.values()), None)
+        if not program.per_node:
+            _end_like(process.returncode, of_main or of_others)
+        if of_main and (killed := _KILLED.search(of_main.message)):
+            _end_like(-int(killed[1]), None)
+        time.sleep(OTHERS_S)  # an exception of another rank is the cause; the launcher's own only follows from it
+        _end_like(process.returncode, of_others or of_main)
+
+
+def _follow(leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments) -> None:
+    """Wait for the end of the program that the first rank of this node runs. Raises ProgramFailed if this rank's process made it fail."""
+    instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
+    failed = ended(leader, lambda: instruments.asked() != Ending.NO, LOOK_S)
+    if failed is None:
+        emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
+    elif failed and (failures := agents.failures()):
+        raise ProgramFailed(next(iter(failures.values())))
 
 
 def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:
@@ -95,14 +133,25 @@ def _store(coords: RankAssignment) -> TCPStore:
     )
 
 
-def _devices(store: TCPStore, coords: RankAssignment, env: dict[str, str]) -> str | None:
-    """The GPUs of this node's ranks, by local rank, so that `cuda:LOCAL_RANK` is the rank's own; None on CPUs."""
-    if coords.device != "cuda":
-        return None
-    key = "shardyard/gpus/{}/{}".format
-    store.set(key(coords.node_rank, coords.local_rank), env.get("CUDA_VISIBLE_DEVICES", ""))
-    here = [store.get(key(coords.node_rank, local)).decode() for local in range(coords.local_world_size)]
-    return ",".join(here)
+def _of_node(store: TCPStore, coords: RankAssignment, what: str, mine: str) -> list[str]:
+    """The values of all ranks of this node, by local rank."""
+    key = f"shardyard/{what}/{coords.node_rank}/{{}}".format
+    store.set(key(coords.local_rank), mine)
+    return [store.get(key(local)).decode() for local in range(coords.local_world_size)]
+
+
+def _own_gpu() -> str:
+    """Ray gives each rank one GPU. All of a node see all of them, so that `cuda:LOCAL_RANK` is the rank's own."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def _port(store: TCPStore, coords: RankAssignment) -> int:
+    """A port that is free on rank 0's node, for the processes that start the ranks of their nodes."""
+    if coords.rank == 0:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            store.set("shardyard/port", str(free.getsockname()[1]))
+    return int(store.get("shardyard/port"))
 
 
 @contextmanager

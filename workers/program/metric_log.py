@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final, SupportsFloat, cast
 
 from ..messages.metric_block import check_name, check_step, packed
-from .program import SOCKET
+from .program import socket_name
 
 #: Seconds between two messages.
 FLUSH_S: Final = 0.5
@@ -74,7 +74,7 @@ class MetricLog:
                     check_name(name)
                 self._checked = names
             self._next = at + 1
-            if SOCKET not in os.environ:
+            if socket_name(os.environ) is None:
                 return
             if self._waiting + len(names) > MOST_WAITING:
                 self._dropped += len(names)
@@ -119,7 +119,7 @@ class MetricLog:
         if self._connection is None:
             self._connection = socket.socket(socket.AF_UNIX)
             self._connection.settimeout(_SEND_S)
-            self._connection.connect("\0" + os.environ[SOCKET])
+            self._connection.connect(f"\0{socket_name(os.environ)}")
             self._connection.sendall(json.dumps({"pid": os.getpid(), "metrics": True}).encode() + b"\n")
         return self._connection
 

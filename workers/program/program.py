@@ -1,12 +1,13 @@
 """`Program`: what a rank of a `command` job runs. Plain data from the service to the trainer process. Imports no torch."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from ..messages import json_codec
 
-#: Variable that names the socket to which a program's processes report.
+#: Variable that names the socket to which a program's processes report (`socket_name`).
 SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
 #: `GangSpec.entry` of a gang that runs programs.
 ENTRY: Final = f"{__package__}.launch:run_program"
@@ -31,6 +32,7 @@ class Program:
         None  # relative to the code; None: there, without code the home folder of the user that runs the ranks
     )
     max_restarts: int = 0  # starts again in this attempt, at most
+    per_node: bool = False  # the first rank of each node runs the command, which starts the others' processes
     code: Code | None = None
     cache: str = ""  # folder of the node below which the code is unpacked
 
@@ -49,3 +51,13 @@ class Program:
 def argv(command: str | list[str]) -> tuple[str, ...]:
     """The arguments of a spec's `command`: text is run by a POSIX shell."""
     return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+
+
+def socket_name(environment: Mapping[str, str]) -> str | None:
+    """The socket to which a process of a program reports: that of its rank. None outside a job.
+
+    Where one process starts those of all ranks of its node, the variable has the names of all, by local rank.
+    """
+    names = environment.get(SOCKET, "").split(",")
+    local = environment.get("LOCAL_RANK", "0")
+    return names[int(local) if local.isdecimal() and int(local) < len(names) else 0] or None

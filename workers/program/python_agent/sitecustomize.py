@@ -172,5 +172,12 @@ def groups() -> dict[str, list[int]]:
         return {}
 
 
-if __name__ == "sitecustomize" and "SHARDYARD_PROGRAM_SOCKET" in os.environ:
-    begin(os.environ["SHARDYARD_PROGRAM_SOCKET"])
+def socket_name() -> str:
+    """That of this process's rank (`socket_name` in program.py, which may not be importable here). Empty outside a job."""
+    names = os.environ.get("SHARDYARD_PROGRAM_SOCKET", "").split(",")
+    local = os.environ.get("LOCAL_RANK", "0")
+    return names[int(local) if local.isdecimal() and int(local) < len(names) else 0]
+
+
+if __name__ == "sitecustomize" and socket_name():
+    begin(socket_name())

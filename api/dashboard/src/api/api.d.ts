@@ -4064,6 +4064,13 @@ export interface components {
              */
             readonly command: readonly string[] | string;
             /**
+             * Command Per
+             * @description `rank`: each rank runs the command. `node`: one process per node runs it, and starts the node's ranks itself, as torchrun does; it finds the number of nodes, its own, and the number of its ranks in PET_NNODES, PET_NODE_RANK and PET_NPROC_PER_NODE, which torchrun reads.
+             * @default rank
+             * @enum {string}
+             */
+            readonly command_per: "rank" | "node";
+            /**
              * Ranks
              * @description Number of ranks, each on a device of its own.
              * @default 1

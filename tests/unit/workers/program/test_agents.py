@@ -27,7 +27,7 @@ def test_the_main_process_is_believed_before_others() -> None:
         for pid, text in ((7, "of a worker"), (8, "of the program")):
             failed = {"type": "ValueError", "message": text, "traceback": "t"}
             hello(agents, pid=pid, failed=failed).close()
-        assert agents.failure(8) == FailedEvent(type="ValueError", message="of the program", traceback="t")
+        assert agents.failures()[8] == FailedEvent(type="ValueError", message="of the program", traceback="t")
 
 
 def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
@@ -43,7 +43,7 @@ def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
             with connect(agents) as connection:
                 connection.sendall(nonsense)
         hello(agents, pid=9, failed={"type": "E", "message": "m", "traceback": ""}).close()
-        assert agents.failure(1) == FailedEvent(type="E", message="m", traceback="")
+        assert next(iter(agents.failures().values())) == FailedEvent(type="E", message="m", traceback="")
 
 
 def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase() -> None:

@@ -5,22 +5,25 @@ import sys
 from pathlib import Path
 
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.program.environment import AGENT, environment
-from shardyard.workers.program.program import Program, argv
+from shardyard.workers.program.environment import AGENT, environment, of_node, of_rank
+from shardyard.workers.program.program import SOCKET, Program, argv, socket_name
 
 COORDS = RankAssignment(
     rank=5, world_size=8, local_rank=1, master_host="10.0.0.1", master_port=4000, local_world_size=4
 )
 
 
+PROGRAM = Program("job", ("x",))
+
+
 def test_the_jobs_own_variables_win_over_defaults_and_not_over_the_rank() -> None:
     base = {"PYTHONUNBUFFERED": "0", "PYTHONPATH": "/mine", "PATH": "/bin", "RANK": "0", "CUDA_VISIBLE_DEVICES": "3"}
-    env = environment(Program("job", ("x",)), COORDS, "name", "2,3", base)
+    env = environment(of_rank(PROGRAM, COORDS), ["name"], "2,3", base)
     assert (env["PYTHONUNBUFFERED"], env["RANK"], env["LOCAL_WORLD_SIZE"]) == ("0", "5", "4")
     assert env["PYTHONPATH"].split(os.pathsep) == [str(AGENT), "/mine"]
     assert env["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/bin"]
     assert env["CUDA_VISIBLE_DEVICES"] == "2,3"
-    assert environment(Program("job", ("x",)), COORDS, "name", None, base)["CUDA_VISIBLE_DEVICES"] == "3"
+    assert environment(of_rank(PROGRAM, COORDS), ["name"], None, base)["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_the_agent_is_the_only_module_in_its_folder() -> None:
@@ -32,3 +35,31 @@ def test_text_is_for_a_shell_and_a_program_goes_to_the_nodes_and_back() -> None:
     assert argv("a && b") == ("/bin/sh", "-c", "a && b") and argv(["a", "b c"]) == ("a", "b c")
     program = Program("job", argv(["python", "x.py"]), attempt=2, cwd="/w", max_restarts=3)
     assert Program.from_json(program.to_json()) == program
+
+
+def test_one_process_of_a_node_gets_what_torchrun_asks_for_and_no_rank() -> None:
+    coords = RankAssignment(
+        rank=4,
+        world_size=8,
+        local_rank=0,
+        local_world_size=4,
+        node_rank=1,
+        nodes=2,
+        master_host="10.0.0.1",
+        master_port=1,
+    )
+    env = environment(of_node(PROGRAM, coords, 4321), ["a", "b"], None, {})
+    assert {name: value for name, value in env.items() if name.startswith("PET_")} == {
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": "1",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_MASTER_ADDR": "10.0.0.1",
+        "PET_MASTER_PORT": "4321",
+    }
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE"} & env.keys()
+
+
+def test_a_process_reports_to_the_socket_of_its_local_rank() -> None:
+    assert socket_name({}) is None and socket_name({SOCKET: "a"}) == "a"
+    assert socket_name({SOCKET: "a", "LOCAL_RANK": "3"}) == "a"
+    assert [socket_name({SOCKET: "a,b", "LOCAL_RANK": rank}) for rank in ("0", "1", "2", "x")] == ["a", "b", "a", "a"]

@@ -37,11 +37,17 @@ dist.destroy_process_group()
 """
 
 
-def run(script: str, root: Path, world: int = 2, stop_when: str = "") -> list[dict[str, Any]]:
-    """Per rank the events, and how the program failed. `stop_when`: a file; when it exists, the ranks are asked to stop."""
+def run(
+    script: str, root: Path, world: int = 2, stop_when: str = "", launcher: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """Per rank the events, and how the program failed. `stop_when`: a file; when it exists, the ranks are asked to stop.
+
+    `launcher`: modules and options of Python that start the script once for all ranks.
+    """
     path = root / "script.py"
     path.write_text(script)
-    program = Program("a-job", argv([sys.executable, str(path), str(root)]), cwd=str(root))
+    command = [sys.executable, *launcher, str(path), str(root)]
+    program = Program("a-job", argv(command), cwd=str(root), per_node=bool(launcher))
     found: list[dict[str, Any]] = spawn(_rank, world, program.to_json(), stop_when)
     return found
 
@@ -87,7 +93,7 @@ def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: 
 def _examine(instruments: Instruments, events: list[Any], statuses: list[Any]) -> None:
     while True:
         time.sleep(0.2)
-        if events and (status := instruments.heartbeat.status()).get("collectives"):
+        if (status := instruments.heartbeat.status()).get("collectives"):
             statuses.append(status)
 
 
@@ -198,3 +204,47 @@ def test_the_programs_own_start_up_code_runs(tmp_path: Path, hook: str, monkeypa
     assert (failed.type, failed.message) == (
         ("ProgramFailed", "the program exited with status 1") if hook else ("ValueError", "7")
     )
+
+
+TORCHRUN = ("-m", "torch.distributed.run")
+
+
+def test_a_command_per_node_may_be_torchrun_itself(tmp_path: Path) -> None:
+    """It takes its options from the environment, and its workers are the job's ranks: their metrics are those of their ranks."""
+    script = DDP.replace(
+        "dist.destroy_process_group()",
+        "import shardyard\nshardyard.log({'x': dist.get_rank()}, step=0, per_rank=True)\ndist.destroy_process_group()",
+    )
+    first, second = run(script, tmp_path, launcher=TORCHRUN)
+    assert (first["failed"], second["failed"]) == (None, None)
+    assert (first["kinds"], second["kinds"]) == (["program_started", "metrics"], ["metrics"])
+    assert {path.name for path in tmp_path.glob("*.pt")} == {"0.pt", "1.pt"}
+
+
+def test_an_exception_under_torchrun_is_that_of_its_rank(tmp_path: Path) -> None:
+    """Torchrun's own exception, which follows from it, is not the cause."""
+    script = "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('this is wrong')\n"
+    first, second = run(script, tmp_path, launcher=TORCHRUN)
+    assert (second["failed"].type, second["failed"].message) == ("ValueError", "this is wrong")
+    assert first["failed"].type == "ChildFailedError"
+
+
+def test_a_hang_under_torchrun_is_seen_in_its_rank(tmp_path: Path) -> None:
+    script = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(2))
+def forgets():
+    open(sys.argv[1] + "/hangs", "w").close()
+    time.sleep(600)
+if dist.get_rank() == 1:
+    time.sleep(1.0)
+    forgets()
+dist.all_reduce(torch.ones(3))
+"""
+    ranks = run(script, tmp_path, stop_when=str(tmp_path / "hangs"), launcher=TORCHRUN)
+    first, second = (one["status"] for one in ranks)
+    (waiting,) = first["collectives"]
+    assert (waiting["op"], waiting["seq"]) == ("all_reduce", 2)
+    assert any("forgets" in frame for stack in second["stacks"] for frame in stack["frames"])
+    assert [one["kinds"][-1] for one in ranks] == ["stopped", "stopped"]
