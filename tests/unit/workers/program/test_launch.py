@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ dist.destroy_process_group()
 
 
 def run(
-    script: str, root: Path, world: int = 2, stop_when: str = "", launcher: tuple[str, ...] = ()
+    script: str, root: Path, world: int = 2, stop_when: Sequence[str] = (), launcher: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    """Per rank the events, and how the program failed. `stop_when`: a file; when it exists, the ranks are asked to stop.
+    """Per rank the events, and how the program failed. `stop_when`: names of files; when all exist, the ranks are asked to
+    stop. Once a rank's status says in which collective it waits, or that it is in `forgets`, its file `stuck-RANK` exists.
 
     `launcher`: modules and options of Python that start the script once for all ranks.
     """
@@ -48,11 +50,11 @@ def run(
     path.write_text(script)
     command = [sys.executable, *launcher, str(path), str(root)]
     program = Program("a-job", argv(command), cwd=str(root), per_node=bool(launcher))
-    found: list[dict[str, Any]] = spawn(_rank, world, program.to_json(), stop_when)
+    found: list[dict[str, Any]] = spawn(_rank, world, program.to_json(), [str(root / name) for name in stop_when])
     return found
 
 
-def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: str) -> dict[str, Any]:
+def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: list[str]) -> dict[str, Any]:
     import torch.distributed as dist
 
     os.setsid()  # the program's group is that of its trainer
@@ -75,9 +77,11 @@ def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: 
     events: list[Any] = []
     statuses: list[Any] = []
     instruments = Instruments(
-        asked=lambda: Ending.STOP if stop_when and Path(stop_when).exists() else Ending.NO,
+        asked=lambda: Ending.STOP if stop_when and all(Path(file).exists() for file in stop_when) else Ending.NO,
     )
-    threading.Thread(target=_examine, args=(instruments, events, statuses), daemon=True).start()
+    threading.Thread(
+        target=_examine, args=(instruments, statuses, Path(program["cwd"], f"stuck-{rank}")), daemon=True
+    ).start()
     failed = kept = None
     try:
         kept = run_program(program, coords, lambda kind, data: events.append((kind, data)), instruments)
@@ -90,11 +94,19 @@ def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: 
     return result
 
 
-def _examine(instruments: Instruments, events: list[Any], statuses: list[Any]) -> None:
+def _examine(instruments: Instruments, statuses: list[Any], stuck: Path) -> None:
     while True:
         time.sleep(0.2)
-        if (status := instruments.heartbeat.status()).get("collectives"):
-            statuses.append(status)
+        if not (status := instruments.heartbeat.status()).get("collectives"):
+            continue
+        statuses.append(status)
+        waits = any("op" in record for record in status["collectives"])
+        if waits or any("forgets" in frame for stack in status["stacks"] for frame in stack["frames"]):
+            stuck.touch()
+
+
+#: Files that say that both ranks are stuck.
+STUCK = ("stuck-0", "stuck-1")
 
 
 def test_a_script_for_torchrun_equals_one_process(tmp_path: Path) -> None:
@@ -149,9 +161,9 @@ def test_a_status_without_an_exception_is_told_by_its_number(tmp_path: Path) -> 
 
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
-    (only,) = spawn(_rank, 1, Program("a-job", ("pyhton", "train.py"), cwd=str(tmp_path)).to_json(), "")
+    (only,) = spawn(_rank, 1, Program("a-job", ("pyhton", "train.py"), cwd=str(tmp_path)).to_json(), [])
     assert "'pyhton' on this node: No such file" in only["failed"].message
-    (only,) = spawn(_rank, 1, Program("a-job", ("python",), cwd=str(tmp_path / "none")).to_json(), "")
+    (only,) = spawn(_rank, 1, Program("a-job", ("python",), cwd=str(tmp_path / "none")).to_json(), [])
     assert "is no folder on this node" in only["failed"].message
 
 
@@ -162,14 +174,12 @@ dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(2))
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 def forgets():
-    open(sys.argv[1] + "/hangs", "w").close()
     time.sleep(600)
 if dist.get_rank() == 1:
-    time.sleep(1.0)
     forgets()
 dist.broadcast(torch.ones(3), 0) if dist.get_rank() == 1 else dist.all_reduce(torch.ones(3))
 """
-    first, second = (one["status"] for one in run(script, tmp_path, stop_when=str(tmp_path / "hangs")))
+    first, second = (one["status"] for one in run(script, tmp_path, stop_when=STUCK))
     (waiting,) = first["collectives"]
     assert (waiting["group"], waiting["op"], waiting["seq"], waiting["ranks"]) == ("world", "all_reduce", 2, [0, 1])
     assert second["collectives"][0]["entered"] == 1 and "op" not in second["collectives"][0]
@@ -188,7 +198,7 @@ signal.signal(signal.SIGTERM, save)
 (root / "ready").touch()
 time.sleep(600)
 """
-    (only,) = run(script, tmp_path, world=1, stop_when=str(tmp_path / "ready"))
+    (only,) = run(script, tmp_path, world=1, stop_when=["ready"])
     assert only["kinds"] == ["program_started", "stopped"] and (tmp_path / "saved").exists()
 
 
@@ -235,14 +245,12 @@ import sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(2))
 def forgets():
-    open(sys.argv[1] + "/hangs", "w").close()
     time.sleep(600)
 if dist.get_rank() == 1:
-    time.sleep(1.0)
     forgets()
 dist.all_reduce(torch.ones(3))
 """
-    ranks = run(script, tmp_path, stop_when=str(tmp_path / "hangs"), launcher=TORCHRUN)
+    ranks = run(script, tmp_path, stop_when=STUCK, launcher=TORCHRUN)
     first, second = (one["status"] for one in ranks)
     (waiting,) = first["collectives"]
     assert (waiting["op"], waiting["seq"]) == ("all_reduce", 2)
