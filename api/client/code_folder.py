@@ -123,10 +123,10 @@ def _listed(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
         path = folder / name
         if not name or not os.path.lexists(path):  # deleted, and not yet committed
             continue
-        if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
-            yield from (str(PurePosixPath(name) / below) for below in _listed(path, _NOTHING))
-        else:
+        if path.is_symlink() or not path.is_dir():
             yield name
+        elif (path / ".git").exists():  # a submodule, or another repository; without it one that was not checked out
+            yield from (str(PurePosixPath(name) / below) for below in _listed(path, _NOTHING))
 
 
 def _walked(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:

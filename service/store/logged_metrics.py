@@ -19,6 +19,8 @@ from .program_tables import metric_series as series
 MOST_NAMES: Final = 1000
 #: Variables that a statement may have.
 _AT_ONCE: Final = 400
+#: Curves that are in memory at once: each may have a megabyte of buckets.
+_IN_MEMORY: Final = 32
 
 #: One value: the run that logged it, its step, and the value; None if that is not finite.
 Point = tuple[int, int, float | None]
@@ -34,20 +36,36 @@ async def append(tx: AsyncConnection, job_id: str, points: Mapping[str, Sequence
     count = await _count(tx, job_id) if new else 0
     numbers = {name: int(row["number"]) for name, row in known.items()}
     numbers |= {name: count + at for at, name in enumerate(new[: max(0, MOST_NAMES - count)])}
-    curves = {name: _curve(known.get(name)) for name in numbers}
-    whole = [name for name in known if any(curves[name].needs_all(run, [step]) for run, step, _ in points[name])]
+    names = list(numbers)
+    for at in range(0, len(names), _IN_MEMORY):
+        some = names[at : at + _IN_MEMORY]
+        await _extend(tx, job_id, {name: (numbers[name], known.get(name)) for name in some}, points)
+    return new[MOST_NAMES - count :] if count < MOST_NAMES else []
+
+
+async def _extend(
+    tx: AsyncConnection,
+    job_id: str,
+    names: Mapping[str, tuple[int, RowMapping | None]],
+    points: Mapping[str, Sequence[Point]],
+) -> None:
+    """Add the points of these names, each with its number and its row if there is one."""
+    curves = {name: _curve(row) for name, (_, row) in names.items()}
+    whole = [name for name, curve in curves.items() if any(curve.needs_all(run, [at]) for run, at, _ in points[name])]
     wanted = {
-        numbers[name]: None if name in whole else chunks_of(curves[name].width, (step for _, step, _ in points[name]))
-        for name in known
+        number: None if name in whole else chunks_of(curves[name].width, (step for _, step, _ in points[name]))
+        for name, (number, row) in names.items()
+        if row is not None
     }
     loaded = await _load(tx, job_id, wanted)
     for name, curve in curves.items():
-        curve.buckets = loaded.get(numbers[name], {})
+        curve.buckets = loaded.get(names[name][0], {})
         for point in points[name]:
             curve.take(*point)
-    await _store_series(tx, job_id, {numbers[name]: (name, curve) for name, curve in curves.items()})
-    await _store_chunks(tx, job_id, {numbers[name]: curves[name] for name in curves}, [numbers[name] for name in whole])
-    return new[MOST_NAMES - count :] if count < MOST_NAMES else []
+    by_number = {names[name][0]: (name, curve) for name, curve in curves.items()}
+    await _store_series(tx, job_id, by_number)
+    replaced = [names[name][0] for name in whole]
+    await _store_chunks(tx, job_id, {number: curve for number, (_, curve) in by_number.items()}, replaced)
 
 
 async def page(

@@ -44,10 +44,8 @@ GRACE_S: Final = 30.0
 LOOK_S: Final = 0.2
 #: Seconds for other ranks of a node to report their exceptions before the process that started them.
 OTHERS_S: Final = 0.5
-#: Seconds for all ranks to name their GPUs.
+#: Seconds for all ranks to exchange their GPUs and sockets.
 MEET_S: Final = 600.0
-
-
 #: What torchrun says if a signal has ended the worker that failed first.
 _KILLED: Final = re.compile(r"Root Cause.*\bSignal (\d+) \(SIG", re.DOTALL)
 

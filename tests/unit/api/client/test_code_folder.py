@@ -74,6 +74,19 @@ def test_files_of_a_repository_inside_are_uploaded_too(tmp_path: Path) -> None:
     assert code_folder.files(tmp_path, []) == ["a.py", "inner/b.py"]
 
 
+def test_a_submodule_is_uploaded_if_it_is_checked_out(tmp_path: Path) -> None:
+    write(tmp_path / "library", "b.py")
+    git(tmp_path / "library", "init")
+    git(tmp_path / "library", "add", ".")
+    git(tmp_path / "library", "commit", "-m", "x")
+    write(tmp_path / "main", "a.py")
+    git(tmp_path / "main", "init")
+    git(tmp_path / "main", "-c", "protocol.file.allow=always", "submodule", "add", str(tmp_path / "library"), "sub")
+    assert code_folder.files(tmp_path / "main", []) == [".gitmodules", "a.py", "sub/b.py"]
+    git(tmp_path / "main", "submodule", "deinit", "-f", "sub")
+    assert code_folder.files(tmp_path / "main", []) == [".gitmodules", "a.py"]
+
+
 def test_the_commit_and_the_changes_since_are_recorded(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "b.py")
     git(tmp_path, "init")
