@@ -19,14 +19,13 @@ ALL = {
 }
 #: What `make test` runs; `make test-all` runs every one.
 CORE = (
-    "tensor2-data2-zero3",
     "zbv2-data2-zero3",
     "context-ulysses2-ring2-data2-zero3",
     "experts-zbv2-expert2",
     "biased-data2-expert2",
 )
 #: Rank 0 is run under the race detector in these, and in all layouts that only `make test-all` runs.
-RACES = ("tensor2-data2-zero3", "zbv2-data2-zero3", "context-ulysses2-ring2-data2-zero3")
+RACES = ("zbv2-data2-zero3", "context-ulysses2-ring2-data2-zero3")
 CASES = [name if name in CORE else pytest.param(name, marks=pytest.mark.full) for name in ALL]
 
 #: Where the host may wait for the device in a step: once for the loss and the norm.

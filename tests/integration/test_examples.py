@@ -82,8 +82,10 @@ def test_every_axis_and_every_file_is_covered() -> None:
     assert len(SPECS) >= 8
     named = [*re.findall(r"^\| \[(.+?)\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)]
     assert sorted(named) == [path.name for path in SPECS]
-    specs = {path.stem: spec_file.load(path)["train"] for path in TRAINING}
-    folders = {Path(spec["model"]["code"]) for spec in specs.values() if spec.get("model", {}).get("code")}
+    specs = [spec_file.load(path) for path in SPECS]
+    modules = [spec["train"].get("model", {}).get("code") for spec in specs if "train" in spec]
+    programs = [spec.get("code", {}).get("dir") for spec in specs]
+    folders = {Path(folder) for folder in (*modules, *programs) if folder}
     rest = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix not in {".yaml", ".md", ".pyc"}}
     assert rest == {path for folder in folders for path in folder.resolve().glob("*.py")}
     degrees = {name: read_training_spec(spec_file.load(EXAMPLES / f"{name}.yaml")).train.layout for name in ALIKE}

@@ -59,6 +59,7 @@ def endless(name: str, folder: Path, layout: dict[str, Any]) -> Any:
     return train_gang(name, folder, layout, **more)
 
 
+@pytest.mark.full  # tests/acceptance/test_trace.py is the core's
 @pytest.mark.timeout(600)
 async def test_a_trace_is_whole_and_reported_once(cluster: Cluster, tmp_path: Path) -> None:
     spec = endless("traced", tmp_path, {"pipeline": 2, "data": 2})
