@@ -2,8 +2,8 @@
 
     python benchmarks/metric_log.py [--rounds 5]
 
-Each round runs the same program, which makes the values anew in each step, with and without the call, in turns. The cost is the difference
-of their processor times, as a share of one core; the median, minimum and maximum over the rounds are printed.
+Each round runs one program twice, with the call and without it; both compute the values in every step. The cost is the difference of
+their processor times, as a share of one core. The median, minimum and maximum over the rounds are printed.
 """
 
 import argparse

@@ -38,14 +38,10 @@ _PEER: Final = struct.Struct("3i")
 Status = dict[str, Any]
 
 
-def _ignored(blocks: list[MetricBlock]) -> None:
-    del blocks
-
-
 class Agents:
     """The connections of a program's processes. A thread accepts them; the control thread asks; the main thread ends both."""
 
-    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None] = _ignored) -> None:
+    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None]) -> None:
         """`on_metrics`: called, on threads of their connections, with what processes log."""
         self._on_metrics = on_metrics
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
@@ -76,8 +72,9 @@ class Agents:
         """When the program has ended: take what it had sent. Nothing is accepted any more."""
         self._end.close()
         self._thread.join(HELLO_S)
+        deadline = time.monotonic() + HELLO_S  # a process that outlives the program may hold its connection
         for thread, _ in self._logging:
-            thread.join(HELLO_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def status(self, pid: int) -> Status:
         """Phase, stacks and collectives of the program, as a trainer's `Heartbeat.status`. `pid`: its main process, which is asked first.
@@ -163,7 +160,7 @@ def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | No
 
 
 @contextmanager
-def listening(on_metrics: Callable[[list[MetricBlock]], None] = _ignored) -> Iterator[Agents]:
+def listening(on_metrics: Callable[[list[MetricBlock]], None]) -> Iterator[Agents]:
     """Agents that are closed at the end."""
     with contextlib.closing(Agents(on_metrics)) as agents:
         yield agents

@@ -35,9 +35,7 @@ def of_rank(program: Program, coords: RankAssignment) -> dict[str, str]:
         "TORCHELASTIC_RESTART_COUNT": str(coords.generation - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(program.max_restarts),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "SHARDYARD_JOB": program.job,
-        "SHARDYARD_ATTEMPT": str(program.attempt),
-        "SHARDYARD_RESTART_COUNT": str(coords.generation - 1),
+        **_of_job(program, coords),
     }
 
 
@@ -55,6 +53,12 @@ def of_node(program: Program, coords: RankAssignment, port: int) -> dict[str, st
         **{f"MASTER_{name}": value for name, value in master.items()},
         "GROUP_RANK": str(coords.node_rank),
         "GROUP_WORLD_SIZE": str(coords.nodes),
+        **_of_job(program, coords),
+    }
+
+
+def _of_job(program: Program, coords: RankAssignment) -> dict[str, str]:
+    return {
         "SHARDYARD_JOB": program.job,
         "SHARDYARD_ATTEMPT": str(program.attempt),
         "SHARDYARD_RESTART_COUNT": str(coords.generation - 1),

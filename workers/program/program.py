@@ -29,7 +29,7 @@ class Program:
     command: tuple[str, ...]
     attempt: int = 1
     cwd: str | None = (
-        None  # relative to the code; None: there, without code the home folder of the user that runs the ranks
+        None  # may be relative to the code's folder; None: that folder, without code the user's home folder
     )
     max_restarts: int = 0  # starts again in this attempt, at most
     per_node: bool = False  # the first rank of each node runs the command, which starts the others' processes

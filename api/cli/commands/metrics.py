@@ -8,8 +8,8 @@ import typer
 from ....service.schemas.logged_metric import LoggedCurves
 from ...client import Client
 from ..options import JobName, Json, Url
+from ..terminal.metric_chart import Axis, draw, height_of_each, width_of
 from ..terminal.screen import Screen
-from .curves import LABEL, Axis, draw, height_of_each
 
 
 def metrics(
@@ -30,7 +30,7 @@ def metrics(
         if not names:
             _list(screen, client, job, text, json)
             return
-        wide = max(20, screen.out.width - LABEL - 2)
+        wide = width_of(screen)
         drawn = screen.out.is_terminal and not json
         most = min(2 * wide, 800) if drawn else 400
         found = client.logged_curves(job, names, from_step=first, to_step=last, buckets=most)

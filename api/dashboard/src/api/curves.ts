@@ -36,6 +36,16 @@ export interface Curve {
   end: Point | null;
 }
 
+/** A point to be drawn: at the middle of its bucket's steps, `from` the first `to` the last; null where the bucket has no such number. */
+export interface Drawn {
+  x: number;
+  from?: number;
+  to?: number;
+  y: number | null;
+  low: number | null;
+  high: number | null;
+}
+
 /** Validation loss at a step, in nats per token. */
 export interface Eval {
   step: number;

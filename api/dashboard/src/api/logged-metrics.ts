@@ -1,6 +1,6 @@
 /** Metrics that a job's program logs: their names, and curves of some of them. */
 
-import type { Range } from "./curves";
+import type { Drawn, Range } from "./curves";
 import { get } from "./http";
 
 export interface LoggedMetric {
@@ -15,18 +15,8 @@ export interface LoggedMetrics {
   more: boolean;
 }
 
-/** At the middle of its bucket's steps, `from` the first `to` the last. */
-export interface LoggedPoint {
-  x: number;
-  from?: number;
-  to?: number;
-  y: number | null;
-  low: number | null;
-  high: number | null;
-}
-
 export interface LoggedCurve {
-  points: readonly LoggedPoint[];
+  points: readonly Drawn[];
   /** Points have extremes that differ from the mean. */
   band: boolean;
 }

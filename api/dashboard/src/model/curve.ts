@@ -4,7 +4,7 @@
  * the extremes. If a curve grows beyond `LIMIT` buckets, each two of them are merged.
  */
 
-import type { Bucket, Curve, Point, SeriesName, Value } from "../api/curves";
+import type { Bucket, Curve, Drawn, Point, SeriesName, Value } from "../api/curves";
 
 /** Buckets kept at most: a chart has about as many columns. */
 export const LIMIT = 1000;
@@ -85,16 +85,6 @@ export function lastStep({ width, buckets }: Curve): number {
   const last = buckets.at(-1);
   if (last === undefined) return 0;
   return last.place * width + Math.min(width, Math.max(...Object.values(last.values).map(({ count }) => count), 1));
-}
-
-/** A point to be drawn: at the middle of its bucket's steps, `from` the first `to` the last; null where the bucket has no such number. */
-export interface Drawn {
-  x: number;
-  from?: number;
-  to?: number;
-  y: number | null;
-  low: number | null;
-  high: number | null;
 }
 
 /** One number along a curve, up to its last step; none where no step had it. */

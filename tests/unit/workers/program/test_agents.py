@@ -23,7 +23,7 @@ def hello(agents: Agents, **more: object) -> socket.socket:
 
 
 def test_the_main_process_is_believed_before_others() -> None:
-    with listening() as agents:
+    with listening(print) as agents:
         for pid, text in ((7, "of a worker"), (8, "of the program")):
             failed = {"type": "ValueError", "message": text, "traceback": "t"}
             hello(agents, pid=pid, failed=failed).close()
@@ -31,7 +31,7 @@ def test_the_main_process_is_believed_before_others() -> None:
 
 
 def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
-    with listening() as agents:
+    with listening(print) as agents:
         for nonsense in (
             b"\n",
             b"[]\n",
@@ -47,7 +47,7 @@ def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
 
 
 def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase() -> None:
-    with listening() as agents:
+    with listening(print) as agents:
         assert agents.status(os.getpid())["phase"] == "program" and agents.status(os.getpid())["idle_s"] == 0.0
         with hello(agents) as connection:
             answered = threading.Thread(target=_answer_late, args=(connection,))
