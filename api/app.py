@@ -32,6 +32,7 @@ from .routes import (
     operations,
     ranks,
     schema,
+    secrets,
     session,
     sparklines,
     traces,
@@ -45,6 +46,7 @@ Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is 
 _TAGS = [
     {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
     {"name": "code", "description": "Upload a folder of code for jobs that run a command."},
+    {"name": "secrets", "description": "Store secrets for the ranks of jobs."},
     {"name": "telemetry", "description": "Follow a job: live events, metrics, logs."},
     {"name": "checkpoints", "description": "Let the cluster verify or export a job's checkpoints."},
     {"name": "faults", "description": "Inject faults into running jobs, to test their recovery."},
@@ -86,6 +88,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         nodes,
         schema,
         ranks,
+        secrets,
         session,
     ):
         app.include_router(

@@ -19,7 +19,16 @@ log = logging.getLogger(__name__)
 PRIVATE_UMASK: Final = 0o077
 #: The files that the control plane keeps in the folder. Other files there are not touched.
 _OURS: Final = (
-    *("token", "ray.token", "control.json", "control.lock", "control.log", "cluster.json", "cluster.lock"),
+    *(
+        "token",
+        "secrets.key",
+        "ray.token",
+        "control.json",
+        "control.lock",
+        "control.log",
+        "cluster.json",
+        "cluster.lock",
+    ),
     *("shardyard.db", "shardyard.db-wal", "shardyard.db-shm", "checkpoints", "cache", "ray"),
 )
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO

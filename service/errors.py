@@ -219,6 +219,24 @@ class CodeStorageFailed(ShardyardError):
     retry_after_s = 5
 
 
+class UnknownSecret(ShardyardError):
+    """A job names a secret that is not stored."""
+
+    code = "unknown_secret"
+
+
+class TooManySecrets(ShardyardError):
+    """No further secret can be stored."""
+
+    code = "too_many_secrets"
+
+
+class SecretsKeyUnusable(ShardyardError):
+    """The key by which secrets are encrypted is missing, invalid, or another one than that of a stored secret."""
+
+    code = "secrets_key_unusable"
+
+
 class InvalidCursor(ShardyardError):
     """The cursor of a page or a stream was not issued by the service."""
 

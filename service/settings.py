@@ -95,6 +95,12 @@ class Settings(BaseSettings):
         description="Access token of the server, the client and the CLI; unset: the file `token` in the data folder.",
     )
     token_path: Path | None = Field(None, description="File with the access token, such as a mounted Secret.")
+    secrets_key: SecretStr | None = Field(
+        None,
+        description="Key by which stored secrets are encrypted; several, separated by commas: the first encrypts, all decrypt. "
+        "unset: the file `secrets.key` in the data folder.",
+    )
+    secrets_key_path: Path | None = Field(None, description="File with that key, such as a mounted Secret.")
     host: str = "127.0.0.1"
     port: int = Field(8400, ge=0, le=65535)
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -181,7 +187,7 @@ class Settings(BaseSettings):
         except (ValueError, RecursionError) as error:
             raise ValueError(f'must be JSON such as [{{"nodes": 2, "cpus": 32, "gpus": 8}}]: {error}') from None
 
-    @field_validator("data_dir", "cache", "ray_auth_token_path", "token_path")
+    @field_validator("data_dir", "cache", "ray_auth_token_path", "token_path", "secrets_key_path")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else _absolute_path(path)

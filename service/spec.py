@@ -5,7 +5,7 @@ The keys of a document decide which of them it is. Imports no torch and no Ray.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import Finite, SpecPart
@@ -56,7 +56,7 @@ class Resources(SpecPart):
         default_factory=dict,
         max_length=64,
         description="Environment variables for the ranks, such as NCCL_DEBUG. They win over those of the machines. Specs are visible to "
-        "all users: no secrets.",
+        "all users: see `secrets`.",
         json_schema_extra=_keys_by_pattern,
     )
     force: bool = Field(
@@ -172,6 +172,29 @@ class CommandPolicy(CommonPolicy):
     )
 
 
+class SecretUse(SpecPart):
+    """A secret that the ranks get. A plain word such as `HF_TOKEN` is its name."""
+
+    name: VariableName = Field(description="Name of the secret, as `shardyard secrets` lists it.")
+    variable: VariableName | None = Field(
+        None,
+        description="Environment variable that has its value, or the path of its file. null: named like the secret.",
+    )
+    file: bool = Field(
+        False, description="Give the value in a file in memory, which ends with the rank, and its path in the variable."
+    )
+
+    @property
+    def target(self) -> str:
+        """The environment variable."""
+        return self.variable or self.name
+
+
+def _read_secret(given: Any) -> Any:
+    """The object for a plain word; any other value unchanged."""
+    return {"name": given} if isinstance(given, str) else given
+
+
 class SpecOfJob(SpecPart):
     """What the specs of all kinds of jobs have in common."""
 
@@ -180,6 +203,13 @@ class SpecOfJob(SpecPart):
     )
     name: Name = Field(description="Name of the job: lower-case letters, digits and dashes.")
     resources: Resources = Resources()
+    secrets: list[
+        Annotated[SecretUse, BeforeValidator(_read_secret, json_schema_input_type=SecretUse | VariableName)]
+    ] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.",
+    )
     labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64, json_schema_extra=_keys_by_pattern)
 
 

@@ -25,6 +25,7 @@ from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
 from ...service.schemas.rank import RankMetricsPage
 from ...service.schemas.resource import ResourceReport
+from ...service.schemas.secret import Secret, Secrets
 from ...service.schemas.server import Server, Template, Templates
 from ...service.schemas.session import SignInCode
 from ...service.schemas.sparkline import LossSparkline, LossSparklines
@@ -230,6 +231,19 @@ def uncordon(node: str) -> Call[Node]:
 
 def cordons(limit: int) -> Call[list[Cordon]]:
     return Call("GET", "/v1/cordons", lambda body: Cordons.model_validate(body).items, params={"limit": limit})
+
+
+def secrets() -> Call[list[Secret]]:
+    return Call("GET", "/v1/secrets", lambda body: Secrets.model_validate(body).items)
+
+
+def set_secret(name: str, value: str) -> Call[Secret]:
+    content = json.dumps({"value": value}).encode()
+    return Call("PUT", f"/v1/secrets/{_quoted(name)}", Secret.model_validate, content=content, headers=_JSON)
+
+
+def remove_secret(name: str) -> Call[list[Secret]]:
+    return Call("DELETE", f"/v1/secrets/{_quoted(name)}", lambda body: Secrets.model_validate(body).items)
 
 
 def job_schema(kind: JobKind) -> Call[dict[str, Any]]:

@@ -3,12 +3,13 @@
 `ray_cluster.py` implements it with Ray.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
+from ...workers.messages.secret import Secret
 from ...workers.messages.trace_request import Trace
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..schemas.node import ClusterNode
@@ -24,6 +25,7 @@ class Pull:
     events: list[dict[str, Any]]
     last: int  # number of the gang's newest event
     version: int  # of the gang's events (`workers/messages/event.py`); 0 if it reports none
+    misses_secrets: bool = False  # ranks wait for `provide_secrets`
 
 
 class Cluster(Protocol):
@@ -50,6 +52,9 @@ class Cluster(Protocol):
 
     async def deliver(self, gang: str, order: UserOrder) -> None:
         """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost."""
+
+    async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
+        """Send the secrets that a pull misses. Harmless when repeated. Raises GangLost."""
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation, on `node` if given, where the checkpoint is. Cancelling the caller ends it."""

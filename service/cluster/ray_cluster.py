@@ -9,12 +9,13 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
+from ...workers.messages.secret import Secret
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..errors import ClusterError, GangLost
 from ..policies.warm_workers import shortage_of
@@ -89,7 +90,7 @@ class Cluster:
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         """Events after number `after`, which acknowledges those up to it. Waits for the first. Raises GangLost."""
         answer = await self._ask(gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S)
-        return Pull(answer["events"], answer["last"], answer.get("version", 0))
+        return Pull(answer["events"], answer["last"], answer.get("version", 0), answer.get("misses_secrets", False))
 
     async def stop(self, gang: str, reason: str) -> None:
         """Stop a gang (`reason`: cancel, preempt). Its last event reports that it has ended. Raises GangLost."""
@@ -103,6 +104,11 @@ class Cluster:
             return method.remote(order.to_json())
 
         await self._ask(gang, give, ANSWER_S)
+
+    async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
+        """Send the secrets that a pull misses. Raises GangLost."""
+        values = [secret.to_json() for secret in secrets]
+        await self._ask(gang, lambda supervisor: supervisor.provide_secrets.remote(values), ANSWER_S)
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""

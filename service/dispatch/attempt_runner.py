@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import READABLE, VERSION
+from .. import secrets
 from ..cluster.interface import Cluster, UserOrder
 from ..database_errors import DatabaseError
-from ..errors import ClusterError, GangLost, LeaseLost, OtherVersion
+from ..errors import ClusterError, GangLost, LeaseLost, OtherVersion, SecretsKeyUnusable, UnknownSecret
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet
@@ -83,6 +84,8 @@ class Attempt:
             await self._lose(await self._verdict(attempt, lost))
         except OtherVersion as other:
             await self._lose(self._cause(other.code, other.message))
+        except (UnknownSecret, SecretsKeyUnusable) as missing:
+            await self._lose(self._cause("secret_unavailable", f"{missing.message} {missing.remedy}"))
         except ClusterError as error:
             await self._lose(self._cause("cluster_unreachable", error.message))
         finally:
@@ -110,6 +113,8 @@ class Attempt:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if pull.version not in READABLE:
                 raise OtherVersion(attempt["gang"], pull.version, VERSION)
+            if pull.misses_secrets:
+                await self._provide_secrets(job, attempt["gang"])
             caught_up = self._caught_up
             if not pull.events:
                 caught_up.set()
@@ -120,6 +125,10 @@ class Attempt:
             if cursor >= pull.last:
                 caught_up.set()
             self.end(taken.state)
+
+    async def _provide_secrets(self, job: RowMapping, gang: str) -> None:
+        values = await self._patiently(partial(secrets.of_job, self.store, self.settings, job["spec"]))
+        await self._patiently(partial(self.cluster.provide_secrets, gang, values))
 
     async def _take_in(self, attempt: int, batch: list[dict[str, Any]]) -> Taken:
         return await take_in(self.store, self.lease, attempt, batch, self.settings.rules)

@@ -78,4 +78,5 @@ def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> Gan
         env=resources.get("env") or {},
         cpus_per_gpu=resources.get("cpus_per_gpu", 0.0),
         spares=policy.get("spares", 0),
+        secrets=bool(job["spec"].get("secrets")),
     )

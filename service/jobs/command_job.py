@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .. import capacity
+from .. import capacity, secrets
 from ..errors import InvalidSpec, MissingFile, NotAFile
 from ..settings import Settings
 from ..spec import CommandSpec
@@ -19,10 +19,10 @@ async def new_row(
 ) -> dict[str, Any]:
     """Check the spec, and return its row, which is not stored yet. `uploaded`: its code must be there.
 
-    Raises InvalidSpec, MissingFile, NotAFile, FilesTooSlow, TooManyRanks, UnknownCode.
+    Raises InvalidSpec, MissingFile, NotAFile, FilesTooSlow, TooManyRanks, UnknownCode, UnknownSecret.
     """
     refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
-    rank_environment.check(spec.resources.env, program=True)
+    rank_environment.check(spec)
     if spec.cwd is not None:
         _check_cwd(spec.cwd, in_code=spec.code is not None)
     if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
@@ -30,6 +30,7 @@ async def new_row(
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
         code = await code_archives.named_by(tx, spec) if uploaded else None
+        await secrets.sealed(tx, spec.secrets)
     validation.check_ranks(spec, spec.ranks, clusters)
     return new_columns(spec) | {
         "spec": spec.model_dump(mode="json", by_alias=True),

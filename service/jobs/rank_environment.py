@@ -1,4 +1,4 @@
-"""Checks `resources.env`: the variables that a job adds to the environment of its ranks."""
+"""Checks `resources.env` and `secrets`: the variables that a job adds to the environment of its ranks."""
 
 import re
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import Final
 
 from ..errors import InvalidSpec
 from ..schemas.problem import FieldError
+from ..spec import AnySpec, CommandSpec
 
 _FIELD: Final = "resources.env"
 
@@ -42,23 +43,31 @@ _PREFIXES: Final = {
 _SECRET: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
 
 
-def check(env: Mapping[str, str], *, program: bool = False) -> None:
-    """Raise InvalidSpec for a variable that the job may not set. `program`: the job runs a command, which is a process of its own."""
-    reserved = _RESERVED if program else _RESERVED | _OF_TRAINERS
-    for name in env:
+def check(spec: AnySpec) -> None:
+    """Raise InvalidSpec for a variable that the job may not set, or sets twice."""
+    taken = {name: f"{_FIELD}.{name}" for name in spec.resources.env}
+    for number, use in enumerate(spec.secrets):
+        field = f"secrets[{number}]"
+        if use.target in taken:
+            remedy = "Give one of them another variable."
+            raise InvalidSpec(f"{taken[use.target]} sets {use.target}, too.", field=field, remedy=remedy)
+        taken[use.target] = field
+    # A program is a process of its own; a trainer is not.
+    reserved = _RESERVED if isinstance(spec, CommandSpec) else _RESERVED | _OF_TRAINERS
+    for name, field in taken.items():
         prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
         why = reserved.get(name) or _PREFIXES.get(prefix)
         if why is not None:
             remedy = "Leave it out. An operator can set it in the environment of the machine's Ray process."
             if name.startswith(("LD_", "PYTHON")):
                 remedy += " train.model.code names the folder of your own module."
-            raise InvalidSpec(f"{name} is not for jobs: {why}.", field=f"{_FIELD}.{name}", remedy=remedy)
+            raise InvalidSpec(f"{name} is not for jobs: {why}.", field=field, remedy=remedy)
 
 
 def warnings(env: Mapping[str, str]) -> list[FieldError]:
     """One finding for each variable whose name says that its value is secret."""
     message = "Every user of this server can read the specs of all jobs, and so this value."
-    remedy = "Give secrets to the machines' Ray process, or in a file that only the ranks can read."
+    remedy = "Store it with `shardyard secrets --set NAME`, and name it in secrets."
     return [
         FieldError(field=f"{_FIELD}.{name}", message=message, remedy=remedy)
         for name in env

@@ -12,7 +12,7 @@ from ...strategies.layout import ModelFacts
 from ...workers.device_choices import Choices, choices, continues_in
 from ...workers.messages.event import StateEvent, to_json
 from ...workers.spec import TrainSpec, facts_of
-from .. import capacity
+from .. import capacity, secrets
 from ..errors import IdempotencyConflict, JobEnded, StateChanged, UnknownCheckpoint
 from ..queries import checkpoint_catalogue
 from ..queries.jobs import existing, find, job_of
@@ -44,7 +44,7 @@ async def submit(
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
     FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
-    CheckpointCorrupt, ResumeMismatch, UnknownCode, IdempotencyConflict; then nothing is stored.
+    CheckpointCorrupt, ResumeMismatch, UnknownCode, UnknownSecret, IdempotencyConflict; then nothing is stored.
     """
     if idempotency_key is not None:
         async with store.read() as tx:
@@ -101,6 +101,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
+        await secrets.sealed(tx, spec.secrets)
         source = await find(tx, spec.train.resume_from) if spec.train.resume_from else None
         reported = None if source is None else await event_rows.newest(tx, source["id"], "plan")
     resume = None

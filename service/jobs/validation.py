@@ -58,7 +58,7 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
             field="resources.device",
             remedy="Set resources.device to cuda, or train.precision to bf16.",
         )
-    rank_environment.check(spec.resources.env)
+    rank_environment.check(spec)
     check_storage(spec.train)
     if settings.local_files:
         return await files.look(partial(_check_files, spec.train))

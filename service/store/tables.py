@@ -348,6 +348,16 @@ capacities = Table(
     Column("configured", Boolean, nullable=False),  # by settings
 )
 
+secrets = Table(
+    "secrets",
+    METADATA,
+    Column("name", String(255), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),  # name and value, encrypted (`secret_cipher.py`)
+    Column("actor", Text, nullable=False),  # who set it last
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+
 node_faults = Table(
     "node_faults",
     METADATA,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from harness.events import whole_event
@@ -15,6 +15,7 @@ from shardyard.service.states import FINAL
 from shardyard.workers.messages.event import VERSION
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.messages.secret import Secret
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 
@@ -29,6 +30,7 @@ class Gang:
         self.changed = asyncio.Condition()
         self.stubborn = False  # does not end on request
         self.delivered: list[UserOrder] = []  # also again
+        self.secrets: list[Secret] | None = None if spec.secrets else []
 
     @property
     def ended(self) -> bool:
@@ -128,6 +130,8 @@ class InProcessCluster:
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         found = self._gang(gang)
         found.acknowledged = after = max(after, found.acknowledged)
+        if found.secrets is None:
+            return Pull([], len(found.history), self.version, misses_secrets=True)
         try:
             async with asyncio.timeout(wait_s), found.changed:
                 await found.changed.wait_for(lambda: len(found.history) > after or self.living.get(gang) is not found)
@@ -160,6 +164,9 @@ class InProcessCluster:
         if self.lost_orders:
             self.lost_orders -= 1
             raise ClusterError("the answer was lost")
+
+    async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
+        self._gang(gang).secrets = list(secrets)
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         self._answer()

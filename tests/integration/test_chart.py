@@ -493,7 +493,7 @@ def test_another_ray_cluster() -> None:
     assert of_kind(objects, "ConfigMap")[0]["data"]["SHARDYARD_RAY_ADDRESS"] == "ray://elsewhere:10001"
     dispatcher = next(one for one in of_kind(objects, "Deployment") if "dispatcher" in one["metadata"]["name"])
     secrets = [volume["secret"] for volume in dispatcher["spec"]["template"]["spec"]["volumes"] if "secret" in volume]
-    assert [secret["secretName"] for secret in secrets] == ["token"]
+    assert [secret["secretName"] for secret in secrets] == ["train-shardyard-secrets-key", "token"]
 
 
 def test_a_changed_setting_rolls_the_pods() -> None:

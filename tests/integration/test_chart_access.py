@@ -1,4 +1,4 @@
-"""The chart's access token: made once, kept over upgrades, seen by the API alone; or given; or, said in so many words, none."""
+"""The chart's access token and its key of secrets: made once, kept over upgrades, seen by few pods; or given; or, for the token, none."""
 
 import base64
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from shardyard.api.access_token import checked
 
@@ -38,9 +39,18 @@ def api(objects: list[Manifest]) -> Manifest:
     return found
 
 
+def made(objects: list[Manifest]) -> dict[str, dict[str, str]]:
+    """The Secrets that the chart makes: end of the name → content."""
+    return {
+        one["metadata"]["name"].removeprefix("train-shardyard-"): {
+            key: base64.b64decode(value).decode() for key, value in one["data"].items()
+        }
+        for one in of_kind(objects, "Secret")
+    }
+
+
 def token_of(objects: list[Manifest]) -> str:
-    [secret] = of_kind(objects, "Secret")
-    return checked(base64.b64decode(secret["data"]["token"]).decode(), "the Secret")
+    return checked(made(objects)["token"]["token"], "the Secret")
 
 
 def test_by_default_a_random_token_guards_the_api_and_no_other_pod_sees_it() -> None:
@@ -58,7 +68,7 @@ def test_by_default_a_random_token_guards_the_api_and_no_other_pod_sees_it() -> 
 
 def test_a_secret_of_ones_own() -> None:
     objects = render(GIVEN)
-    assert of_kind(objects, "Secret") == []
+    assert "token" not in made(objects)
     assert mounts(objects, "mine") == {"api"}
     volume = next(one for one in api(objects)["volumes"] if one["name"] == "token")["secret"]
     assert volume["items"] == [{"key": "shardyard", "path": "token"}]
@@ -66,8 +76,8 @@ def test_a_secret_of_ones_own() -> None:
 
 def test_without_authentication_there_is_no_token_and_a_warning() -> None:
     objects = render(OPEN)
-    assert of_kind(objects, "Secret") == []
-    assert "SHARDYARD_TOKEN_PATH" not in json.dumps(objects) and "token" not in json.dumps(api(objects))
+    assert "token" not in made(objects)
+    assert "SHARDYARD_TOKEN_PATH" not in json.dumps(objects) and mounts(objects, "train-shardyard-token") == set()
     assert "WARNING" in notes(OPEN)
 
 
@@ -98,7 +108,9 @@ def test_a_host_that_is_no_name_is_refused(host: str) -> None:
 
 
 KEPT = base64.b64encode(b"kept-over-upgrades-" * 3).decode()
+KEPT_KEY = base64.b64encode(b"a-key-that-is-kept").decode()
 SECRET = "/api/v1/namespaces/ml/secrets/train-shardyard-token"
+KEY_SECRET = "/api/v1/namespaces/ml/secrets/train-shardyard-secrets-key"
 
 
 @pytest.fixture
@@ -132,12 +144,12 @@ def cluster() -> Iterator[tuple[str, dict[str, Any]]]:
     thread.join()
 
 
-def test_an_upgrade_keeps_the_token(cluster: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_an_upgrade_keeps_the_token_and_the_key(cluster: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     address, objects = cluster
     chart = tmp_path / "shardyard"  # of the chart what the token needs: Helm would ask the API about every other kind
     shutil.copytree(CHART, chart)
     for template in (chart / "templates").iterdir():
-        if template.name not in ("_names.tpl", "api-token.yaml"):
+        if template.name not in ("_names.tpl", "api-token.yaml", "secrets-key.yaml"):
             template.unlink()
 
     def upgraded() -> str:
@@ -148,8 +160,24 @@ def test_an_upgrade_keeps_the_token(cluster: tuple[str, dict[str, Any]], tmp_pat
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert KEPT not in upgraded()
+    assert KEPT not in upgraded() and KEPT_KEY not in upgraded()
     owner = {"meta.helm.sh/release-name": "train", "meta.helm.sh/release-namespace": "ml"}
     metadata = {"annotations": owner, "labels": {"app.kubernetes.io/managed-by": "Helm"}}
     objects[SECRET] = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": KEPT}}
-    assert KEPT in upgraded()
+    objects[KEY_SECRET] = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key": KEPT_KEY}}
+    assert KEPT in upgraded() and KEPT_KEY in upgraded()
+
+
+def test_secrets_of_users_are_encrypted_by_a_key_that_api_and_dispatcher_share() -> None:
+    objects = render({})
+    assert made(objects)["secrets-key"] != made(render({}))["secrets-key"]
+    Fernet(made(objects)["secrets-key"]["key"])
+    assert mounts(objects, "train-shardyard-secrets-key") == {"api", "dispatcher"}
+    given = render({"secretsKey": {"existingSecret": "mine", "key": "fernet"}})
+    assert "secrets-key" not in made(given) and mounts(given, "mine") == {"api", "dispatcher"}
+    for deployment in of_kind(given, "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        path = next(one["value"] for one in container["env"] if one["name"] == "SHARDYARD_SECRETS_KEY_PATH")
+        volume = next(one for one in pod["volumes"] if one["name"] == "secrets-key")["secret"]
+        assert (path, volume["items"]) == ("/run/secrets/secrets-key/key", [{"key": "fernet", "path": "key"}])

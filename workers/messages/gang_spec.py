@@ -52,6 +52,7 @@ class GangSpec:
     cpus_per_rank: float = 0.25  # CPU ranks only
     cpus_per_gpu: float = 0.0  # reserved by each rank on a GPU
     env: dict[str, str] = field(default_factory=dict)  # variables that the job adds to its trainers' environment
+    secrets: bool = False  # whether the ranks get secrets, which the dispatcher sends apart from this
     entry: str = ""  # `module:function` that trains; empty: this package's own loop
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0  # after which a rank exits that its supervisor has not called

@@ -132,11 +132,17 @@ class Rank:
         await self.store.send(rank, step, actor.write_replica.remote)
 
     async def start(
-        self, run: dict[str, Any], coords: dict[str, Any], holder: Any = None, replicas: Collection[int] = ()
+        self,
+        run: dict[str, Any],
+        coords: dict[str, Any],
+        holder: Any = None,
+        replicas: Collection[int] = (),
+        secrets: Sequence[dict[str, Any]] = (),
     ) -> None:
         """Send the waiting trainer its run. No effect if it has received it.
 
         `holder`: the actor that holds replicas of this rank's snapshots; `replicas`: the ranks whose replicas this actor holds.
+        `secrets`: the job's, as `Secret.to_json`.
         """
         self.lease.renew()
         assert self.trainer is not None, "start was called before reserve"
@@ -151,7 +157,8 @@ class Rank:
             )
             self.trainer.replication = self._spawn(copying)
         coords = coords | {"replicas": self.store.replicas.sizes()}
-        await self.trainer.send({"run": run, "coords": coords} | self.faults.inherited())
+        self.events.hide([secret["value"] for secret in secrets], self.trainer)
+        await self.trainer.send({"run": run, "coords": coords, "secrets": list(secrets)} | self.faults.inherited())
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:
         """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""

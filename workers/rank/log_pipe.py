@@ -7,6 +7,7 @@ from typing import Final
 
 from ..messages.event import LogEvent, to_json
 from ..messages.event_buffer import Spool
+from .secret_mask import SecretMask
 
 #: If lines come faster than this, a reader waits for this time before it reads again: few wake-ups cost a step no time.
 #: It does not wait while the trainer writes much, since the trainer would then wait for its reader.
@@ -23,6 +24,7 @@ class Lines:
         os.set_blocking(fd, False)
         self.fd = fd
         self._longest = longest
+        self.mask = SecretMask()
         self._rest = b""
         self._busy_until = 0.0
         self._waited_s = math.inf
@@ -61,10 +63,11 @@ class Lines:
         if not data:
             rest, self._rest = self._rest, b""
             return [rest] if rest else None
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if self._longest is not None and len(self._rest) >= self._longest:
-            lines.append(self._rest)
-            self._rest = b""
+        *lines, self._rest = self.mask.hide(self._rest + data).split(b"\n")
+        whole = len(self._rest) - self.mask.overlap  # the rest of it may be the beginning of a secret
+        if self._longest is not None and whole >= self._longest:
+            lines.append(self._rest[:whole])
+            self._rest = self._rest[whole:]
         return lines
 
 

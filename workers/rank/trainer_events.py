@@ -6,12 +6,14 @@ Steps are never dropped: a full buffer makes the trainer wait. Log lines are (co
 import asyncio
 import json
 from asyncio import create_task
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ..messages.event import to_json
 from ..messages.event_buffer import Event, Spool
-from ..messages.rank_event import ExitEvent
+from ..messages.rank_event import ExitEvent, FailedEvent
 from .log_pipe import GATHER_S, Lines, Logs
+from .secret_mask import SecretMask
 from .trainer_process import TrainerProcess
 
 BUFFER_BYTES: Final = 8 << 20
@@ -28,11 +30,18 @@ class TrainerEvents:
     def __init__(self) -> None:
         self.spool = Spool(BUFFER_BYTES)
         self.logs = Logs(-1, self.spool)
+        self.mask = SecretMask()
         self.steps = False  # whether the present trainer has finished one
 
     def begin(self, rank: int) -> None:
         """Prepare for a new trainer of this rank."""
         self.logs.rank, self.steps = rank, False
+
+    def hide(self, secrets: Iterable[str], trainer: TrainerProcess) -> None:
+        """Replace these values in all that the trainer prints and reports from now on."""
+        self.mask = SecretMask(secrets)
+        for lines in trainer.logs.values():
+            lines.mask = self.mask
 
     def warn(self, text: str) -> None:
         """Add a line to the rank's log."""
@@ -95,6 +104,8 @@ class TrainerEvents:
             if trainer.examined and not trainer.examined.done():
                 trainer.examined.set_result(message["data"])
             return
+        if kind == FailedEvent.kind:
+            message["data"] |= {key: self.mask.hide_in(message["data"][key]) for key in ("message", "traceback")}
         first_step = kind == "step" and not self.steps
         self.steps = self.steps or first_step
         if kind == "step" and (size := trainer.footprint.due()) is not None:

@@ -18,9 +18,11 @@ from ..messages.event import VERSION
 from ..messages.event_buffer import Spool
 from ..messages.fault_request import Fault
 from ..messages.gang_spec import GangSpec
+from ..messages.secret import Secret
 from ..messages.trace_request import Trace
 from ..rank.lease import leave
 from .gang import Gang
+from .gang_secrets import GangSecrets
 from .gang_state import GangState, JournalUnreadable, PendingFault, PendingTrace
 from .journal.journal import Journal
 from .lifecycle import DRAIN_S, Lifecycle
@@ -42,6 +44,7 @@ class Supervisor:
         self.spec = GangSpec.from_json(spec)
         self.spool = Spool(SPOOL_BYTES)
         self.journal = Journal(self.spec.name, self.spool, lambda: self.gang.to_state().to_json())
+        self.secrets = GangSecrets(self.spec.secrets)
         self._resume(None)
         self._called = time.monotonic()
         self._pulled = asyncio.Event()
@@ -52,7 +55,7 @@ class Supervisor:
             self._waking = asyncio.get_running_loop().create_task(self.begin(again=True))
 
     def _resume(self, state: GangState | None) -> None:
-        self.gang = Gang(self.spec, self.journal, self.spool, state)
+        self.gang = Gang(self.spec, self.journal, self.spool, self.secrets, state)
         self.lifecycle = Lifecycle(self.gang)
 
     # What the dispatcher calls.
@@ -65,19 +68,36 @@ class Supervisor:
                 self._life = asyncio.get_running_loop().create_task(self._live(life))
 
     async def pull(self, after: int, wait_s: float) -> dict[str, Any]:
-        """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`."""
+        """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`.
+
+        Returns at once if ranks wait for the job's secrets, and says so.
+        """
         await self.begin()
         if not self._pulled.is_set():
             self._first_after = after
             self._pulled.set()
         self.spool.take(after)
-        await self.spool.wait(after, wait_s, LINGER_S)
+        await self._until_event_or_missed(after, wait_s)
         if self.spool.last > self.journal.last:
             await self.journal.settled()
         self._called = time.monotonic()
         written = self.journal.last
         events = [event for event in self.spool.take(after) if event["seq"] <= written]
-        return {"version": VERSION, "events": events, "last": written}
+        return {"version": VERSION, "events": events, "last": written, "misses_secrets": self.secrets.missed}
+
+    async def _until_event_or_missed(self, after: int, wait_s: float) -> None:
+        waits = [asyncio.ensure_future(self.spool.wait(after, wait_s, LINGER_S))]
+        if not self.secrets.here:
+            waits.append(asyncio.ensure_future(self.secrets.until_missed()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def provide_secrets(self, values: list[dict[str, Any]]) -> None:
+        """The job's secrets, as `Secret.to_json`, for ranks that wait for them and those that start later."""
+        self.secrets.provide([Secret.from_json(value) for value in values])
 
     async def stop(self, reason: str) -> None:
         """End the gang; returns when its final event is emitted. `preempt` saves first; `cancel` interrupts that, too."""

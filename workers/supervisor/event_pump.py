@@ -14,13 +14,15 @@ from ..messages.gang_spec import GangSpec
 from ..messages.metric_block import printed_blocks
 from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
+from ..messages.secret import Secret
 from ..program.program import ENTRY
 from .event_merger import EventMerger
+from .gang_secrets import GangSecrets
 from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, exited, raised, watchdog_line
 from .rank_samples import places
 from .ranks.handles import PULL_S
-from .ranks.members import Member
+from .ranks.members import Member, leases_kept
 from .ranks.neighbours import replica_holder, replicas_at
 from .step_watch import StepWatch
 from .trace_orders import TraceOrders
@@ -50,9 +52,16 @@ class EventPump:
     """One for all ranks of a gang. `members` are all of them, by rank."""
 
     def __init__(
-        self, spec: GangSpec, journal: Journal, merger: EventMerger, watch: StepWatch, traces: TraceOrders
+        self,
+        spec: GangSpec,
+        journal: Journal,
+        merger: EventMerger,
+        watch: StepWatch,
+        traces: TraceOrders,
+        secrets: GangSecrets,
     ) -> None:
         self.spec = spec
+        self.secrets = secrets
         self.journal = journal
         self.merger = merger
         self.watch = watch
@@ -86,9 +95,8 @@ class EventPump:
             if assignment is not None:
                 holder = replica_holder(members, member)
                 replicas = replicas_at(members, member)
-                await member.placed.start(
-                    self.spec.run, assignment, None if holder is None else holder.handle, replicas
-                )
+                holding = None if holder is None else holder.handle
+                await member.placed.start(self.spec.run, assignment, holding, replicas, await self._secrets(member))
             while not member.exited:
                 if not await self.merger.spool.room(self._pull_s):
                     await member.placed.heartbeat()
@@ -100,6 +108,11 @@ class EventPump:
                 await self.journal.settled(GATHER_S if _only_steps(events) else 0.0)
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
+
+    async def _secrets(self, member: Member) -> Sequence[Secret]:
+        """The job's secrets. The rank's lease is kept while they are not here."""
+        async with leases_kept([member], self.spec.lease_s):
+            return await self.secrets.values()
 
     def flush(self, members: Sequence[Member]) -> None:
         """At a generation's end: emit the events that wait for ranks that will not report any more."""

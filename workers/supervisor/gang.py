@@ -10,6 +10,7 @@ from ..messages.gang_spec import GangSpec
 from .event_merger import EventMerger
 from .event_pump import EventPump
 from .fault_orders import FaultOrders
+from .gang_secrets import GangSecrets
 from .gang_state import GangState, PendingFault, PendingTrace, Phase
 from .journal.journal import Journal
 from .orders import OrderQueue
@@ -25,7 +26,9 @@ from .trace_orders import TraceOrders
 class Gang:
     """The state in memory. Actors are found by their names after a restart (`lifecycle.py`)."""
 
-    def __init__(self, spec: GangSpec, journal: Journal, spool: Spool, state: GangState | None = None) -> None:
+    def __init__(
+        self, spec: GangSpec, journal: Journal, spool: Spool, secrets: GangSecrets, state: GangState | None = None
+    ) -> None:
         state = state or GangState()
         self.spec, self.journal, self.spool = spec, journal, spool
         self.phase: Phase = state.phase
@@ -48,7 +51,7 @@ class Gang:
         traces: OrderQueue[PendingTrace] = OrderQueue(journal.settled)
         self.traces = TraceOrders(spec.world_size, traces, spool)
         self.traces.resume(state.traces)
-        self.pump = EventPump(spec, journal, self.merger, self.watch, self.traces)
+        self.pump = EventPump(spec, journal, self.merger, self.watch, self.traces, secrets)
 
     def to_state(self) -> GangState:
         """The state for the journal."""

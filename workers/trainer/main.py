@@ -1,10 +1,9 @@
 """The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
 
-It exchanges lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
-`{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to report its status (`heartbeat.py`), `{"slow":
-{"by_s", "duration_s"}}` to
-be slow on purpose (`slowdown.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps (`step_trace.py`), and
-`{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
+It exchanges lines of JSON on its control socket. In: the orders `{"run", "coords", "secrets"}`, then `{"stop": "stop"}` to end after a
+step, `{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to report its status (`heartbeat.py`), `{"slow": {"by_s",
+"duration_s"}}` to be slow on purpose (`slowdown.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps
+(`step_trace.py`), and `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
 After `done` it waits to be released, because other ranks may still need rank 0's store to leave their groups. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
@@ -25,8 +24,10 @@ from typing import Any
 from ..messages.event import plain, to_json
 from ..messages.rank_event import DoneEvent, FailedEvent, facts_of
 from ..messages.rendezvous import RankAssignment
+from ..messages.secret import Secret
 from ..messages.stop_request import Ending
 from ..messages.trace_request import Trace
+from . import secrets
 from .device_context import begin_context
 from .event_outbox import EmitEvent
 from .heartbeat import listen_for_signals
@@ -98,6 +99,7 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     link = Link(control)
     instruments = Instruments(asked=lambda: link.asked)
     orders = link.orders()
+    secrets.place(Secret.from_json(one) for one in orders.pop("secrets", ()))
     if slow := orders.get("slow"):
         instruments.slowdown.begin(**slow)
     link.listen(instruments)

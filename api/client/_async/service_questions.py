@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from ....service.schemas.code import CodeArchive
 from ....service.schemas.node import Cordon, Node
+from ....service.schemas.secret import Secret
 from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
@@ -35,6 +36,18 @@ class AsyncServiceQuestions(ABC):
     async def cordons(self, *, limit: int = 100) -> list[Cordon]:
         """Cordons with their actor, reason and expiry, newest first."""
         return await self._ask(requests.cordons(limit))
+
+    async def secrets(self) -> list[Secret]:
+        """The stored secrets, by name, without their values."""
+        return await self._ask(requests.secrets())
+
+    async def set_secret(self, name: str, value: str) -> Secret:
+        """Store a secret, in place of the one of this name. Jobs name it in `secrets`."""
+        return await self._ask(requests.set_secret(name, value))
+
+    async def remove_secret(self, name: str) -> list[Secret]:
+        """Remove a secret, and return the others. Harmless if there is none of this name."""
+        return await self._ask(requests.remove_secret(name))
 
     async def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
         """JSON Schema of the spec of this kind of job."""

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from ....service.schemas.code import CodeArchive
 from ....service.schemas.node import Cordon, Node
+from ....service.schemas.secret import Secret
 from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
@@ -36,6 +37,18 @@ class ServiceQuestions(ABC):
     def cordons(self, *, limit: int = 100) -> list[Cordon]:
         """Cordons with their actor, reason and expiry, newest first."""
         return self._ask(requests.cordons(limit))
+
+    def secrets(self) -> list[Secret]:
+        """The stored secrets, by name, without their values."""
+        return self._ask(requests.secrets())
+
+    def set_secret(self, name: str, value: str) -> Secret:
+        """Store a secret, in place of the one of this name. Jobs name it in `secrets`."""
+        return self._ask(requests.set_secret(name, value))
+
+    def remove_secret(self, name: str) -> list[Secret]:
+        """Remove a secret, and return the others. Harmless if there is none of this name."""
+        return self._ask(requests.remove_secret(name))
 
     def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
         """JSON Schema of the spec of this kind of job."""

@@ -16,11 +16,11 @@ def test_everything_lies_below_the_data_folder(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_databases_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHARDYARD_DATABASE_URL", "postgresql+psycopg://me:secret@db/jobs")
+    monkeypatch.setenv("SHARDYARD_DATABASE_URL", "postgresql+psycopg://me:pa55word@db/jobs")
     settings = Settings()
-    assert settings.database == "postgresql+psycopg://me:secret@db/jobs"
+    assert settings.database == "postgresql+psycopg://me:pa55word@db/jobs"
     for shown in (repr(settings), str(settings), settings.model_dump_json(), settings.database_shown):
-        assert "secret" not in shown
+        assert "pa55word" not in shown
 
 
 def test_settings_are_frozen_and_checked() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...messages.fault_request import Fault
 from ...messages.rendezvous import RankAssignment
+from ...messages.secret import Secret
 from ...messages.trace_request import Trace
 
 if TYPE_CHECKING:
@@ -109,11 +110,17 @@ class RankHandle:
         return reservation
 
     async def start(
-        self, run: Mapping[str, Any], assignment: RankAssignment, holder: "RankHandle | None", replicas: Sequence[int]
+        self,
+        run: Mapping[str, Any],
+        assignment: RankAssignment,
+        holder: "RankHandle | None",
+        replicas: Sequence[int],
+        secrets: Sequence[Secret],
     ) -> None:
         """Give the trainer its run. `holder` takes replicas of its snapshots; it holds those of the ranks `replicas`."""
         actor = None if holder is None else holder.actor
-        await within(PULL_S + ANSWER_S, self.actor.start.remote(run, assignment.to_json(), actor, replicas))
+        values = [secret.to_json() for secret in secrets]
+        await within(PULL_S + ANSWER_S, self.actor.start.remote(run, assignment.to_json(), actor, replicas, values))
 
     async def pull(self, after: int, wait_s: float) -> "list[Event]":
         """Events after number `after`; acknowledges those up to it. Waits up to `wait_s` for the first."""

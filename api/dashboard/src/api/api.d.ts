@@ -810,6 +810,52 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/secrets": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the secrets
+         * @description Names, and who set them when, in alphabetical order.
+         */
+        readonly get: operations["listSecrets"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/secrets/{name}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        /**
+         * Store a secret
+         * @description Store a secret, encrypted, in place of the one of this name. Attempts that start later get the new value.
+         */
+        readonly put: operations["setSecret"];
+        readonly post?: never;
+        /**
+         * Remove a secret
+         * @description Remove a secret, and return the others. Ranks that have it keep it; a job that names it fails when it starts.
+         *
+         *     Harmless if there is none of this name.
+         */
+        readonly delete: operations["removeSecret"];
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/session": {
         readonly parameters: {
             readonly query?: never;
@@ -2452,6 +2498,37 @@ export interface components {
             readonly reason: string | null;
         };
         /**
+         * Secret
+         * @description A stored secret. Its value is never returned.
+         */
+        readonly Secret: {
+            /** Name */
+            readonly name: string;
+            /**
+             * Actor
+             * @description Name of the user who set it last.
+             */
+            readonly actor: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            readonly created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            readonly updated_at: string;
+        };
+        /**
+         * Secrets
+         * @description All secrets, by name.
+         */
+        readonly Secrets: {
+            /** Items */
+            readonly items: readonly components["schemas"]["Secret"][];
+        };
+        /**
          * Series
          * @description One metric by bucket, rounded to six digits; null where no step of a bucket has it.
          */
@@ -3649,7 +3726,7 @@ export interface components {
             readonly cpus_per_gpu: number;
             /**
              * Env
-             * @description Environment variables for the ranks, such as NCCL_DEBUG. They win over those of the machines. Specs are visible to all users: no secrets.
+             * @description Environment variables for the ranks, such as NCCL_DEBUG. They win over those of the machines. Specs are visible to all users: see `secrets`.
              */
             readonly env?: {
                 readonly [key: string]: string;
@@ -3684,6 +3761,29 @@ export interface components {
              * @default 0.1
              */
             readonly min_ratio: number;
+        };
+        /**
+         * SecretUse
+         * @description A secret that the ranks get. A plain word such as `HF_TOKEN` is its name.
+         */
+        readonly SecretUse: {
+            /**
+             * Name
+             * @description Name of the secret, as `shardyard secrets` lists it.
+             */
+            readonly name: string;
+            /**
+             * Variable
+             * @description Environment variable that has its value, or the path of its file. null: named like the secret.
+             * @default null
+             */
+            readonly variable: string | null;
+            /**
+             * File
+             * @description Give the value in a file in memory, which ends with the rank, and its path in the variable.
+             * @default false
+             */
+            readonly file: boolean;
         };
         /**
          * SnapshotSpec
@@ -3942,6 +4042,11 @@ export interface components {
              *     }
              */
             readonly resources: components["schemas"]["Resources"];
+            /**
+             * Secrets
+             * @description Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.
+             */
+            readonly secrets?: readonly (components["schemas"]["SecretUse"] | string)[];
             /** Labels */
             readonly labels?: {
                 readonly [key: string]: string;
@@ -4054,6 +4159,11 @@ export interface components {
              *     }
              */
             readonly resources: components["schemas"]["Resources"];
+            /**
+             * Secrets
+             * @description Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.
+             */
+            readonly secrets?: readonly (components["schemas"]["SecretUse"] | string)[];
             /** Labels */
             readonly labels?: {
                 readonly [key: string]: string;
@@ -4133,6 +4243,17 @@ export interface components {
              * @default null
              */
             readonly diff: string | null;
+        };
+        /**
+         * SecretValue
+         * @description What a secret is set to.
+         */
+        readonly SecretValue: {
+            /**
+             * Value
+             * @description Text of 8 characters or more. It is never returned.
+             */
+            readonly value: string;
         };
         /**
          * FaultRequest
@@ -8627,6 +8748,257 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listSecrets: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly setSecret: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description Letters, digits and underscores, as a variable's name. */
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["SecretValue"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_secrets`: too many secrets */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `secrets_key_unusable`: the key of secrets cannot be used; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly removeSecret: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                /** @description Letters, digits and underscores, as a variable's name. */
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

@@ -33,6 +33,10 @@
 {{- default (printf "%s-database" (include "shardyard.fullname" .)) .Values.database.secret.name -}}
 {{- end -}}
 
+{{- define "shardyard.secretsKeySecret" -}}
+{{- default (printf "%s-secrets-key" (include "shardyard.fullname" .)) .Values.secretsKey.existingSecret -}}
+{{- end -}}
+
 {{- define "shardyard.tokenSecret" -}}
 {{- default (printf "%s-token" (include "shardyard.fullname" .)) .Values.api.token.existingSecret -}}
 {{- end -}}

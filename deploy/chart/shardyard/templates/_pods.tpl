@@ -67,6 +67,25 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{/* The key that encrypts users' secrets: API servers use it to store them, dispatchers to read them. */}}
+{{- define "shardyard.secretsKeyEnv" -}}
+- name: SHARDYARD_SECRETS_KEY_PATH
+  value: /run/secrets/secrets-key/key
+{{- end -}}
+
+{{- define "shardyard.secretsKeyMount" -}}
+- {name: secrets-key, mountPath: /run/secrets/secrets-key, readOnly: true}
+{{- end -}}
+
+{{- define "shardyard.secretsKeyVolume" -}}
+- name: secrets-key
+  secret:
+    secretName: {{ include "shardyard.secretsKeySecret" . }}
+    defaultMode: 0400
+    items:
+      - {key: {{ .Values.secretsKey.key }}, path: key}
+{{- end -}}
+
 {{- define "shardyard.storageEnv" -}}
 {{- with .Values.storage.credentialsSecret }}
 - secretRef:

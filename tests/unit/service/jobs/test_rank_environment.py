@@ -1,7 +1,18 @@
+from collections.abc import Mapping
+
 import pytest
 
 from shardyard.service.errors import InvalidSpec
 from shardyard.service.jobs.rank_environment import check, warnings
+from shardyard.service.spec import CommandSpec, JobSpec
+
+
+def training(env: Mapping[str, str]) -> JobSpec:
+    return JobSpec.model_validate({"name": "mine", "train": {"steps": 1, "global_batch": 1}, "resources": {"env": env}})
+
+
+def program(env: Mapping[str, str]) -> CommandSpec:
+    return CommandSpec.model_validate({"name": "mine", "command": "true", "resources": {"env": env}})
 
 
 @pytest.mark.parametrize(
@@ -18,12 +29,13 @@ from shardyard.service.jobs.rank_environment import check, warnings
 )
 def test_a_variable_of_the_machinery_is_refused_by_name(name: str, says: str) -> None:
     with pytest.raises(InvalidSpec, match=says) as refused:
-        check({"NCCL_DEBUG": "INFO", name: "1"})
+        check(training({"NCCL_DEBUG": "INFO", name: "1"}))
     assert refused.value.field == f"resources.env.{name}" and refused.value.remedy
 
 
 def test_other_variables_are_the_jobs_own() -> None:
-    check({"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "PYTORCH_ALLOC_CONF": "x", "RANKING": "1"})
+    env = {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "PYTORCH_ALLOC_CONF": "x", "RANKING": "1"}
+    check(training(env))
 
 
 def test_a_name_that_says_secret_is_warned_of() -> None:
@@ -44,7 +56,7 @@ def test_a_name_that_says_secret_is_warned_of() -> None:
 
 
 def test_a_program_may_set_what_only_concerns_its_own_process() -> None:
-    check({"PYTHONPATH": "lib", "OMP_NUM_THREADS": "4", "LD_LIBRARY_PATH": "/opt"}, program=True)
+    check(program({"PYTHONPATH": "lib", "OMP_NUM_THREADS": "4", "LD_LIBRARY_PATH": "/opt"}))
     for name in ("RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_RUN_ID", "SHARDYARD_JOB"):
         with pytest.raises(InvalidSpec):
-            check({name: "1"}, program=True)
+            check(program({name: "1"}))

@@ -28,6 +28,7 @@ FULL = GangSpec(
     cpus_per_rank=0.5,
     cpus_per_gpu=6.0,
     env={"NCCL_DEBUG": "INFO"},
+    secrets=True,
     entry="entries:work",
     timeout_s=30.0,
     lease_s=5.0,

@@ -9,6 +9,7 @@ from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.rank.actor import Reservation
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.ranks.handles import RankHandle
@@ -47,7 +48,7 @@ def event(number: int, kind: str, **data: Any) -> Event:
 
 async def follow(rank: Rank, journal: Written) -> list[EventTaken | RankLost]:
     """What is yielded, each applied to the member as `repair.py` does."""
-    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool)
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool, GangSecrets(False))
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(rank), reservation=here)
     found = []
@@ -136,7 +137,7 @@ async def test_ranks_wait_while_the_spool_is_full() -> None:
 
     spool.add("log", {"lines": ["x" * 400]})
     spec = GangSpec("shardyard-a-1", {}, 1, lease_s=0.03)
-    gang, rank = Gang(spec, journal, spool), Beaten()
+    gang, rank = Gang(spec, journal, spool, GangSecrets(False)), Beaten()
     member = Member(0, handle=RankHandle(rank))
     found = [one async for one in gang.pump.follow([member], member, None)]
     assert beats.is_set() and rank.acknowledged == [0] and isinstance(found[-1], RankLost)

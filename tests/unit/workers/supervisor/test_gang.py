@@ -3,13 +3,14 @@ import signal
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure, exited
 
 
 def test_the_root_cause_is_no_secondary_error_of_another_failure() -> None:
     spool = Spool(1 << 20)
-    gang = Gang(GangSpec("shardyard-a-1", {}, 2), Journal("shardyard-a-1", spool, bytes), spool)
+    gang = Gang(GangSpec("shardyard-a-1", {}, 2), Journal("shardyard-a-1", spool, bytes), spool, GangSecrets(False))
     echo = Failure("exception", 0, "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1")
     lost = Failure("rank_lost", 1, "the trainer was killed by SIGKILL")
     gang.failures = [echo]
@@ -25,7 +26,7 @@ def test_the_root_cause_is_no_secondary_error_of_another_failure() -> None:
 
 def test_an_abort_by_nccls_watchdog_is_an_echo_of_what_came_first() -> None:
     spool = Spool(1 << 20)
-    gang = Gang(GangSpec("shardyard-a-1", {}, 2), Journal("shardyard-a-1", spool, bytes), spool)
+    gang = Gang(GangSpec("shardyard-a-1", {}, 2), Journal("shardyard-a-1", spool, bytes), spool, GangSecrets(False))
     connection = Failure("exception", 0, "RuntimeError: Connection closed by peer")
     abort = exited(1, "node-a", -signal.SIGABRT, "Watchdog caught collective operation timeout: WorkNCCL(…)")
     gang.failures = [connection, abort]

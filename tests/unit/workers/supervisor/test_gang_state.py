@@ -12,6 +12,7 @@ from shardyard.workers.messages.gang_spec import GangSpec, LossSpikeLimits, Stra
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import (
     VERSION,
     FaultsState,
@@ -86,7 +87,7 @@ def gang(state: GangState | None) -> Gang:
         GangSpec("shardyard-a-1", {}, 2, straggler=StragglerLimits(), loss_spike=LossSpikeLimits()),
         Spool(1 << 20),
     )
-    return Gang(spec, Journal(spec.name, spool, bytes), spool, state)
+    return Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
 
 
 def test_what_is_written_is_read() -> None:

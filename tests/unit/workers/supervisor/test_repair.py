@@ -9,6 +9,7 @@ from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, Phase, RankState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
@@ -23,7 +24,13 @@ def training(phase: Phase = "training", max_repairs: int = 0) -> Gang:
     spool = Spool(1 << 20)
     ranks = [RankState(n, reservation=Reservation(n, "node-a", "host", None, None, 1, 1, ())) for n in (0, 1)]
     spec = GangSpec("shardyard-a-1", {}, 2, max_repairs=max_repairs)
-    return Gang(spec, Journal(spec.name, spool, bytes), spool, GangState(phase=phase, generation=1, ranks=ranks))
+    return Gang(
+        spec,
+        Journal(spec.name, spool, bytes),
+        spool,
+        GangSecrets(False),
+        GangState(phase=phase, generation=1, ranks=ranks),
+    )
 
 
 def apply(gang: Gang, rank: int, taken: Iterable[EventTaken | RankLost]) -> None:

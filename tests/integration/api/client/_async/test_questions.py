@@ -45,6 +45,9 @@ ASKED: dict[str, list[Ask]] = {
         lambda client, job, trace: client._ask(requests.put_code_part(MANIFEST.digest, 0, deflated(bytes(1024))))
     ],
     "getCode": [lambda client, job, trace: client.code(MANIFEST.digest)],
+    "listSecrets": [lambda client, job, trace: client.secrets()],
+    "setSecret": [lambda client, job, trace: client.set_secret("HF_TOKEN", "hf_abcdefgh")],
+    "removeSecret": [lambda client, job, trace: client.remove_secret("HF_TOKEN")],
     "getJob": [lambda client, job, trace: client.job(job)],
     "watchJob": [lambda client, job, trace: client.events(job, "1.0.0", logs=True, rank=0, ranks=True)],
     "getMetrics": [lambda client, job, trace: client.metrics(job, since=1, max_points=10)],
