@@ -20,6 +20,7 @@ _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Con
 @router.get("/new")
 @router.get("/cluster")
 @router.get("/compare")
+@router.get("/secrets")
 @router.get("/jobs")
 @router.get("/jobs/{rest:path}")
 async def page() -> Response:

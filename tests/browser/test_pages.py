@@ -174,11 +174,13 @@ def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_every_page_is_fit_to_be_seen(
-    browser: Browser, url: str, token: str, pair: tuple[Job, Job], scheme: Any, width: int
+    browser: Browser, plane: ControlPlane, url: str, token: str, pair: tuple[Job, Job], scheme: Any, width: int
 ) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     both = "&".join(f"job={job.id}" for job in pair)
-    pages = {"jobs": "/", "new": "/new", "cluster": "/cluster", "compare": f"/compare?{both}"}
+    with plane.client() as client:
+        client.set_secret("HF_TOKEN", "hf_abcdefgh")
+    pages = {"jobs": "/", "new": "/new", "cluster": "/cluster", "compare": f"/compare?{both}", "secrets": "/secrets"}
     context = signed_in(browser, url, token, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     for name, address in pages.items():
@@ -191,7 +193,13 @@ def test_every_page_is_fit_to_be_seen(
 
 
 #: What a page shows once it is whole.
-SHOWN = {"jobs": ".sparkline", "new": ".facts", "cluster": ".node-card-holders", "compare": ".chart canvas"}
+SHOWN = {
+    "jobs": ".sparkline",
+    "new": ".facts",
+    "cluster": ".node-card-holders",
+    "compare": ".chart canvas",
+    "secrets": ".plain-table",
+}
 
 
 def test_what_a_program_logs_is_drawn(page: Page, plane: ControlPlane) -> None:
@@ -215,6 +223,21 @@ def test_what_a_program_logs_is_drawn(page: Page, plane: ControlPlane) -> None:
     page.get_by_role("search", name="Find metrics").get_by_role("searchbox").fill("acc")
     expect(page.get_by_role("figure", name="train/loss")).to_have_count(0)
     expect(page.get_by_role("figure", name="val/accuracy")).to_be_visible()
+
+
+def test_a_secret_is_stored_and_removed(page: Page, plane: ControlPlane) -> None:
+    page.goto("/secrets")
+    page.get_by_label("Name").fill("BROWSER_TOKEN")
+    page.get_by_label("Text").fill("a-text-that-is-secret")
+    page.get_by_role("button", name="Store").click()
+    row = page.get_by_role("row").filter(has_text="BROWSER_TOKEN")
+    expect(row).to_be_visible()
+    assert "a-text-that-is-secret" not in page.content() and page.get_by_label("Text").input_value() == ""
+    with plane.client() as client:
+        assert "BROWSER_TOKEN" in {secret.name for secret in client.secrets()}
+    row.get_by_role("button").click()
+    page.get_by_role("dialog", name="Remove BROWSER_TOKEN?").get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
 
 
 def test_the_pages_are_walked_by_keyboard(page: Page) -> None:

@@ -65,7 +65,8 @@ def opened(browser: Browser, url: str, token: str, height: int = 1000, refusals:
         yield page
     finally:
         context.close()
-    assert [each for each in complaints if not any(known in each for known in refusals)] == []
+    left = [each for each in complaints if not any(known in each for known in refusals)]
+    assert left == [], left
 
 
 def assert_accessible(page: Page) -> None:

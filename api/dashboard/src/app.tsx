@@ -10,6 +10,7 @@ import { JobPage } from "./routes/job";
 import { JobsPage } from "./routes/jobs";
 import { NewJobPage } from "./routes/new-job";
 import { NotFoundPage } from "./routes/not-found";
+import { SecretsPage } from "./routes/secrets";
 import { TopBar } from "./routes/top-bar";
 
 export function App({ client }: { client: QueryClient }) {
@@ -24,6 +25,7 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/new"><NewJobPage /></Route>
             <Route path="/cluster"><ClusterPage /></Route>
             <Route path="/compare"><ComparePage /></Route>
+            <Route path="/secrets"><SecretsPage /></Route>
             <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
             <Route><NotFoundPage /></Route>
           </Switch>

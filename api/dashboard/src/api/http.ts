@@ -71,7 +71,7 @@ type Answer<Operation> = Operation extends { responses: infer Answers }
 
 type With<Method extends string> = { [Path in keyof paths]: paths[Path] extends Record<Method, { responses: unknown }> ? Path : never }[keyof paths];
 
-/** The body of a POST. */
+/** The body of a POST or a PUT. */
 export interface Body {
   type: "application/json" | "application/yaml";
   text: string;
@@ -86,6 +86,11 @@ export function get<Path extends With<"get">>(path: Path, request: Request<paths
 /** Raises `Problem`. */
 export function post<Path extends With<"post">>(path: Path, request: Request<paths[Path]["post"]>, body?: Body): Promise<Answer<paths[Path]["post"]>> {
   return call("POST", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["post"]>>;
+}
+
+/** Raises `Problem`. */
+export function put<Path extends With<"put">>(path: Path, request: Request<paths[Path]["put"]>, body: Body): Promise<Answer<paths[Path]["put"]>> {
+  return call("PUT", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["put"]>>;
 }
 
 /** Raises `Problem`. */
