@@ -124,6 +124,12 @@ class JobEnded(ShardyardError):
     code = "job_ended"
 
 
+class JobPausing(ShardyardError):
+    """The job's gang still saves before the job is paused."""
+
+    code = "job_pausing"
+
+
 class FaultsDisabled(ShardyardError):
     """Fault injection is not enabled on this server."""
 

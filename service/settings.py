@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     reshard_s: float = Field(
         600.0,
         gt=0,
-        description="Time that a gang has to save and stop before its job continues with another layout.",
+        description="Time that a gang has to save and stop before its job is paused, or continues with another layout.",
     )
 
     operations_at_once: int = Field(

@@ -6,7 +6,7 @@ placing      a dispatcher asks the cluster for its gang   the dispatcher; a half
 starting     ranks exist, groups form, model is built     the gang's events; the gang continues without the control plane
 running      steps happen                                 the gang's events; the gang continues without the control plane
 recovering   an attempt was lost, the next is prepared    the dispatcher; the job's checkpoints are on storage
-pausing      requested to save and stop                   the gang's events
+pausing      requested to save and end, by a user         the gang's events
 paused       saved, holds no device                       a user
 resharding  requested to save and end, to continue in    the gang's events
              another layout, by a user or to grow
@@ -38,8 +38,8 @@ _S = State
 
 #: from → to
 MOVES: dict[State, frozenset[State]] = {
-    _S.QUEUED: frozenset({_S.PLACING, _S.CANCELLED, _S.FAILED}),
-    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLING, _S.RESHARDING, _S.FAILED}),
+    _S.QUEUED: frozenset({_S.PLACING, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
+    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.PAUSING, _S.CANCELLING, _S.RESHARDING, _S.FAILED}),
     _S.STARTING: frozenset(
         {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
     ),
@@ -48,9 +48,9 @@ MOVES: dict[State, frozenset[State]] = {
     _S.RECOVERING: frozenset(
         {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RESHARDING, _S.SUCCEEDED, _S.FAILED}
     ),
-    _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING, _S.RECOVERING}),
+    _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED}),
-    _S.RESHARDING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
+    _S.RESHARDING: frozenset({_S.QUEUED, _S.PAUSING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
     _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),

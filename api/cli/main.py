@@ -51,7 +51,17 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (init.init, run_watch.run, jobs.submit, dry_run.dry_run, run_watch.watch, jobs.cancel, jobs.reshard),
+    "Train": (
+        init.init,
+        run_watch.run,
+        jobs.submit,
+        dry_run.dry_run,
+        run_watch.watch,
+        jobs.pause,
+        jobs.resume,
+        jobs.cancel,
+        jobs.reshard,
+    ),
     "Read": (
         *(
             top.top,

@@ -107,6 +107,14 @@ def cancel(name: str) -> Call[Job]:
     return Call("POST", _of(name, "/cancel"), Job.model_validate)
 
 
+def pause(name: str) -> Call[Job]:
+    return Call("POST", _of(name, "/pause"), Job.model_validate)
+
+
+def resume(name: str) -> Call[Job]:
+    return Call("POST", _of(name, "/resume"), Job.model_validate)
+
+
 def reshard(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:
     wanted = layout.model_dump(mode="json") if isinstance(layout, Layout) else dict(layout)
     content = json.dumps({"layout": wanted}).encode()

@@ -42,6 +42,7 @@ CODES: dict[str, tuple[int, str]] = {
     "ambiguous_node": (409, "Several machines match"),
     "state_changed": (409, "The job changed meanwhile"),
     "job_ended": (409, "The job has ended"),
+    "job_pausing": (409, "The job is being paused"),
     "job_not_running": (409, "The job is not running"),
     "trace_open": (409, "A trace is being recorded"),
     "too_many_secrets": (409, "Too many secrets"),

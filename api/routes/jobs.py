@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ...service.jobs import pause as pausing
 from ...service.jobs import preview
 from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as submitting
@@ -152,6 +153,39 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     cancelled = await submitting.cancel(context.store, found.id, actor)
     context.stir()
     return cancelled
+
+
+@router.post(
+    "/jobs/{job}/pause",
+    operation_id="pauseJob",
+    summary="Pause a job",
+    status_code=202,
+    responses=describe("job_not_found", "job_ended", "invalid_request"),
+)
+async def pause(job: str, context: In, actor: Actor) -> Job:
+    """Pause a job: it saves a checkpoint after its current step, and frees its devices. A queued job leaves the queue.
+
+    Repeating is harmless.
+    """
+    found = await jobs.get_job(context.store, job)
+    paused = await pausing.pause(context.store, found.id, actor)
+    context.stir()
+    return paused
+
+
+@router.post(
+    "/jobs/{job}/resume",
+    operation_id="resumeJob",
+    summary="Resume a paused job",
+    status_code=202,
+    responses=describe("job_not_found", "job_ended", "job_pausing", "invalid_request"),
+)
+async def resume(job: str, context: In, actor: Actor) -> Job:
+    """Queue a paused job again. It continues from its newest checkpoint. Repeating is harmless."""
+    found = await jobs.get_job(context.store, job)
+    resumed = await pausing.resume(context.store, found.id, actor)
+    context.stir()
+    return resumed
 
 
 @router.post(

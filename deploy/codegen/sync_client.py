@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
-FILES = ("client.py", "job.py", "metric_questions.py", "questions.py", "service_questions.py")
+FILES = ("client.py", "job.py", "job_changes.py", "metric_questions.py", "questions.py", "service_questions.py")
 
 HEADER = "# Generated from api/client/_async/{name}; change that file, then run: make sync-client\n"
 
@@ -23,6 +23,8 @@ NAMES = {
     "AsyncClient": "Client",
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
+    "AsyncJobActions": "JobActions",
+    "AsyncJobChanges": "JobChanges",
     "AsyncJobHandle": "JobHandle",
     "AsyncMetricQuestions": "MetricQuestions",
     "AsyncQuestions": "Questions",
@@ -33,7 +35,7 @@ NAMES = {
     "anext": "next",
     "aread": "read",
 }
-_IN_TEXT = re.compile(r"\bAsync(Client|JobHandle|MetricQuestions|Questions|ServiceQuestions)\b")
+_IN_TEXT = re.compile(r"\bAsync(Client|JobActions|JobChanges|JobHandle|MetricQuestions|Questions|ServiceQuestions)\b")
 
 
 def generated(name: str) -> str:

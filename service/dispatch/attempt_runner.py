@@ -52,7 +52,7 @@ class Attempt:
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
-        self._reshard, self._cancelled = asyncio.Event(), asyncio.Event()
+        self._to_end, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all events that the gang is known to have emitted are stored
         self._caught_up.set()
         self._delivering: dict[str, asyncio.Task[None]] = {}  # by the order's id
@@ -68,11 +68,11 @@ class Attempt:
             await self._patiently(partial(self.cluster.deliver, gang, order))
 
     def end(self, state: State) -> None:
-        """End the gang: `cancelling`, or `resharding`, which saves a checkpoint first."""
+        """End the gang: `cancelling`, or `resharding` and `pausing`, which save a checkpoint first."""
         if state == State.CANCELLING:
             self._cancelled.set()
-        if state in (State.CANCELLING, State.RESHARDING):
-            self._reshard.set()
+        if state in (State.CANCELLING, State.RESHARDING, State.PAUSING):
+            self._to_end.set()
 
     async def run(self) -> None:
         """Manage the attempt until its gang is removed and the lease released. Raises LeaseLost."""
@@ -145,10 +145,10 @@ class Attempt:
         """Do the work. Once the job must end, stop its gang, with or without a save, and remove it if that takes too long."""
         working = asyncio.ensure_future(work)
         cancelled = asyncio.create_task(self._cancelled.wait())
-        reshard = asyncio.create_task(self._reshard.wait())
+        to_end = asyncio.create_task(self._to_end.wait())
         asking: list[asyncio.Task[Any]] = []
         try:
-            await asyncio.wait({working, reshard}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, to_end}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
                 asking.append(asyncio.create_task(self._ask_to_end(gang, "preempt")))
                 patience_s = self.settings.reshard_s
@@ -163,7 +163,7 @@ class Attempt:
             if working.done():
                 return working.result()
         finally:
-            await _end_tasks(working, cancelled, reshard, *asking)
+            await _end_tasks(working, cancelled, to_end, *asking)
         with contextlib.suppress(ClusterError, TimeoutError):
             await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
         raise GangLost(f"{gang} did not end within {self.settings.cancel_s} s.")

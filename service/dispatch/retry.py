@@ -5,7 +5,7 @@ its row represents the wait.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,22 +14,26 @@ from ..jobs import elastic
 from ..jobs.transitions import Cause, move
 from ..orders import fault_injection, step_traces
 from ..policies.exception_fingerprint import fingerprint
-from ..policies.retry import DEVICES_LOST, MACHINES, RESHARD, Again, Backoff, Enough, Fault, Spent, decide
+from ..policies.retry import DEVICES_LOST, MACHINES, PAUSE, RESHARD, Again, Backoff, Enough, Fault, Spent, decide
 from ..states import MOVES, State
 from ..store import attempts, events, steps
 from ..store.dialect import unix_now
+
+#: State in which the gang was asked to end → reason of that end.
+_ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
 
 
 async def lose_attempt(
     tx: AsyncConnection, job: RowMapping, cause: Cause, back_off: Backoff, reached: int = 0
 ) -> State:
-    """Queue the job again, or fail it if its budget is used up. A job in `cancelling` is cancelled.
+    """Queue the job again, or fail it if its budget is used up. A job in `cancelling` is cancelled, one in `pausing` paused.
 
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is reported but not stored. Returns
     the job's new state.
     """
-    if job["state"] == State.RESHARDING and cause.reason in MACHINES:  # it was asked to end, however it ended
-        cause = replace(cause, reason=RESHARD, message=job["message"])
+    on_request = _ON_REQUEST.get(State(job["state"]))
+    if on_request is not None and cause.reason in MACHINES:  # it was asked to end, however it ended
+        cause = replace(cause, reason=on_request, message=job["message"])
     error = await _error(tx, job) if cause.reason == "exception" else None
     earlier = None if error is None else await attempts.ended_by(tx, job["id"], error)
     await fault_injection.settle_all(tx, job, cause)
@@ -48,7 +52,8 @@ async def lose_attempt(
 
 async def _queue_again(tx: AsyncConnection, job: RowMapping, cause: Cause, again: Again, furthest: int) -> State:
     state, token = State(job["state"]), job["lease_token"]
-    if State.QUEUED not in MOVES[state]:
+    to = State.PAUSED if state == State.PAUSING else State.QUEUED
+    if to not in MOVES[state]:
         await move(tx, job["id"], state, State.RECOVERING, cause, token=token)
         state = State.RECOVERING
     also: dict[str, Any] = {
@@ -62,8 +67,8 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, cause: Cause, again
     if job["elastic"]:
         also["elastic_at"] = also["retry_at"] + elastic.patience_s(job, cause.reason == DEVICES_LOST)
     waiting = replace(cause, message=_said(again.note, cause.message))
-    await move(tx, job["id"], state, State.QUEUED, waiting, token=token, also=also)
-    return State.QUEUED
+    await move(tx, job["id"], state, to, waiting, token=token, also=also)
+    return to
 
 
 async def _error(tx: AsyncConnection, job: RowMapping) -> str | None:

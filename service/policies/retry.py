@@ -31,8 +31,9 @@ INFRASTRUCTURE: Final = frozenset(
 #: Those of them that are faults of the whole cluster: they use no budget.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
 
-#: An attempt ended on request: it uses no budget, and the next one need not wait.
+#: Attempts that ended on request: they use no budget, and the next one need not wait.
 RESHARD: Final = "reshard"
+PAUSE: Final = "pause"
 
 #: An elastic gang ended because it had lost devices for longer than its grace period. It uses no budget, and the job continues with the
 #: devices that are left.
@@ -100,7 +101,7 @@ class Enough:
 
 def decide(job_id: str, spent: Spent, fault: Fault, back_off: Backoff) -> Again | Enough:
     """Decide whether a job that lost its attempt is retried."""
-    if fault.reason in (RESHARD, DEVICES_LOST):
+    if fault.reason in (RESHARD, PAUSE, DEVICES_LOST):
         return Again(0.0, spent, "")
     enough = _enough(spent, fault)
     if enough is not None:

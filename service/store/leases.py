@@ -65,8 +65,8 @@ async def abandoned(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> 
 
 
 async def ending(tx: AsyncConnection) -> dict[str, State]:
-    """Token → state of the leased jobs whose gang must end: `cancelling` or `resharding`."""
-    to_end = (State.CANCELLING, State.RESHARDING)
+    """Token → state of the leased jobs whose gang must end."""
+    to_end = (State.CANCELLING, State.RESHARDING, State.PAUSING)
     statement = select(jobs.c.lease_token, jobs.c.state).where(
         jobs.c.state.in_(to_end), jobs.c.lease_token.is_not(None)
     )

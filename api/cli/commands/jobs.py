@@ -194,6 +194,30 @@ def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.out.print(f"{found.id}  {found.name}  {state(found)}")
 
 
+def pause(job: JobName, url: Url = None, json: Json = False) -> None:
+    """Pause a job: it saves a checkpoint and frees its devices. `shardyard resume` continues it."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.pause(job)
+    if json:
+        screen.json(found)
+    else:
+        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+        screen.hint(f"Continue it with: shardyard resume {found.id}")
+
+
+def resume(job: JobName, url: Url = None, json: Json = False) -> None:
+    """Queue a paused job again. It continues from its newest checkpoint."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.resume(job)
+    if json:
+        screen.json(found)
+    else:
+        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+        screen.hint(f"Watch it with: shardyard watch {found.id}")
+
+
 def reshard(
     job: JobName,
     degrees: Annotated[

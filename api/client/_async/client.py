@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx2
 
@@ -17,7 +17,6 @@ from ....service.schemas.job import Job
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
-from ....strategies.layout import Layout
 from .. import requests
 from ..token import BearerToken
 from ..transport import (
@@ -38,13 +37,14 @@ from ..transport import (
     transport,
 )
 from .job import AsyncJobHandle
+from .job_changes import AsyncJobChanges
 from .questions import AsyncQuestions
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncQuestions):
+class AsyncClient(AsyncJobChanges, AsyncQuestions):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -110,17 +110,6 @@ class AsyncClient(AsyncQuestions):
     async def job(self, job: str) -> AsyncJobHandle:
         """A job by its id, or the newest of that name."""
         return await self._handle(requests.job(job))
-
-    async def cancel(self, job: str) -> AsyncJobHandle:
-        """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
-        return await self._handle(requests.cancel(job))
-
-    async def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
-        """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.
-
-        Raises `ApiError` with the fields and their remedies, and `job_ended`.
-        """
-        return await self._handle(requests.reshard(job, layout))
 
     async def wait(self, job: str, timeout_s: float | None = None) -> AsyncJobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""

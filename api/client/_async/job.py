@@ -30,10 +30,31 @@ if TYPE_CHECKING:
     from .client import AsyncClient
 
 
-class AsyncJobHandle(Job):
-    """A job as `AsyncClient` returns it."""
+class AsyncJobActions(Job):
+    """A job, and what can be done with it."""
 
     _client: "AsyncClient" = PrivateAttr()
+
+    async def cancel(self) -> "AsyncJobHandle":
+        """Cancel the job."""
+        return await self._client.cancel(self.id)
+
+    async def pause(self) -> "AsyncJobHandle":
+        """Pause the job."""
+        return await self._client.pause(self.id)
+
+    async def resume(self) -> "AsyncJobHandle":
+        """Queue the job again, if it is paused."""
+        return await self._client.resume(self.id)
+
+    async def reshard(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
+        """Continue the job with another layout."""
+        return await self._client.reshard(self.id, layout)
+
+
+class AsyncJobHandle(AsyncJobActions):
+    """A job as `AsyncClient` returns it."""
+
     _metrics: Metrics | None = PrivateAttr(None)
 
     @staticmethod
@@ -49,14 +70,6 @@ class AsyncJobHandle(Job):
     async def wait(self, timeout_s: float | None = None) -> "AsyncJobHandle":
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
         return await self._client.wait(self.id, timeout_s)
-
-    async def cancel(self) -> "AsyncJobHandle":
-        """Cancel the job."""
-        return await self._client.cancel(self.id)
-
-    async def reshard(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
-        """Continue the job with another layout."""
-        return await self._client.reshard(self.id, layout)
 
     def events(
         self, after: str | None = None, *, logs: bool = False, rank: int | None = None, ranks: bool = False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx2
 
@@ -18,7 +18,6 @@ from ....service.schemas.job import Job
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
-from ....strategies.layout import Layout
 from .. import requests
 from ..token import BearerToken
 from ..transport import (
@@ -39,13 +38,14 @@ from ..transport import (
     transport,
 )
 from .job import JobHandle
+from .job_changes import JobChanges
 from .questions import Questions
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
 
 T = TypeVar("T")
 
 
-class Client(Questions):
+class Client(JobChanges, Questions):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -111,17 +111,6 @@ class Client(Questions):
     def job(self, job: str) -> JobHandle:
         """A job by its id, or the newest of that name."""
         return self._handle(requests.job(job))
-
-    def cancel(self, job: str) -> JobHandle:
-        """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
-        return self._handle(requests.cancel(job))
-
-    def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
-        """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.
-
-        Raises `ApiError` with the fields and their remedies, and `job_ended`.
-        """
-        return self._handle(requests.reshard(job, layout))
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""

@@ -31,10 +31,31 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-class JobHandle(Job):
-    """A job as `Client` returns it."""
+class JobActions(Job):
+    """A job, and what can be done with it."""
 
     _client: "Client" = PrivateAttr()
+
+    def cancel(self) -> "JobHandle":
+        """Cancel the job."""
+        return self._client.cancel(self.id)
+
+    def pause(self) -> "JobHandle":
+        """Pause the job."""
+        return self._client.pause(self.id)
+
+    def resume(self) -> "JobHandle":
+        """Queue the job again, if it is paused."""
+        return self._client.resume(self.id)
+
+    def reshard(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
+        """Continue the job with another layout."""
+        return self._client.reshard(self.id, layout)
+
+
+class JobHandle(JobActions):
+    """A job as `Client` returns it."""
+
     _metrics: Metrics | None = PrivateAttr(None)
 
     @staticmethod
@@ -50,14 +71,6 @@ class JobHandle(Job):
     def wait(self, timeout_s: float | None = None) -> "JobHandle":
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
         return self._client.wait(self.id, timeout_s)
-
-    def cancel(self) -> "JobHandle":
-        """Cancel the job."""
-        return self._client.cancel(self.id)
-
-    def reshard(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
-        """Continue the job with another layout."""
-        return self._client.reshard(self.id, layout)
 
     def events(
         self, after: str | None = None, *, logs: bool = False, rank: int | None = None, ranks: bool = False

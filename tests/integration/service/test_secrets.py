@@ -1,11 +1,6 @@
 """Secrets at rest, in specs, and on their way to a gang."""
 
-import base64
-import os
-from pathlib import Path
-
 import pytest
-from pydantic import SecretStr
 from sqlalchemy import select, update
 
 from shardyard.service import secrets
@@ -23,10 +18,6 @@ from ..inprocess_cluster import Gang, InProcessCluster
 from .dispatch.dispatching import dispatching, ended
 
 VALUE = "hf_abcdefgh"
-
-
-def key() -> str:
-    return base64.urlsafe_b64encode(os.urandom(32)).decode()
 
 
 async def submit(store: Store, settings: Settings, *uses: object, env: dict[str, str] | None = None) -> Job:
@@ -51,33 +42,6 @@ async def test_values_are_encrypted_replaced_and_removed(store: Store, settings:
     assert [secret.name for secret in await secrets.remove(store, "TOKEN")] == ["OTHER"]
     made = settings.data_dir / "secrets.key"
     assert made.stat().st_mode & 0o777 == 0o600
-
-
-async def test_a_key_can_be_replaced_while_both_are_given(store: Store, settings: Settings) -> None:
-    old, new = key(), key()
-
-    def by(*keys: str) -> Settings:
-        return settings.model_copy(update={"secrets_key": SecretStr(",".join(keys))})
-
-    await secrets.put(store, by(old), "TOKEN", VALUE, "ann")
-    spec = {"secrets": [{"name": "TOKEN", "variable": "HF_TOKEN", "file": True}]}
-    assert await secrets.of_job(store, by(new, old), spec) == [Secret("HF_TOKEN", VALUE, file=True)]
-    with pytest.raises(SecretsKeyUnusable, match="TOKEN was encrypted by another key"):
-        await secrets.of_job(store, by(new), spec)
-    await secrets.put(store, by(new, old), "TOKEN", VALUE, "ann")
-    assert await secrets.of_job(store, by(new), spec) == [Secret("HF_TOKEN", VALUE, file=True)]
-
-
-@pytest.mark.parametrize("text", ["", "short", "x" * 43, None])
-async def test_a_key_that_cannot_be_used_is_explained(
-    store: Store, settings: Settings, tmp_path: Path, text: str | None
-) -> None:
-    file = tmp_path / "key"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(SecretsKeyUnusable) as refused:
-        await secrets.put(store, settings.model_copy(update={"secrets_key_path": file}), "TOKEN", VALUE, "ann")
-    assert "SHARDYARD_SECRETS_KEY" in (refused.value.remedy or "") and VALUE not in refused.value.message
 
 
 async def test_a_value_cannot_be_moved_to_another_name(store: Store, settings: Settings) -> None:

@@ -177,6 +177,16 @@ export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
 }
 
 /** Does nothing the second time. Raises `Problem` (409 `job_ended`). */
+export async function pauseJob(id: string): Promise<Job> {
+  return toJob(await post("/v1/jobs/{job}/pause", { path: { job: id } }));
+}
+
+/** Does nothing the second time. Raises `Problem` (409 `job_ended`, `job_pausing`). */
+export async function resumeJob(id: string): Promise<Job> {
+  return toJob(await post("/v1/jobs/{job}/resume", { path: { job: id } }));
+}
+
+/** Does nothing the second time. Raises `Problem` (409 `job_ended`). */
 export async function cancelJob(id: string): Promise<Job> {
   return toJob(await post("/v1/jobs/{job}/cancel", { path: { job: id } }));
 }

@@ -7,6 +7,7 @@ import { isFinal } from "../../model/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
 import { trains } from "../../model/checkpoints";
+import { PauseJob } from "./pause-job";
 import { ReshardJob } from "./reshard-job";
 import "./job.css";
 
@@ -16,6 +17,7 @@ export function JobActions({ job }: { job: Job }) {
       <Link className="button" href={childAddress(job.id, null)}>Fork…</Link>
       {!isFinal(job.state) && trains(job) && <ReshardJob job={job} />}
       {job.state === "running" && <InjectFault job={job} />}
+      <PauseJob job={job} />
       <CancelJob job={job} />
     </div>
   );

@@ -104,6 +104,8 @@ ASKED: dict[str, list[Ask]] = {
     "health": [lambda client, job, trace: client.alive()],
     "readiness": [lambda client, job, trace: client.readiness()],
     "reshardJob": [lambda client, job, trace: client.reshard(job, {"data": 2, "zero": 1})],
+    "resumeJob": [lambda client, job, trace: client.resume(job)],
+    "pauseJob": [lambda client, job, trace: client.pause(job)],
     "cancelJob": [lambda client, job, trace: client.cancel(job)],
 }
 

@@ -1,0 +1,38 @@
+# Generated from api/client/_async/job_changes.py; change that file, then run: make sync-client
+"""The calls of `Client` that change a job: each returns the job as it is then."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from ....service.schemas.job import Job
+from ....strategies.layout import Layout
+from .. import requests
+from ..transport import Call
+from .job import JobHandle
+
+
+class JobChanges(ABC):
+    """Methods of one request each. The client implements how a request is sent."""
+
+    @abstractmethod
+    def _handle(self, call: Call[Job]) -> JobHandle: ...
+
+    def cancel(self, job: str) -> JobHandle:
+        """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
+        return self._handle(requests.cancel(job))
+
+    def pause(self, job: str) -> JobHandle:
+        """Pause a job: it saves a checkpoint and frees its devices. Repeating the call is harmless. Raises `ApiError` `job_ended`."""
+        return self._handle(requests.pause(job))
+
+    def resume(self, job: str) -> JobHandle:
+        """Queue a paused job again. Repeating the call is harmless. Raises `ApiError` `job_ended`, and `job_pausing` while it saves."""
+        return self._handle(requests.resume(job))
+
+    def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
+        """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.
+
+        Raises `ApiError` with the fields and their remedies, and `job_ended`.
+        """
+        return self._handle(requests.reshard(job, layout))

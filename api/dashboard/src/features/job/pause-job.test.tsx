@@ -1,0 +1,33 @@
+import { screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { given, open } from "../../testing/control-plane";
+import { job, jobWire } from "../../testing/jobs";
+import { PauseJob } from "./pause-job";
+
+test.each([
+  ["running", "Pause", "/v1/jobs/job-1/pause"],
+  ["queued", "Pause", "/v1/jobs/job-1/pause"],
+  ["paused", "Resume", "/v1/jobs/job-1/resume"],
+])("a job that is %s has the button %s", async (state, name, path) => {
+  const sent = given({ [`POST ${path}`]: () => Response.json(jobWire({ state: "queued" }), { status: 202 }) });
+  open(<PauseJob job={job({ state })} />);
+  await userEvent.click(screen.getByRole("button", { name }));
+  await waitFor(() => { expect(sent.map(({ method, url }) => [method, url.pathname])).toEqual([["POST", path]]); });
+  expect(screen.queryByRole("alert")).toBeNull();
+});
+
+test.each(["succeeded", "failed", "cancelled", "cancelling"])("a job that is %s has none", (state) => {
+  open(<PauseJob job={job({ state })} />);
+  expect(screen.queryByRole("button")).toBeNull();
+});
+
+test("while the gang saves the button waits, and a refusal is shown", async () => {
+  given({ "POST /v1/jobs/job-1/pause": () => Response.json({ title: "The job has ended", code: "job_ended" }, { status: 409 }) });
+  const { unmount } = open(<PauseJob job={job({ state: "pausing" })} />);
+  expect(screen.getByRole<HTMLButtonElement>("button", { name: "Pausing…" }).disabled).toBe(true);
+  unmount();
+  open(<PauseJob job={job({ state: "running" })} />);
+  await userEvent.click(screen.getByRole("button", { name: "Pause" }));
+  expect((await screen.findByRole("alert")).textContent).toContain("The job has ended");
+});
