@@ -232,11 +232,13 @@ with SummaryWriter("runs") as train, SummaryWriter("runs/eval") as evaluation:
         mlflow.log_metric("mlflow loss", value, step=step)
         train.add_scalar("loss", value, step)
         evaluation.add_scalar("loss", value / 2, step, new_style=True)
-mlflow.end_run()
 if not again:
     while not pathlib.Path("seen").exists():
         time.sleep(0.1)
     time.sleep(0 if rank else 600)
+    with SummaryWriter("runs") as writer:
+        writer.add_scalar("before the end", 1, 0)
+    mlflow.log_metric("at the end", 1)
     os.kill(os.getpid(), signal.SIGKILL)
 """
     scales = {"mlflow loss": 1, "loss": 1, "eval/loss": 2}
@@ -254,6 +256,7 @@ if not again:
         job = client.wait(job.id, timeout_s=2 * PATIENCE_S)
         assert (job.state, job.budgets.repairs.used) == ("succeeded", 1), job.message
         assert are(job.id, [5, 6, 7, 108, 109, 110]), client.logged_curves(job.id, list(scales)).series
+        assert {"at the end", "before the end"} < {one.name for one in client.logged_metrics(job.id).items}
         assert lines(client, job.id).count("MLflow parameter lr = 0.1") == 4
 
 

@@ -80,21 +80,20 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         own = of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
         base = dict(os.environ)
         name_interface(coords.interface, base)
-        with serving(environment(own, sockets, devices, base), on_metrics) as env:
-            _lead(program, env, agents, on_metrics, emit, instruments)
+        _lead(program, environment(own, sockets, devices, base), agents, on_metrics, emit, instruments)
     return store
 
 
 def _lead(
     program: Program,
-    env: Mapping[str, str],
+    own_env: Mapping[str, str],
     agents: Agents,
     on_metrics: OnMetrics,
     emit: EmitEvent,
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
-    with _folder(program, instruments) as folder:
+    with _folder(program, instruments) as folder, serving(own_env, on_metrics) as env:
         since = time.time()
         process = _start(program, folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
