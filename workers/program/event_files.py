@@ -159,7 +159,7 @@ class EventFile:
                     self._read += size
                 elif not used and len(part) < wanted:
                     return
-                wanted = _AT_ONCE if used else min(max(_AT_ONCE, size), MOST_RECORD)
+                wanted = _AT_ONCE if used or size > MOST_RECORD else size
 
     def _size(self, part: bytes, at: int) -> int:
         """Bytes of the record at this place, with header and footer; 0 if its header is not whole. Raises EventFileInvalid."""

@@ -44,7 +44,7 @@ class MetricBatch:
 
 
 class CountedSteps:
-    """Steps of the metrics of one writer that gives none: its clients send 0 for each value, and the values are counted instead.
+    """Steps of metrics for which a program gives none: its client sends 0 for each value, and the values are counted instead.
 
     Once a metric has had another step, its steps are those that are sent.
     """

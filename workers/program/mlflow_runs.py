@@ -47,14 +47,13 @@ class Run:
     name: str
     experiment: str
     prefix: str  # of the names of its metrics
+    started_ms: int
     user: str = ""
-    started_ms: int = 0
     ended_ms: int | None = None
     status: str = "RUNNING"
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, Json] = field(default_factory=dict)
-    steps: CountedSteps = field(default_factory=CountedSteps)
 
     def info(self) -> Json:
         ended = {} if self.ended_ms is None else {"end_time": self.ended_ms}
@@ -87,6 +86,7 @@ class MlflowRuns:
         self._asked = "0"  # the experiment that a client asked for last
         self._runs: dict[str, Run] = {}
         self._made = 0
+        self._steps = CountedSteps()
         self._text = 0  # characters of kept parameters and tags
         self._endpoints: Mapping[tuple[str, str], Callable[[Json], Json]] = {
             ("POST", "experiments/create"): self._create_experiment,
@@ -155,9 +155,9 @@ class MlflowRuns:
         self._experiment(experiment)
         tags = _read_pairs(body.get("tags", []), "tag")
         name = str(body.get("run_name") or tags.get("mlflow.runName") or "")
+        started_ms = _whole(body.get("start_time") or _now_ms(), "start_time")
         run = self._new_run(secrets.token_hex(16), name, experiment)
-        run.user = str(body.get("user_id") or "")
-        run.started_ms = _whole(body.get("start_time") or run.started_ms, "start_time")
+        run.user, run.started_ms = str(body.get("user_id") or "")[:MOST_KEY], started_ms
         self._keep(run, run.tags, tags, "tag")
         return {"run": run.to_json()}
 
@@ -172,7 +172,7 @@ class MlflowRuns:
             ended = (one.id for one in self._runs.values() if one.ended_ms is not None)
             gone = self._runs.pop(next(ended, next(iter(self._runs))))
             self._text -= sum(len(key) + len(value) for kept in (gone.params, gone.tags) for key, value in kept.items())
-        self._runs[number] = Run(number, name, experiment, prefix, started_ms=time.time_ns() // 1_000_000)
+        self._runs[number] = Run(number, name, experiment, prefix, started_ms=_now_ms())
         return self._runs[number]
 
     def _run(self, body: Json) -> Run:
@@ -219,8 +219,9 @@ class MlflowRuns:
         return {}
 
     def _add(self, run: Run, metric: Json) -> None:
-        key, value, step = metric["key"], metric["value"], run.steps.step(metric["key"], metric["step"])
-        self._batch.add(run.prefix + key, step, value)
+        key, value, name = metric["key"], metric["value"], run.prefix + metric["key"]
+        step = self._steps.step(name, metric["step"])
+        self._batch.add(name, step, value)
         newest = run.metrics.get(key)
         if newest is None and sum(len(one.metrics) for one in self._runs.values()) >= MOST_NAMES:
             return
@@ -238,10 +239,14 @@ class MlflowRuns:
         for key, value in texts.items():
             if not key.startswith("mlflow."):
                 self._write_line(f"MLflow {kind} {_shown(run.prefix + key)} = {_shown(value)}")
-            size = len(key) + len(value) - (len(key) + len(kept[key]) if key in kept else 0)
+            size = len(value) - len(kept[key]) if key in kept else len(key) + len(value)
             if self._text + size <= MOST_TEXT:
                 kept[key] = value
                 self._text += size
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def not_supported(what: str) -> MlflowError:
@@ -256,10 +261,10 @@ def _invalid(message: str) -> MlflowError:
     return MlflowError("INVALID_PARAMETER_VALUE", message)
 
 
-def _text(body: Mapping[str, Any], name: str, most: int = MOST_KEY) -> str:
+def _text(body: Mapping[str, Any], name: str) -> str:
     found = body.get(name)
-    if not isinstance(found, str) or not 0 < len(found) <= most:
-        raise _invalid(f"{name} is {ascii(found)[:80]}: send a text of 1 to {most:,} characters")
+    if not isinstance(found, str) or not 0 < len(found) <= MOST_KEY:
+        raise _invalid(f"{name} is {ascii(found)[:80]}: send a text of 1 to {MOST_KEY:,} characters")
     return found
 
 
