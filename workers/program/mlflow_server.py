@@ -27,7 +27,8 @@ OWN_SERVER: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRA
 MOST_BYTES: Final = 4 << 20
 #: Maximum number of connections, each with a thread.
 MOST_CONNECTIONS: Final = 64
-#: Seconds after which a connection that sends nothing is closed. Clients open another one.
+#: Seconds after which a connection that sends nothing is closed, before and after it has shown the token. Clients open another one.
+HELLO_S: Final = 5.0
 IDLE_S: Final = 120.0
 #: Seconds after which values are passed on.
 FLUSH_S: Final = 0.5
@@ -115,7 +116,7 @@ class _Server(ThreadingTCPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
-    timeout = IDLE_S
+    timeout = HELLO_S
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -145,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             message = "the token is not that of this rank: use MLFLOW_TRACKING_TOKEN as the job has set it"
             raise MlflowError("UNAUTHENTICATED", message)
+        self.connection.settimeout(IDLE_S)
         content = self._content()
         target = urlsplit(self.path)
         if not target.path.startswith(_ENDPOINTS):

@@ -1,6 +1,8 @@
 """Event files of real writers, and of TensorFlow's as they are: which are read, how far, and what is a scalar."""
 
+import contextlib
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
@@ -108,18 +111,12 @@ def test_tensors_are_scalars_if_their_first_value_says_it(tmp_path: Path) -> Non
 
 def test_only_files_of_own_processes_since_the_start_on_this_host_are_read(folder: EventFolder) -> None:
     own, now = os.getpid(), time.time()
+    mine = f"sub/{name(own)}"
     (folder.folder / "sub").mkdir()
-    for file in (
-        name(OTHER),
-        name(own, at=now - 100),
-        name(own, "elsewhere"),
-        name(),
-        "events.txt",
-        f"sub/{name(own)}",
-    ):
+    for file in (name(OTHER), name(own, at=now - 100), name(own, "elsewhere"), name(), "events.txt", mine):
         (folder.folder / file).touch()
     (folder.folder / "link").symlink_to(folder.folder / "sub")
-    assert found(folder) == [f"sub/{name(own)}"]
+    assert found(folder) == [mine]
 
 
 def test_a_file_of_another_process_is_not_looked_at_for_ever(
@@ -141,23 +138,25 @@ def test_there_is_a_limit_of_files(folder: EventFolder, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def family() -> Iterator["subprocess.Popen[str]"]:
-    """A process with a child in a session of its own."""
+def family() -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """A process and its child, which is in a session of its own."""
     script = "import subprocess, sys; c = subprocess.Popen(['sleep', '60'], start_new_session=True); print(c.pid, flush=True); c.wait()"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        yield process, child
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
-def test_a_programs_processes_are_all_below_it(family: "subprocess.Popen[str]") -> None:
+def test_a_programs_processes_are_all_below_it(family: tuple["subprocess.Popen[str]", int]) -> None:
     """One that has ended is known for one look more: its last file may be newer than the look before."""
-    assert family.stdout is not None
-    child = int(family.stdout.readline())
-    processes = Processes(family.pid)
+    parent, child = family
+    processes = Processes(parent.pid)
     processes.look()
-    assert family.pid in processes and child in processes and OTHER not in processes
-    os.kill(child, 9)
-    family.wait()
+    assert parent.pid in processes and child in processes and OTHER not in processes
+    os.kill(child, signal.SIGKILL)
+    parent.wait(PATIENCE_S)
     known = []
     for _ in range(2):
         processes.look()

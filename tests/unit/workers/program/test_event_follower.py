@@ -28,17 +28,21 @@ writer = EventFileWriter("runs")
 
 
 def followed(tmp_path: Path, script: str) -> dict[str, list[tuple[int, float | None]]]:
-    """The metrics that came of a program."""
+    """The metrics that came of a program, which finds a file `seen` when some have come."""
     found: dict[str, list[tuple[int, float | None]]] = {}
 
     def take(blocks: list[MetricBlock]) -> None:
         for name, pairs in (column for block in blocks for column in columns(block)):
             found.setdefault(name, []).extend(pairs)
+        (tmp_path / "seen").touch()
 
     before, since = threading.active_count(), time.time()
     process = subprocess.Popen([sys.executable, "-c", WRITER + script], cwd=tmp_path)
     with process, following(tmp_path / "runs", process.pid, since, take):
-        assert process.wait(PATIENCE_S) == 0
+        try:
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
     assert threading.active_count() == before
     return found
 
@@ -64,6 +68,21 @@ writer.close(), other.close()
         "acc": [(0, 0.0), (1, 1.0), (2, 2.0)],
         "eval/loss": [(7, 1.0)],
     }
+
+
+def test_values_are_taken_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_follower, "LOOK_S", 0.05)
+    script = """
+import pathlib, time
+for step in range(3):
+    write(writer, "loss", step, 1)
+    writer.flush()
+    while not pathlib.Path("seen").exists():
+        time.sleep(0.01)
+    pathlib.Path("seen").unlink()
+writer.close()
+"""
+    assert followed(tmp_path, script) == {"loss": [(0, 1.0), (1, 1.0), (2, 1.0)]}
 
 
 def test_what_no_metric_can_be_is_left_out_with_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

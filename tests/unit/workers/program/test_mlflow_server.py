@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -186,6 +187,22 @@ def test_a_body_needs_its_size() -> None:
         for headers in ({"Transfer-Encoding": "chunked"}, {"Content-Length": "x"}, {"Content-Length": "-1"}):
             status, answer = asked(env, "POST", path, None, **headers)
             assert status == 400 and "Content-Length" in answer["message"]
+
+
+def test_only_a_connection_with_the_token_may_stay_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_server._Handler, "timeout", 0.1)
+    with serving({}, lambda _: None) as env:
+        address = ("127.0.0.1", urlsplit(env["MLFLOW_TRACKING_URI"]).port)
+        known = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
+        headers = {"Authorization": f"Bearer {env['MLFLOW_TRACKING_TOKEN']}"}
+        for _ in range(2):
+            known.request("GET", "/api/2.0/mlflow/experiments/get?experiment_id=0", headers=headers)
+            assert known.getresponse().read()
+            sock = known.sock
+            with socket.create_connection(address, PATIENCE_S) as silent:
+                assert silent.recv(1) == b""
+        assert known.sock is sock
+        known.close()
 
 
 def test_connections_are_bounded_and_end_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
