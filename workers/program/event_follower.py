@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ..messages.metric_block import check_name, check_step
-from .event_files import EventFile, EventFileInvalid, EventFolder, Processes
+from .event_files import MOST_FILES, EventFile, EventFileInvalid, EventFolder, Processes
 from .metric_batch import MetricBatch, OnMetrics
 
 #: Seconds between two looks at the files.
@@ -86,6 +86,8 @@ class _Follower:
                 file.ended = True
                 self._warn(f"{file.path} is not followed any more: {error}")
         self._batch.flush()
+        if len(self._folder.files) >= MOST_FILES:
+            self._warn(f"a rank follows {MOST_FILES:,} event files; further ones are left out: write fewer")
 
     def _take(self, file: EventFile) -> None:
         for tag, step, value in file.scalars():

@@ -117,6 +117,14 @@ def test_without_the_package_the_program_runs_on(
     assert warning.count("\n") == 1 and "tensorboard cannot be imported" in warning and warning.endswith("install it\n")
 
 
+def test_more_files_than_are_followed_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(event_follower, "MOST_FILES", 1)
+    followed(tmp_path, "writer.close()")
+    assert "further ones are left out" in capfd.readouterr().err
+
+
 def test_the_end_does_not_wait_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
