@@ -298,6 +298,14 @@ class CommandSpec(SpecOfJob):
         description="Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; "
         "without `code` the home folder of the user that runs the ranks.",
     )
+    tensorboard: str | None = Field(
+        None,
+        min_length=1,
+        max_length=4096,
+        pattern=PLAIN_TEXT,
+        description="Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the "
+        "program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.",
+    )
     policy: CommandPolicy = CommandPolicy()
 
     @model_validator(mode="after")

@@ -51,6 +51,7 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         spec.get("cwd"),
         max_restarts=spec.get("policy", {}).get("max_repairs", 0),
         per_node=spec.get("command_per") == "node",
+        tensorboard=spec.get("tensorboard"),
     )
     if job["code"] is None:
         return found

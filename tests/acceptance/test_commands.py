@@ -216,6 +216,50 @@ if not again:
         assert [one.step for one in client.incidents(job.id).items] == [5]
 
 
+@pytest.mark.full
+def test_numbers_of_mlflow_and_tensorboard_become_curves(plane: ControlPlane, tmp_path: Path) -> None:
+    """Of two ranks that share a folder of event files; what they log again after a restart replaces what they logged before."""
+    script = """
+import mlflow, os, pathlib, signal, time
+from torch.utils.tensorboard import SummaryWriter
+rank, again = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
+mlflow.set_experiment("mine")
+mlflow.start_run()
+mlflow.log_param("lr", 0.1)
+with SummaryWriter("runs") as train, SummaryWriter("runs/eval") as evaluation:
+    for step in range(3 if again else 0, 6):
+        value = step + 10 * rank + (100 if again else 0)
+        mlflow.log_metric("mlflow loss", value, step=step)
+        train.add_scalar("loss", value, step)
+        evaluation.add_scalar("loss", value / 2, step, new_style=True)
+if not again:
+    while not pathlib.Path("seen").exists():
+        time.sleep(0.1)
+    time.sleep(0 if rank else 600)
+    with SummaryWriter("runs") as writer:
+        writer.add_scalar("before the end", 1, 0)
+    mlflow.log_metric("at the end", 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    scales = {"mlflow loss": 1, "loss": 1, "eval/loss": 2}
+
+    def are(job: str, means: list[int]) -> bool:
+        curves = client.logged_curves(job, list(scales)).series
+        return all(
+            name in curves and curves[name].mean == [mean / scale for mean in means] for name, scale in scales.items()
+        )
+
+    with plane.client() as client:
+        job = submitted(client, tmp_path, script, tensorboard="runs")
+        until(lambda: are(job.id, [5, 6, 7, 8, 9, 10]), 2 * PATIENCE_S, "the values of both ranks")
+        (tmp_path / "seen").touch()
+        job = client.wait(job.id, timeout_s=2 * PATIENCE_S)
+        assert (job.state, job.budgets.repairs.used) == ("succeeded", 1), job.message
+        assert are(job.id, [5, 6, 7, 108, 109, 110]), client.logged_curves(job.id, list(scales)).series
+        assert {"at the end", "before the end"} < {one.name for one in client.logged_metrics(job.id).items}
+        assert lines(client, job.id).count("MLflow parameter lr = 0.1") == 4
+
+
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", ["ddp", "fsdp2", pytest.param("accelerate", marks=pytest.mark.full)])
 def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:

@@ -22,6 +22,7 @@ OF_EXTRA = {
     "fp8": {"strategies/fp8.py"},
     "pandas": {"service/schemas/dataframes.py"},
     "postgres": set[str](),
+    "tensorboard": {"workers/program/event_files.py", "workers/program/event_follower.py"},
 }
 #: Declared and not imported: named elsewhere.
 NAMED = {
@@ -29,7 +30,11 @@ NAMED = {
     "psycopg": "SQLAlchemy's driver, by the database's URL",
 }
 #: Imported and not declared: the code that needs it has it.
-THEIRS = {"IPython": "only a notebook shows a job as HTML", "deepspeed": "compared with by hand in benchmarks"}
+THEIRS = {
+    "IPython": "only a notebook shows a job as HTML",
+    "deepspeed": "compared with by hand in benchmarks",
+    "google": "protobuf, in which tensorboard has its events; other distributions share the name",
+}
 
 
 @cache

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -35,6 +35,9 @@ from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
 from .environment import environment, of_node, of_rank
+from .event_follower import following
+from .metric_batch import OnMetrics
+from .mlflow_server import serving
 from .program import Program
 from .working_copy import CodeUnusable, working_copy
 
@@ -65,7 +68,8 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     """
     program = Program.from_json(run)
     store = _store(coords)
-    with listening(partial(_emit_metrics, coords, emit)) as agents:
+    on_metrics = partial(_emit_metrics, coords, emit)
+    with listening(on_metrics) as agents:
         sockets = [agents.name]
         if program.per_node:
             sockets = _of_node(store, coords, "agents", agents.name)
@@ -76,17 +80,27 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         own = of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
         base = dict(os.environ)
         name_interface(coords.interface, base)
-        _lead(program, environment(own, sockets, devices, base), agents, emit, instruments)
+        _lead(program, environment(own, sockets, devices, base), agents, on_metrics, emit, instruments)
     return store
 
 
-def _lead(program: Program, env: dict[str, str], agents: Agents, emit: EmitEvent, instruments: Instruments) -> None:
+def _lead(
+    program: Program,
+    own_env: Mapping[str, str],
+    agents: Agents,
+    on_metrics: OnMetrics,
+    emit: EmitEvent,
+    instruments: Instruments,
+) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
-    with _folder(program, instruments) as folder:
+    with _folder(program, instruments) as folder, serving(own_env, on_metrics) as env:
+        since = time.time()
         process = _start(program, folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
-        asked = _wait(process, instruments)
+        events = None if program.tensorboard is None else folder / program.tensorboard
+        with following(events, process.pid, since, on_metrics):
+            asked = _wait(process, instruments)
     failures = agents.failures()
     failed = asked == Ending.NO and process.returncode != 0
     agents.release(failed=failed)
@@ -171,7 +185,7 @@ def _folder(program: Program, instruments: Instruments) -> Iterator[Path]:
         yield cwd
 
 
-def _start(program: Program, cwd: Path, env: dict[str, str]) -> "subprocess.Popen[bytes]":
+def _start(program: Program, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start the program in this process's group. Raises ProgramFailed."""
     try:
         return subprocess.Popen(program.command, cwd=cwd, env=env, stdin=subprocess.DEVNULL)

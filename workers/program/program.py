@@ -33,6 +33,7 @@ class Program:
     )
     max_restarts: int = 0  # starts again in this attempt, at most
     per_node: bool = False  # the first rank of each node runs the command, which starts the others' processes
+    tensorboard: str | None = None  # folder of event files that are followed; may be relative to `cwd`
     code: Code | None = None
     cache: str = ""  # folder of the node below which the code is unpacked
 

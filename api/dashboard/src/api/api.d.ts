@@ -4243,6 +4243,12 @@ export interface components {
              */
             readonly cwd: string | null;
             /**
+             * Tensorboard
+             * @description Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.
+             * @default null
+             */
+            readonly tensorboard: string | null;
+            /**
              * @default {
              *       "max_restarts": 3,
              *       "max_retries": 0,

@@ -51,6 +51,7 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         "ranks": 4,
         "ranks_per_node": 2,
         "cwd": "/w",
+        "tensorboard": "runs",
         "policy": {"max_repairs": 7},
         "resources": {"device": "cpu"},
     }
@@ -67,6 +68,7 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         "command": ["/bin/sh", "-c", "a && b"],
         "attempt": 2,
         "cwd": "/w",
+        "tensorboard": "runs",
         "max_restarts": 7,
     }
 

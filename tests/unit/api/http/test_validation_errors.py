@@ -169,6 +169,7 @@ def test_labels_in_other_scripts_are_taken() -> None:
         ({"command": [], "ranks": 2}, "command", "at least 1 item", ""),
         ({"command": ["x"], "rank": 2}, "rank", "Unknown key 'rank'", "Did you mean 'ranks'?"),
         ({"command": ["x"], "ranks": 3, "ranks_per_node": 2}, None, "does not divide ranks 3", ""),
+        ({"command": ["x"], "tensorboard": ""}, "tensorboard", "at least 1 character", ""),
         ({"command": ["x"], "policy": {"straggler": None}}, "policy.straggler", "Unknown key", "hang_timeout_s"),
         ({"command": ["x"], "train": {"steps": 1}}, "train", "Unknown key 'train'", ""),
         ({"command": ["x"], "apiVersion": "shardyard/v2"}, "apiVersion", "is not a choice", "shardyard/v1"),

@@ -146,6 +146,8 @@ def test_a_program_has_the_environment_of_torchrun(tmp_path: Path) -> None:
     }
     assert {name: second[name] for name in wanted} == wanted
     assert first["MASTER_PORT"] == second["MASTER_PORT"] and (first["RANK"], second["RANK"]) == ("0", "1")
+    servers = {rank["MLFLOW_TRACKING_URI"] for rank in (first, second)}
+    assert len(servers) == 2 and all(server.startswith("http://127.0.0.1:") for server in servers)
 
 
 def test_an_exception_is_known_with_its_traceback(tmp_path: Path) -> None:

@@ -1,0 +1,187 @@
+"""An MLflow tracking server for one rank's program, so that MLflow clients log into the job.
+
+It listens on the loopback interface, and only to those who have its token. The program finds both in MLFLOW_TRACKING_URI and
+MLFLOW_TRACKING_TOKEN, which MLflow's clients read.
+"""
+
+import hmac
+import json
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from .metric_batch import MetricBatch, OnMetrics
+from .mlflow_runs import MlflowError, MlflowRuns, not_supported
+
+#: With one of these a program has a server of its own.
+OWN_SERVER: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME")
+#: Maximum bytes of a request. MLflow's clients send at most one megabyte.
+MOST_BYTES: Final = 4 << 20
+#: Maximum number of connections, each with a thread.
+MOST_CONNECTIONS: Final = 64
+#: Seconds after which a connection that sends nothing is closed, before and after it has shown the token. Clients open another one.
+HELLO_S: Final = 5.0
+IDLE_S: Final = 120.0
+#: Seconds after which values are passed on.
+FLUSH_S: Final = 0.5
+#: Seconds between two looks at whether the program has ended.
+_LOOK_S: Final = 0.1
+_ENDPOINTS: Final = "/api/2.0/mlflow/"
+#: 500 and the like would be tried again for minutes.
+_STATUS: Final = {
+    "ENDPOINT_NOT_FOUND": HTTPStatus.NOT_FOUND,
+    "RESOURCE_DOES_NOT_EXIST": HTTPStatus.NOT_FOUND,
+    "UNAUTHENTICATED": HTTPStatus.UNAUTHORIZED,
+}
+
+
+@contextmanager
+def serving(env: Mapping[str, str], on_metrics: OnMetrics) -> Iterator[Mapping[str, str]]:
+    """The environment of a program, with the address of a server that runs until the block ends; or as it is, if it names a server.
+
+    When the block has ended, `on_metrics` has been called with all that clients logged.
+    """
+    if any(name in env for name in OWN_SERVER):
+        yield env
+        return
+    batch = MetricBatch(on_metrics)
+    with _Server(batch) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="MLflow", daemon=True)
+        thread.start()
+        try:
+            yield {**env, **server.variables(env)}
+        finally:
+            server.shutdown()
+            thread.join()
+            batch.flush()
+
+
+class _Server(ThreadingTCPServer):
+    daemon_threads = True  # a process that outlives the program may hold its connection
+    block_on_close = False
+    request_queue_size = MOST_CONNECTIONS
+
+    def __init__(self, batch: MetricBatch) -> None:
+        self.batch = batch
+        self.runs = MlflowRuns(batch, _write_line)
+        self._flushed = time.monotonic()
+        self.token = secrets.token_urlsafe(32)
+        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """What the program's environment needs. No proxy can reach this address, so a proxy is not to be asked for it."""
+        found = {
+            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.server_address[1]}",
+            "MLFLOW_TRACKING_TOKEN": self.token,
+            "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # there are no pages at this address
+        }
+        if any(name.lower() in ("http_proxy", "all_proxy") for name in env):
+            known = env.get("no_proxy") or env.get("NO_PROXY")
+            found["no_proxy"] = found["NO_PROXY"] = ",".join(filter(None, [known, "127.0.0.1"]))
+        return found
+
+    def service_actions(self) -> None:
+        """Called at each look."""
+        if time.monotonic() - self._flushed >= FLUSH_S:
+            self.batch.flush()
+            self._flushed = time.monotonic()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)  # the client tries again
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Broken connections are the client's to report."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    timeout = HELLO_S
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        try:
+            status, answer = HTTPStatus.OK, self._answer()
+        except MlflowError as error:
+            status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
+            answer = {"error_code": error.code, "message": str(error)}
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are no lines of the rank's log."""
+
+    def _answer(self) -> dict[str, Any]:
+        if not hmac.compare_digest(
+            self.headers.get("Authorization", "").encode(), f"Bearer {self.server.token}".encode()
+        ):
+            self.close_connection = True
+            message = "the token is not that of this rank: use MLFLOW_TRACKING_TOKEN as the job has set it"
+            raise MlflowError("UNAUTHENTICATED", message)
+        self.connection.settimeout(IDLE_S)
+        content = self._content()
+        target = urlsplit(self.path)
+        if not target.path.startswith(_ENDPOINTS):
+            raise not_supported(f"{self.command} {target.path}")
+        endpoint = target.path.removeprefix(_ENDPOINTS)
+        body = dict(parse_qsl(target.query)) if self.command == "GET" else _object(content)
+        return self.server.runs.answer(self.command, endpoint, body)
+
+    def _content(self) -> bytes:
+        """The request's body. One that is too large is read all the same, because clients send all of it before they read."""
+        try:
+            size = int(self.headers.get("Content-Length", "0"))
+        except ValueError:
+            size = -1
+        if size < 0 or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            raise MlflowError("INVALID_PARAMETER_VALUE", "send a body with its size in Content-Length")
+        if size <= MOST_BYTES:
+            return self.rfile.read(size)
+        while size > 0 and (part := self.rfile.read(min(size, 1 << 20))):
+            size -= len(part)
+        return b""
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content or b"null")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        message = f"the body is no JSON object of at most {MOST_BYTES:,} bytes: send fewer values in a request"
+        raise MlflowError("INVALID_PARAMETER_VALUE", message)
+    return found
+
+
+def _write_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
