@@ -10,7 +10,7 @@ from ..settings import Settings
 from ..spec import CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import code_archives, queued_job, rank_environment, validation
+from . import code_archives, program_environment, queued_job, rank_environment, validation
 from .columns import new_columns, refuse_null_characters
 
 
@@ -25,6 +25,8 @@ async def new_row(
     rank_environment.check(spec.resources.env, program=True)
     if spec.cwd is not None:
         _check_cwd(spec.cwd, in_code=spec.code is not None)
+    if spec.env is not None:
+        program_environment.check(spec.env, in_code=spec.code is not None)
     if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
         await files.look(partial(_check_folder, spec.cwd))
     async with store.read() as tx:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from harness import packages
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
 
@@ -214,6 +215,63 @@ if not again:
         assert shown.stdout.splitlines()[:2] == ["step\tloss", "0\t5.0"], shown.stderr
         assert "every step" in plane.run("metrics", job.id).stdout
         assert [one.step for one in client.incidents(job.id).items] == [5]
+
+
+def of_packages(index: Path, *requirements: str, **more: Any) -> dict[str, Any]:
+    """The part of a spec that asks for packages from the folder `index`."""
+    return {"env": {"python": list(requirements), **more}, "resources": {"env": packages.variables(index)}}
+
+
+def test_a_program_has_the_packages_that_it_asks_for(plane: ControlPlane, tmp_path: Path) -> None:
+    """Beside the torch of the nodes; one that cannot be installed fails the job at once, whatever its budgets."""
+    index, code = tmp_path / "index", tmp_path / "code"
+    packages.wheel(index, "alpha", code="VALUE = 7")
+    code.mkdir()
+    (code / "requirements.txt").write_text("alpha\n")
+    (code / "train.py").write_text(
+        "import sys, alpha, torch, torch.distributed as dist\ndist.init_process_group('gloo')\ntotal = torch.ones(1)\n"
+        "dist.all_reduce(total)\nprint(sys.prefix, alpha.VALUE, total.item(), flush=True)\n"
+    )
+    spec = {"name": "packages", "command": ["python", "train.py"], "ranks": 2, "code": {"dir": str(code)}}
+    asked = {**of_packages(index), "env": {"python": "requirements.txt", "inherit": True}}
+    with plane.client() as client:
+        job = client.wait(client.submit({**spec, **asked}).id, timeout_s=PATIENCE_S)
+        assert job.state == "succeeded", job.message
+        first, second = (line.split() for line in lines(client, job.id) if line.endswith(" 7 2.0"))
+        assert first == second and "/environments/" in first[0]
+        more = {"command": ["true"], "policy": {"max_retries": 3}}
+        failed = client.wait(submitted(client, tmp_path, "", **of_packages(index, "beta"), **more).id, PATIENCE_S)
+        assert (failed.state, failed.reason, failed.attempt) == ("failed", "environment_not_built", 1)
+        said = "the environment cannot be built: No solution found when resolving dependencies: "
+        assert said + "Because beta was not found in the package registry" in (failed.message or "")
+        assert client.incidents(job.id).items == [] and len(client.incidents(failed.id).items) == 1
+
+
+@pytest.mark.full
+def test_two_jobs_of_one_environment_build_it_once(plane: ControlPlane, tmp_path: Path) -> None:
+    """A third that is cancelled while uv builds leaves no process and no environment."""
+    packages.gated_source(tmp_path, "slow")
+    packages.gated_source(tmp_path, "slower")
+    script = "import slow, sys; print('in', sys.prefix)"
+    more = {"command": ["python", "train.py"], **of_packages(tmp_path, "slow")}
+    with plane.client() as client:
+        jobs = [submitted(client, tmp_path, script, ranks=1, **more) for _ in range(2)]
+        waits = "waiting for another process on this node"
+        until(lambda: any(waits in line for job in jobs for line in lines(client, job.id)), PATIENCE_S, "one to wait")
+        (tmp_path / "slow.go").touch()
+        for job in jobs:
+            done = client.wait(job.id, timeout_s=PATIENCE_S)
+            assert done.state == "succeeded", done.message
+        printed = [line for job in jobs for line in lines(client, job.id)]
+        assert [line.strip() for line in printed].count("+ slow==1.0") == 1, printed
+        assert len({line for line in printed if line.startswith("in ")}) == 1
+        job = submitted(client, tmp_path, script, ranks=1, **{**more, **of_packages(tmp_path, "slower")})
+        until((tmp_path / "slower.started").exists, PATIENCE_S, "the build")
+        client.cancel(job.id)
+        assert client.wait(job.id, timeout_s=PATIENCE_S).state == "cancelled"
+        backend = int((tmp_path / "slower.started").read_text())
+        until(lambda: not psutil.pid_exists(backend), PATIENCE_S, "the build backend to end")
+        assert "slower" not in str(list((plane.data / "cache" / "environments").glob("*/lib/*/site-packages/*")))
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.program.environment import AGENT, environment, of_node, of_rank
-from shardyard.workers.program.program import SOCKET, Program, argv, socket_name
+from shardyard.workers.program.program import Program, argv
+from shardyard.workers.program.report_socket import SOCKET, socket_name
 
 COORDS = RankAssignment(
     rank=5, world_size=8, local_rank=1, master_host="10.0.0.1", master_port=4000, local_world_size=4
