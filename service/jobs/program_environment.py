@@ -49,7 +49,7 @@ def _check_requirements(requirements: Sequence[str]) -> None:
         if why is not None:
             raise InvalidSpec(
                 f"{text[:200]!r} {why}.",
-                field=f"{_FIELD}.{number}",
+                field=f"{_FIELD}[{number}]",
                 remedy="Write a requirement such as einops==0.8. Options belong into a file of requirements, or into uv's variables in "
                 "resources.env, such as UV_INDEX_URL.",
             )

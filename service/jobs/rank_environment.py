@@ -40,6 +40,7 @@ _PREFIXES: Final = {
     "TORCHELASTIC_": "Shardyard starts the ranks, not torchrun",
 }
 _SECRET: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
+_URL_WITH_PASSWORD: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 def check(env: Mapping[str, str], *, program: bool = False) -> None:
@@ -56,11 +57,11 @@ def check(env: Mapping[str, str], *, program: bool = False) -> None:
 
 
 def warnings(env: Mapping[str, str]) -> list[FieldError]:
-    """One finding for each variable whose name says that its value is secret."""
+    """One finding for each variable whose name says that its value is secret, or whose value is a URL with a password."""
     message = "Every user of this server can read the specs of all jobs, and so this value."
     remedy = "Give secrets to the machines' Ray process, or in a file that only the ranks can read."
     return [
         FieldError(field=f"{_FIELD}.{name}", message=message, remedy=remedy)
-        for name in env
-        if _SECRET.search(name.upper())
+        for name, value in env.items()
+        if _SECRET.search(name.upper()) or _URL_WITH_PASSWORD.search(value)
     ]

@@ -248,6 +248,19 @@ def test_a_program_has_the_packages_that_it_asks_for(plane: ControlPlane, tmp_pa
 
 
 @pytest.mark.full
+def test_torchrun_starts_the_python_of_the_environment(plane: ControlPlane, tmp_path: Path) -> None:
+    """Also the torchrun that is inherited from the nodes' packages."""
+    packages.wheel(tmp_path, "alpha", code="VALUE = 7")
+    script = "import alpha, torch.distributed as dist\ndist.init_process_group('gloo')\nprint(dist.get_rank(), alpha.VALUE)\n"
+    more = {"command": ["torchrun", "train.py"], "command_per": "node", "ranks_per_node": 2}
+    with plane.client() as client:
+        job = submitted(client, tmp_path, script, **more, **of_packages(tmp_path, "alpha", inherit=True))
+        done = client.wait(job.id, timeout_s=PATIENCE_S)
+        assert done.state == "succeeded", done.message
+        assert {"0 7", "1 7"} <= set(lines(client, job.id))
+
+
+@pytest.mark.full
 def test_two_jobs_of_one_environment_build_it_once(plane: ControlPlane, tmp_path: Path) -> None:
     """A third that is cancelled while uv builds leaves no process and no environment."""
     packages.gated_source(tmp_path, "slow")

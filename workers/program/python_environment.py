@@ -5,6 +5,7 @@ because scripts in it have its path, and counts when its mark is written. uv's c
 links to those. An environment that no rank uses is removed 7 days after its last start, or when another one needs its room.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from . import inherited_packages
 from .program import PythonEnvironment
-from .requirement_files import LOCK, Requirements, names_of, read_requirements
+from .requirement_files import LOCK, PROJECT, Requirements, names_of, read_requirements
 from .shared_folder import remove_unused, shared_folder
 from .uv_process import EnvironmentNotBuilt, Uv
 
@@ -99,12 +100,11 @@ class _Build:
         """Raises EnvironmentNotBuilt, EndRequested. Of a failed build nothing stays."""
         shutil.rmtree(self.place, ignore_errors=True)  # of a process that died
         remove_unused(self.place.parent, KEPT_S, _SPARE_BYTES)
-        cwd = self.place.parent if self.file is None else self.file.parent
-        uv = Uv(self._variables(), cwd, lock, BUILD_S, is_to_stop)
+        if shutil.disk_usage(self.place.parent).free < _SPARE_BYTES:
+            with contextlib.suppress(EnvironmentNotBuilt):  # another process uses it
+                self._uv(lock, is_to_stop, UV_LOCK_TIMEOUT="1").run("cache", "clean")
         try:
-            if shutil.disk_usage(self.place.parent).free < _SPARE_BYTES:
-                uv.run("cache", "clean")
-            self._build(uv)
+            self._build(self._uv(lock, is_to_stop))
             (self.place / _MARK).touch()
         except BaseException:
             shutil.rmtree(self.place, ignore_errors=True)
@@ -128,21 +128,19 @@ class _Build:
 
     def _install(self, uv: Uv, packages: Path) -> None:
         """Install the requirements and what they need. What is inherited is installed only where its version does not suit."""
-        inherited, excluded = set(self.inherited), self.place / "inherited.txt"
-        arguments = ["pip", "install", "--python", str(self._python)]
-        if self.wanted.inherit:
-            arguments += ["--excludes", str(excluded)]
-        arguments += ["--", *self.wanted.requirements] if self.file is None else ["--requirements", str(self.file)]
+        what = ["--", *self.wanted.requirements] if self.file is None else ["--requirements", str(self.file)]
+        inherited, excluded = self.inherited, self.place / "inherited.txt"
         while True:
-            excluded.write_text("\n".join(sorted(inherited)))
-            uv.run(*arguments)
-            own = inherited_packages.unfit(packages, {name: self.inherited[name] for name in inherited})
+            excluded.write_text("".join(f"{name}\n" for name in inherited))
+            options = ["--excludes", str(excluded)] if inherited else []
+            uv.run("pip", "install", "--python", str(self._python), *options, *what)
+            own = inherited_packages.unfit(packages, inherited)
             if not own:
                 return
-            inherited -= own
+            inherited = {name: version for name, version in inherited.items() if name not in own}
 
-    def _variables(self) -> dict[str, str]:
-        """uv's environment: that of this process, so that uv's own variables, such as UV_INDEX_URL, count."""
+    def _uv(self, lock: int, is_to_stop: Callable[[], bool], **more: str) -> Uv:
+        """uv with the variables of this process, so that its own ones, such as UV_INDEX_URL, count."""
         own = {
             "UV_CACHE_DIR": str(self.cache / "uv"),
             "UV_PYTHON_INSTALL_DIR": str(self.cache / "uv-python"),
@@ -150,7 +148,9 @@ class _Build:
             "NO_COLOR": "1",
         }
         mine = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
-        return own | mine | {"UV_PROJECT_ENVIRONMENT": str(self.place)}
+        variables = own | mine | {"UV_PROJECT_ENVIRONMENT": str(self.place)} | more
+        cwd = self.file.parent if self.file is not None and self.file.name in (LOCK, PROJECT) else self.place.parent
+        return Uv(variables, cwd, lock, BUILD_S, is_to_stop)
 
 
 def _say(text: str) -> None:

@@ -41,14 +41,15 @@ class Requirements:
 
 def read_requirements(path: Path) -> Requirements:
     """Raises EnvironmentNotBuilt."""
-    if path.name == LOCK:
-        return Requirements((_content(path), _content(path.with_name(PROJECT))), frozenset())
-    if path.name == PROJECT:
-        content = _content(path)
-        return Requirements((content,), names_of(_of_project(path, content)))
-    files: dict[Path, bytes] = {}
-    names = names_of(_lines(path.resolve(), files))
-    return Requirements(tuple(files.values()), names)
+    if path.name in (LOCK, PROJECT):
+        project = path.with_name(PROJECT)
+        names = frozenset() if path.name == LOCK else names_of(_of_project(path, _content(path)))
+        settings = path.with_name("uv.toml")
+        files = dict.fromkeys((path, project, settings) if settings.exists() else (path, project))
+        return Requirements(tuple(_content(one) for one in files), names)
+    contents: dict[Path, bytes] = {}
+    names = names_of(_lines(path.resolve(), contents))
+    return Requirements(tuple(contents.values()), names)
 
 
 def requirements(texts: Iterable[str]) -> Iterator[Requirement]:

@@ -42,10 +42,10 @@ async def test_refusals_name_the_field_and_store_nothing(store: Store, settings:
         ({"env": {"python": "/shared/../x.txt"}}, InvalidSpec, "env.python"),
         ({"env": {"python": "environment.yaml"}}, InvalidSpec, "env.python"),
         ({"env": {"python": "einops"}}, InvalidSpec, "env.python"),
-        ({"env": {"python": ["einops", "-e ."]}}, InvalidSpec, "env.python.1"),
-        ({"env": {"python": ["einops=0.8"]}}, InvalidSpec, "env.python.0"),
-        ({"env": {"python": ["a @ file:///a"]}}, InvalidSpec, "env.python.0"),
-        ({"env": {"python": ["a @ git+https://me:secret@example.com/a"]}}, InvalidSpec, "env.python.0"),
+        ({"env": {"python": ["einops", "-e ."]}}, InvalidSpec, "env.python[1]"),
+        ({"env": {"python": ["einops=0.8"]}}, InvalidSpec, "env.python[0]"),
+        ({"env": {"python": ["a @ file:///a"]}}, InvalidSpec, "env.python[0]"),
+        ({"env": {"python": ["a @ git+https://me:secret@example.com/a"]}}, InvalidSpec, "env.python[0]"),
         ({"ranks": 4000, "resources": {"device": "cpu"}}, TooManyRanks, "ranks"),
     ]
     for fields, kind, field in cases:
