@@ -29,6 +29,9 @@ async def new_row(
         program_environment.check(spec.env, in_code=spec.code is not None)
     if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
         await files.look(partial(_check_folder, spec.cwd))
+    python = None if spec.env is None else spec.env.python
+    if settings.local_files and isinstance(python, str) and python.startswith("/"):
+        await files.look(partial(program_environment.check_there, python))
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
         code = await code_archives.named_by(tx, spec) if uploaded else None

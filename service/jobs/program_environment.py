@@ -1,13 +1,14 @@
 """Checks `env`: the Python environment of a job's program. Whether a file in the code is there is only known on the nodes."""
 
+import contextlib
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from ..errors import InvalidSpec
+from ..errors import InvalidSpec, MissingFile
 from ..spec import Environment
 
 _FIELD: Final = "env.python"
@@ -20,6 +21,14 @@ def check(env: Environment, *, in_code: bool) -> None:
         _check_file(PurePosixPath(env.python), in_code=in_code)
     else:
         _check_requirements(env.python)
+
+
+def check_there(file: str, _: float) -> None:
+    """Raise MissingFile if this machine, which sees the nodes' files, has no such file."""
+    with contextlib.suppress(OSError):  # a name too long
+        if Path(file).is_file():
+            return
+    raise MissingFile(f"{file[:200]} is no file.", field=_FIELD, remedy="Name a file that all nodes have.")
 
 
 def _check_file(file: PurePosixPath, *, in_code: bool) -> None:

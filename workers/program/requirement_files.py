@@ -4,6 +4,7 @@ Jobs share environments, so nothing is installed from the folder of the code: it
 """
 
 import contextlib
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -48,7 +49,7 @@ def read_requirements(path: Path) -> Requirements:
         files = dict.fromkeys((path, project, settings) if settings.exists() else (path, project))
         return Requirements(tuple(_content(one) for one in files), names)
     contents: dict[Path, bytes] = {}
-    names = names_of(_lines(path.resolve(), contents))
+    names = names_of(_lines(path, contents))
     return Requirements(tuple(contents.values()), names)
 
 
@@ -72,7 +73,7 @@ def _lines(path: Path, files: dict[Path, bytes]) -> Iterator[str]:
     for line in files[path].decode(errors="replace").replace("\\\n", " ").splitlines():
         text = re.sub(r"(^|\s)#.*", "", line).strip()
         if included := _INCLUDE.match(text):
-            other = (path.parent / included[2]).resolve()
+            other = Path(os.path.normpath(path.parent / included[2]))
             found = [] if "://" in included[2] or other in files else list(_lines(other, files))
             yield from found if included[1] in ("-r", "--requirement") else ()
         elif _LOCAL.match(text):
@@ -90,7 +91,7 @@ def _of_project(path: Path, content: bytes) -> Iterator[str]:
             if any({"path", "workspace"} & one.keys() for one in (source if isinstance(source, list) else [source])):
                 raise EnvironmentNotBuilt(f"{path.name} names a folder for {name} in tool.uv.sources, and {_REMEDY}")
         yield from (str(one) for one in document.get("project", {}).get("dependencies", []))
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise EnvironmentNotBuilt(f"{path.name} cannot be read: {error}") from None
 
 

@@ -3,7 +3,7 @@
 It does three things, and changes nothing else in the program:
 
 - An exception that ends the process is reported, with its traceback.
-- `import shardyard` works in an environment that lacks it, for `shardyard.log`.
+- `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
 
 Reports go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
@@ -120,7 +120,7 @@ class _ThisPackage(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         root = HERE.parents[2]
-        if fullname != PACKAGE:
+        if fullname != PACKAGE or sys.version_info < (3, 11):  # the oldest Python that it supports
             return None
         return importlib.util.spec_from_file_location(
             fullname, root / "__init__.py", submodule_search_locations=[str(root)]

@@ -40,6 +40,7 @@ async def test_refusals_name_the_field_and_store_nothing(store: Store, settings:
         ({"command": ["a"], "resources": {"env": {"RANK": "0"}}}, InvalidSpec, "resources.env.RANK"),
         ({"env": {"python": "requirements.txt"}}, InvalidSpec, "env.python"),
         ({"env": {"python": "/shared/../x.txt"}}, InvalidSpec, "env.python"),
+        ({"env": {"python": str(tmp_path / "none.txt")}}, MissingFile, "env.python"),
         ({"env": {"python": "environment.yaml"}}, InvalidSpec, "env.python"),
         ({"env": {"python": "einops"}}, InvalidSpec, "env.python"),
         ({"env": {"python": ["einops", "-e ."]}}, InvalidSpec, "env.python[1]"),

@@ -51,6 +51,7 @@ def test_what_would_be_installed_from_the_code_is_refused(tmp_path: Path, line: 
         ),
         ("[project", "cannot be read"),
         ('project = "x"', "cannot be read"),
+        ("[project]\ndependencies = 3", "cannot be read"),
     ],
 )
 def test_a_project_that_cannot_be_installed_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -65,3 +66,6 @@ def test_a_file_that_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(EnvironmentNotBuilt, match=r"folder\.txt is a folder"):
         read_requirements(tmp_path / "folder.txt")
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    with pytest.raises(EnvironmentNotBuilt, match=r"loop\.txt cannot be read: Too many levels of symbolic links"):
+        read_requirements(tmp_path / "loop.txt")
