@@ -5,8 +5,8 @@ environment's own. (`--system-site-packages` would add those of the interpreter 
 """
 
 import site
-from collections.abc import Mapping
-from importlib.metadata import distributions, entry_points
+from collections.abc import Iterable, Mapping
+from importlib.metadata import Distribution, distributions, entry_points
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +23,19 @@ sys.exit({function}())
 
 def installed() -> dict[str, str]:
     """Name → version of every package of this interpreter."""
-    return {str(canonicalize_name(one.name)): one.version for one in distributions()}
+    return {name: one.version for name, one in _by_name(distributions()).items()}
+
+
+def _by_name(found: Iterable[Distribution]) -> dict[str, Distribution]:
+    """What an interrupted removal has left has no name, and is left out."""
+    return {str(canonicalize_name(one.name)): one for one in found if "Name" in one.metadata}
 
 
 def unfit(packages: Path, inherited: Mapping[str, str]) -> set[str]:
     """The inherited packages whose version does not suit what is in the folder `packages`. What is there itself is not inherited."""
     if not inherited:
         return set()
-    own = {str(canonicalize_name(one.name)): one for one in distributions(path=[str(packages)])}
+    own = _by_name(distributions(path=[str(packages)]))
     return {
         name
         for need in requirements(text for one in own.values() for text in one.requires or ())

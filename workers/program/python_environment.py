@@ -2,7 +2,8 @@
 
 Environments are below `cache/environments/`, under the digest of all that determines them (`shared_folder.py`). One is built at its place,
 because scripts in it have its path, and counts when its mark is written. uv's cache is below `cache/uv/`; files in an environment are
-links to those. An environment that no rank uses is removed 7 days after its last start, or when another one needs its room.
+links to those. An environment that no rank uses is removed 7 days after its last start, or when another one needs its room; what uv
+keeps goes with it.
 """
 
 import contextlib
@@ -99,8 +100,8 @@ class _Build:
     def run(self, lock: int, is_to_stop: Callable[[], bool]) -> None:
         """Raises EnvironmentNotBuilt, EndRequested. Of a failed build nothing stays."""
         shutil.rmtree(self.place, ignore_errors=True)  # of a process that died
-        remove_unused(self.place.parent, KEPT_S, _SPARE_BYTES)
-        if shutil.disk_usage(self.place.parent).free < _SPARE_BYTES:
+        removed = remove_unused(self.place.parent, KEPT_S, _SPARE_BYTES)
+        if removed or shutil.disk_usage(self.place.parent).free < _SPARE_BYTES:  # the cache has the same files
             with contextlib.suppress(EnvironmentNotBuilt):  # another process uses it
                 self._uv(lock, is_to_stop, UV_LOCK_TIMEOUT="1").run("cache", "clean")
         try:

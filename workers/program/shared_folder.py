@@ -58,23 +58,32 @@ def shared_folder(
             time.sleep(TRY_S)
 
 
-def remove_unused(root: Path, kept_s: float, wanted_bytes: int) -> None:
-    """Remove folders that no rank uses: those unused for `kept_s`, and the oldest of the others until there is room."""
+def remove_unused(root: Path, kept_s: float, wanted_bytes: int) -> bool:
+    """Remove folders that no rank uses: those unused for `kept_s`, and the oldest of the others until there is room.
+
+    Returns whether there was one.
+    """
     locks = {}
     for path in root.glob("*.lock"):
         with contextlib.suppress(FileNotFoundError):
             locks[path] = path.stat().st_mtime
+    removed = False
     for path, used in sorted(locks.items(), key=lambda one: one[1]):
         if time.time() - used > kept_s or shutil.disk_usage(root).free < wanted_bytes:
-            _remove(path)
+            removed |= _remove(path)
+    return removed
 
 
-def _remove(lock_path: Path) -> None:
-    """Remove a folder and its lock, unless a rank uses it."""
+def _remove(lock_path: Path) -> bool:
+    """Remove a folder and its lock, unless a rank uses it. Whether there was a folder to remove."""
+    folder = lock_path.with_suffix("")
     with _locked(lock_path, fcntl.LOCK_EX) as alone:
-        if alone is not None:
-            shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
-            lock_path.unlink(missing_ok=True)
+        if alone is None:
+            return False
+        there = folder.exists()
+        shutil.rmtree(folder, ignore_errors=True)
+        lock_path.unlink(missing_ok=True)
+        return there
 
 
 @contextmanager

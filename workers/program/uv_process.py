@@ -31,10 +31,13 @@ _MOST_BYTES: Final = 64 << 10
 _MOST_REASON: Final = 500
 #: Signs of an index that cannot be reached, or answers 5xx, in uv's last error.
 _NETWORK: Final = re.compile(
-    r"error sending request|failed after \d+ retries|status server error|operation timed out|dns error|connection reset",
+    r"error sending request|failed after \d+ retries|status server error|operation timed out|dns error|connection reset|"
+    r"failed to connect to|could not resolve host",
     re.IGNORECASE,
 )
 _CAUSE: Final = re.compile(r"^ *cause: (.+(?:\n {9}\S.*)*)", re.MULTILINE)
+#: uv says why a package was not found if an index has refused to answer.
+_HINT: Final = re.compile(r"^hint: (An index .+)$", re.MULTILINE)
 #: What a build backend wrote to its standard error: indented, until a line that is not.
 _BACKEND: Final = re.compile(r"\[stderr\]\n((?:(?: .*)?\n)+)")
 
@@ -122,5 +125,6 @@ def reason(output: str) -> str:
         said = [said[0], backend[1].strip().splitlines()[-1:][0] if backend[1].strip() else said[-1]]
     elif len(said) > 3:  # each cause is the same in other words
         said = [said[0], said[1], said[-1]]
+    said += _HINT.findall(error)
     text = ": ".join(" ".join(part.split()) for part in said)
     return re.sub(r",? we can conclude that [^,]*\b(unsatisfiable|cannot be used)\.", ".", text)[:_MOST_REASON]

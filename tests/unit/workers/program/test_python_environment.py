@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,28 @@ def test_an_index_that_does_not_answer_is_not_the_users_fault(
     assert failed.value.cause == UNREACHABLE
 
 
+def test_an_index_that_refuses_is_named_without_the_password(
+    index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://me:secret@127.0.0.1:{server.server_port}")
+        with pytest.raises(
+            EnvironmentNotBuilt, match=r"you require gamma\.: An index URL .*401 Unauthorized"
+        ) as failed:
+            built(wants("gamma"), cache)
+        server.shutdown()
+    assert "secret" not in str(failed.value) and failed.value.cause == NOT_BUILT
+
+
 def test_the_digest_changes_with_what_matters(
     index: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +210,7 @@ def test_the_digest_changes_with_what_matters(
 def test_unused_environments_go_and_those_in_use_stay(
     index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where that does not make room, uv's cache is emptied, too."""
+    """uv's cache is emptied with them; it has the same files."""
     packages.wheel(index, "beta")
     old = time.time() - environments.KEPT_S - 60
     unused, kept = built(wants("beta"), cache), built(wants("alpha<3"), cache)
@@ -195,10 +219,10 @@ def test_unused_environments_go_and_those_in_use_stay(
             os.utime(place.with_name(f"{place.name}.lock"), (old, old))
         built(wants("alpha<4"), cache)
         assert (unused.exists(), kept.exists(), used.exists()) == (False, True, True)
+        assert {path.name for path in (cache / "uv").glob("archive*/*/*.py")} == {"alpha.py"}
         monkeypatch.setattr(environments, "_SPARE_BYTES", 1 << 60)
         built(wants("alpha<5"), cache)
         assert (kept.exists(), used.exists()) == (False, True)
-    assert {path.name for path in (cache / "uv").glob("archive*/*/*.py")} == {"alpha.py"}
 
 
 def test_without_inherit_there_is_what_was_asked_for(index: Path, cache: Path) -> None:
