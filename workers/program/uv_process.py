@@ -25,8 +25,8 @@ NOT_BUILT: Final = "environment_not_built"
 UNREACHABLE: Final = "package_index_unreachable"
 #: Seconds between two looks at whether the rank is to end.
 LOOK_S: Final = 0.2
-#: Bytes at the end of uv's output in which the reason of a failure is sought.
-_MOST_BYTES: Final = 64 << 10
+#: Bytes at the end of uv's output in which the reason of a failure is sought: the error stands before all that a compiler wrote.
+_MOST_BYTES: Final = 4 << 20
 #: Maximum characters of a reason.
 _MOST_REASON: Final = 500
 #: Signs of an index that cannot be reached, or answers 5xx, in uv's last error.
@@ -105,26 +105,24 @@ class Uv:
 
 
 def _failure(status: int, output: str) -> EnvironmentNotBuilt:
-    error = output[output.rfind("error: ") :]
-    cause = UNREACHABLE if _NETWORK.search(error) else NOT_BUILT
+    cause = UNREACHABLE if _NETWORK.search(_last_error(output)) else NOT_BUILT
     return EnvironmentNotBuilt(reason(output) or f"uv ended with status {status}", cause)
 
 
 def reason(output: str) -> str:
-    """The last error in uv's output and its causes, as one line. Empty if there is none.
-
-    >>> reason("error: No solution found\\n  cause: Because a was not found\\n         And because you require a")
-    'No solution found: Because a was not found And because you require a'
-    """
-    at = output.rfind("error: ")
-    if at < 0:
-        return ""
-    error = output[at + len("error: ") :]
+    """The last error in uv's output and its causes, as one line. Empty if there is none."""
+    error = _last_error(output)
     said = [error.partition("\n")[0], *_CAUSE.findall(error)]
     if backend := _BACKEND.search(error):
-        said = [said[0], backend[1].strip().splitlines()[-1:][0] if backend[1].strip() else said[-1]]
+        said = [said[0], backend[1].strip().rpartition("\n")[2] or said[-1]]
     elif len(said) > 3:  # each cause is the same in other words
         said = [said[0], said[1], said[-1]]
     said += _HINT.findall(error)
     text = ": ".join(" ".join(part.split()) for part in said)
     return re.sub(r",? we can conclude that [^,]*\b(unsatisfiable|cannot be used)\.", ".", text)[:_MOST_REASON]
+
+
+def _last_error(output: str) -> str:
+    """What follows the last `error: ` at the beginning of a line; what a build backend wrote is indented."""
+    _, found, error = f"\n{output}".rpartition("\nerror: ")
+    return error if found else ""
