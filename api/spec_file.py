@@ -31,8 +31,10 @@ def absolute(document: Any, folder: Path) -> Any:
     code = _mapping(document, "code")
     if code.get("dir"):
         code["dir"] = _join(folder, code["dir"])
-    elif isinstance(document, dict) and document.get("cwd"):  # beside `code` it is relative to that folder
-        document["cwd"] = _join(folder, document["cwd"])
+    else:  # beside `code` these are relative to that folder
+        for owner, field in ((document, "cwd"), (_mapping(document, "env"), "python")):
+            if isinstance(owner, dict) and owner.get(field):
+                owner[field] = _join(folder, owner[field])
     train = _mapping(document, "train")
     data, model = _mapping(train, "data"), _mapping(train, "model")
     if isinstance(data.get("files"), list):

@@ -265,6 +265,32 @@ class Code(SpecPart):
     )
 
 
+#: A requirement of pip: a name, with versions or a URL.
+RequirementText = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PLAIN_TEXT)]
+
+
+class Environment(SpecPart):
+    """The Python environment of a job's program. Each node builds it once with uv, and keeps it for other jobs."""
+
+    python: (
+        Annotated[list[RequirementText], Field(min_length=1, max_length=1024)]
+        | Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=PLAIN_TEXT)]
+    ) = Field(
+        description="A file of requirements in the folder of `code`, or as every node sees it: a .txt file, pyproject.toml, or uv.lock "
+        "with the pyproject.toml beside it. Or a list of requirements, such as [einops==0.8, timm].",
+    )
+    version: str | None = Field(
+        None,
+        pattern=r"^3\.\d{1,2}(\.\d{1,3})?$",
+        description="Version of Python, such as 3.12. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.",
+    )
+    inherit: bool = Field(
+        False,
+        description="Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such "
+        "packages are not installed again.",
+    )
+
+
 class CommandSpec(SpecOfJob):
     """A job that runs a program of the user's own, one process per rank, as YAML or JSON."""
 
@@ -305,6 +331,10 @@ class CommandSpec(SpecOfJob):
         pattern=PLAIN_TEXT,
         description="Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the "
         "program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.",
+    )
+    env: Environment | None = Field(
+        default_factory=lambda: None,
+        description="The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`.",
     )
     policy: CommandPolicy = CommandPolicy()
 

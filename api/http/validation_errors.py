@@ -5,7 +5,8 @@ The remedies are derived from the published JSON Schema itself, so that they nam
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Any, Final
@@ -26,7 +27,8 @@ Schema = Mapping[str, Any]
 _CHOOSE = "Add train, to train a model with Shardyard's own loop, or command, to run a program of yours on each rank."
 #: Maximum number of findings that are returned; more would not be read.
 MAX_ERRORS = 50
-
+#: How pydantic names the alternatives of a value that may be a list or text.
+_ALTERNATIVE: Final = re.compile(r"list\[.+\]|(constrained-)?str")
 
 _KINDS: Final[Mapping[JobKind, type[AnySpec]]] = {"train": JobSpec, "command": CommandSpec}
 
@@ -47,7 +49,7 @@ def read_spec(document: Any) -> AnySpec:
     try:
         spec = kind_of(document).model_validate(document, strict=True)
     except ValidationError as error:
-        found = _expand(error.errors(include_url=False, include_input=False), ())
+        found = list(_meant(_expand(error.errors(include_url=False, include_input=False), ()), document))
         reported = {finding.field for finding in findings}
         findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in reported]
         findings += _of_the_layout(document, [path for path, _ in found])
@@ -141,6 +143,19 @@ def _expand(errors: Iterable[Any], prefix: Path) -> list[tuple[Path, Any]]:
     return found
 
 
+def _meant(found: Iterable[tuple[Path, Any]], document: Any) -> Iterator[tuple[Path, Any]]:
+    """A value that may be a list or text has findings for both, at paths of pydantic's own: those for what it is, at its own path."""
+    for path, item in found:
+        for at, part in enumerate(path):
+            value = _value(document, path[:at])
+            if isinstance(part, str) and _ALTERNATIVE.fullmatch(part) and not isinstance(value, dict):
+                if part.startswith("list") == isinstance(value, list):
+                    yield (*path[:at], *path[at + 1 :]), item
+                break
+        else:
+            yield path, item
+
+
 def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldError:
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, Refusal):
@@ -223,6 +238,8 @@ def _by_limits(item: Mapping[str, Any]) -> str:
             return f"Use at most {limits['max_length']} characters."
         case "string_too_short":
             return f"Use at least {limits['min_length']} characters."
+        case "too_short":
+            return f"Write at least {limits['min_length']} item{'s' if limits['min_length'] > 1 else ''}."
         case "too_long":
             return f"Use at most {limits['max_length']} items."
         case "missing":

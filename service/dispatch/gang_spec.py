@@ -1,12 +1,13 @@
 """The gang of a job's attempt, from the job's row."""
 
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
 from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
-from ...workers.program.program import ENTRY, Code, Program, argv
+from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, argv
 from ...workers.spec import Run, TrainSpec
 from ..jobs import code_archives, elastic
 from ..settings import Settings
@@ -52,11 +53,20 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         max_restarts=spec.get("policy", {}).get("max_repairs", 0),
         per_node=spec.get("command_per") == "node",
         tensorboard=spec.get("tensorboard"),
+        python=_python(spec.get("env")),
+        cache=str(settings.cache),
     )
     if job["code"] is None:
         return found
-    code = Code(code_archives.address(settings, job["code"]), spec["code"]["archive"])
-    return replace(found, code=code, cache=str(settings.cache))
+    return replace(found, code=Code(code_archives.address(settings, job["code"]), spec["code"]["archive"]))
+
+
+def _python(env: dict[str, Any] | None) -> PythonEnvironment | None:
+    if env is None:
+        return None
+    file = env["python"] if isinstance(env["python"], str) else None
+    requirements = () if file is not None else tuple(env["python"])
+    return PythonEnvironment(file, requirements, env.get("version"), env.get("inherit", False))
 
 
 def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> GangSpec:

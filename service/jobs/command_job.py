@@ -10,7 +10,7 @@ from ..settings import Settings
 from ..spec import CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import code_archives, queued_job, rank_environment, validation
+from . import code_archives, program_environment, queued_job, rank_environment, validation
 from .columns import new_columns, refuse_null_characters
 
 
@@ -25,8 +25,13 @@ async def new_row(
     rank_environment.check(spec)
     if spec.cwd is not None:
         _check_cwd(spec.cwd, in_code=spec.code is not None)
+    if spec.env is not None:
+        program_environment.check(spec.env, in_code=spec.code is not None)
     if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
         await files.look(partial(_check_folder, spec.cwd))
+    python = None if spec.env is None else spec.env.python
+    if settings.local_files and isinstance(python, str) and python.startswith("/"):
+        await files.look(partial(program_environment.check_there, python))
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
         code = await code_archives.named_by(tx, spec) if uploaded else None

@@ -41,6 +41,7 @@ _PREFIXES: Final = {
     "TORCHELASTIC_": "Shardyard starts the ranks, not torchrun",
 }
 _SECRET: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
+_URL_WITH_PASSWORD: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 def check(spec: AnySpec) -> None:
@@ -65,11 +66,11 @@ def check(spec: AnySpec) -> None:
 
 
 def warnings(env: Mapping[str, str]) -> list[FieldError]:
-    """One finding for each variable whose name says that its value is secret."""
+    """One finding for each variable whose name says that its value is secret, or whose value is a URL with a password."""
     message = "Every user of this server can read the specs of all jobs, and so this value."
     remedy = "Store it with `shardyard secrets --set NAME`, and name it in secrets."
     return [
         FieldError(field=f"{_FIELD}.{name}", message=message, remedy=remedy)
-        for name in env
-        if _SECRET.search(name.upper())
+        for name, value in env.items()
+        if _SECRET.search(name.upper()) or _URL_WITH_PASSWORD.search(value)
     ]

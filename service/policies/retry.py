@@ -22,6 +22,7 @@ INFRASTRUCTURE: Final = frozenset(
         "gang_error",
         "journal_unreadable",
         "storage_unreachable",
+        "package_index_unreachable",
         "placement_timeout",
         "cluster_lost",
         "cluster_unreachable",
@@ -30,6 +31,9 @@ INFRASTRUCTURE: Final = frozenset(
 
 #: Those of them that are faults of the whole cluster: they use no budget.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
+
+#: A new attempt would end in the same way.
+FINAL: Final = frozenset({"environment_not_built"})
 
 #: Attempts that ended on request: they use no budget, and the next one need not wait.
 RESHARD: Final = "reshard"
@@ -117,6 +121,8 @@ def decide(job_id: str, spent: Spent, fault: Fault, back_off: Backoff) -> Again 
 def _enough(spent: Spent, fault: Fault) -> Enough | None:
     if fault.reason in FREE:
         return None
+    if fault.reason in FINAL:
+        return Enough(fault.reason)
     if fault.reason in INFRASTRUCTURE:
         return _used_up(fault.reason, "restarts", spent.restarts, spent.max_restarts)
     if fault.earlier is not None and spent.max_retries:

@@ -126,6 +126,8 @@ HAPPENED = {
     "checkpoint_corrupt": "A checkpoint was corrupt and skipped",
     "checkpoint_failed": "A checkpoint could not be saved",
     "storage_unreachable": "The storage of the checkpoints did not answer",
+    "environment_not_built": "{who} has no environment for its program",
+    "package_index_unreachable": "{who} could not download packages",
     "export_failed": "The model could not be exported",
     "snapshots_off": "Snapshots do not fit in memory",
 }

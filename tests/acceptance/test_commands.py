@@ -7,16 +7,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
+from harness.programs import lines, submitted
 
 from shardyard.api import spec_file
-from shardyard.api.client import Client
-from shardyard.service.schemas.job import Job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Torch's tutorial in short: gradients are averaged over the ranks, and each says the loss.
@@ -35,16 +33,6 @@ for step in range(5):
 print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {loss.item():.4f}")
 dist.destroy_process_group()
 """
-
-
-def submitted(client: Client, tmp_path: Path, script: str, ranks: int = 2, **more: Any) -> Job:
-    (tmp_path / "train.py").write_text(script)
-    spec = {"name": "program", "command": [sys.executable, "train.py"], "ranks": ranks, "cwd": str(tmp_path)}
-    return client.submit({**spec, **more})
-
-
-def lines(client: Client, job: str) -> list[str]:
-    return [line.text for line in client.logs(job).lines]
 
 
 def test_a_script_for_torchrun_is_a_job(plane: ControlPlane, tmp_path: Path) -> None:

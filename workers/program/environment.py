@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from ..messages.rendezvous import RankAssignment
-from .program import SOCKET, Program
+from .program import Program
+from .report_socket import SOCKET
 
 #: The folder of `sitecustomize.py`, which Python imports at the start of each process.
 AGENT: Final = Path(__file__).with_name("python_agent")
@@ -83,3 +84,12 @@ def environment(
     if devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = devices
     return env
+
+
+def within(place: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment `env` of a program whose Python is that of the virtual environment `place`, and not this one."""
+    path = env["PATH"].split(os.pathsep)
+    if sys.prefix != sys.base_prefix:  # else other programs are in that folder, too
+        path = [folder for folder in path if folder != str(Path(sys.executable).parent)]
+    own = {"VIRTUAL_ENV": str(place), "PATH": os.pathsep.join([str(place / "bin"), *path])}
+    return {name: value for name, value in env.items() if name != "PYTHONHOME"} | own

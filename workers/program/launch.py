@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -26,7 +26,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from ..code_archive import InvalidArchive
 from ..messages.event import MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
-from ..messages.rank_event import FailedEvent, ProgramStartedEvent, StoppedEvent
+from ..messages.rank_event import FailedEvent, FailureFacts, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import Ending
 from ..process_state import state_of
@@ -34,11 +34,14 @@ from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
-from .environment import environment, of_node, of_rank
+from .environment import environment, of_node, of_rank, within
 from .event_follower import following
 from .metric_batch import OnMetrics
 from .mlflow_server import serving
 from .program import Program
+from .python_environment import WAIT_S, python_environment
+from .shared_folder import EndRequested, FolderUnavailable
+from .uv_process import EnvironmentNotBuilt
 from .working_copy import CodeUnusable, working_copy
 
 #: Seconds that a program has after SIGTERM.
@@ -80,12 +83,20 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         own = of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
         base = dict(os.environ)
         name_interface(coords.interface, base)
-        _lead(program, environment(own, sockets, devices, base), agents, on_metrics, emit, instruments)
+        is_to_stop = partial(_is_to_stop, instruments)
+        try:
+            with _prepared(program, environment(own, sockets, devices, base), is_to_stop) as (folder, env):
+                if program.python is not None:
+                    wait_for_all(store, coords.nodes if program.per_node else coords.world_size, is_to_stop)
+                _lead(program, folder, env, agents, on_metrics, emit, instruments)
+        except EndRequested:
+            emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
 
 
 def _lead(
     program: Program,
+    folder: Path,
     own_env: Mapping[str, str],
     agents: Agents,
     on_metrics: OnMetrics,
@@ -93,7 +104,7 @@ def _lead(
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
-    with _folder(program, instruments) as folder, serving(own_env, on_metrics) as env:
+    with serving(own_env, on_metrics) as env:
         since = time.time()
         process = _start(program, folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
@@ -166,23 +177,49 @@ def _port(store: TCPStore, coords: RankAssignment) -> int:
     return int(store.get("shardyard/port"))
 
 
+def _is_to_stop(instruments: Instruments) -> bool:
+    """Whether the rank is to end before its program has started. Each call is a heartbeat: a long build is no hang."""
+    instruments.heartbeat.beat("prepare", 0)
+    return instruments.asked() != Ending.NO
+
+
+def wait_for_all(store: TCPStore, processes: int, is_to_stop: Callable[[], bool]) -> None:
+    """Wait until this many processes have called it. Raises ProgramFailed, EndRequested.
+
+    A program that finds others missing fails after torch's time limit, which is shorter than a build may take on another node.
+    """
+    if store.add("shardyard/prepared", 1) == processes:
+        store.set("shardyard/all-prepared", "")
+    deadline = time.monotonic() + WAIT_S
+    while not store.check(["shardyard/all-prepared"]):
+        if is_to_stop():
+            raise EndRequested
+        if time.monotonic() >= deadline:
+            raise _cannot_start(f"other ranks have not built its environment within {WAIT_S:g} s")
+        time.sleep(LOOK_S)
+
+
 @contextmanager
-def _folder(program: Program, instruments: Instruments) -> Iterator[Path]:
-    """The folder in which the program starts, while it runs. Raises ProgramFailed."""
+def _prepared(
+    program: Program, env: dict[str, str], is_to_stop: Callable[[], bool]
+) -> Iterator[tuple[Path, dict[str, str]]]:
+    """The folder in which the program starts, and its environment, while it runs. Raises ProgramFailed, EndRequested."""
+    cache = Path(program.cache)
     with ExitStack() as stack:
         root = Path.home()
-        if program.code is not None:
-            copy = working_copy(
-                program.code, program.job, Path(program.cache), lambda: instruments.asked() != Ending.NO
-            )
-            try:
-                root = stack.enter_context(copy)
-            except (CodeUnusable, InvalidArchive) as error:
-                raise _cannot_start(str(error)) from None
+        try:
+            if program.code is not None:
+                root = stack.enter_context(working_copy(program.code, program.job, cache, is_to_stop))
+            if program.python is not None:
+                env = within(stack.enter_context(python_environment(program.python, root, cache, is_to_stop)), env)
+        except (CodeUnusable, InvalidArchive, FolderUnavailable) as error:
+            raise _cannot_start(str(error)) from None
+        except EnvironmentNotBuilt as error:
+            raise _not_built(error) from None
         cwd = root / (program.cwd or "")
         if not cwd.is_dir():
             raise _cannot_start(f"its working folder {cwd} is no folder on this node")
-        yield cwd
+        yield cwd, env
 
 
 def _start(program: Program, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
@@ -197,6 +234,12 @@ def _cannot_start(why: str) -> ProgramFailed:
     return ProgramFailed(
         FailedEvent(type="ProgramNotStarted", message=f"the program cannot be started: {why}", traceback="")
     )
+
+
+def _not_built(error: EnvironmentNotBuilt) -> ProgramFailed:
+    facts = FailureFacts(cause=error.cause)
+    message = f"the environment cannot be built: {error}"
+    return ProgramFailed(FailedEvent(type=type(error).__name__, message=message, traceback="", facts=facts))
 
 
 def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments) -> Ending:

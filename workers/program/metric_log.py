@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final, SupportsFloat, cast
 
 from ..messages.metric_block import check_name, check_step, packed
-from .program import socket_name
+from .report_socket import socket_name
 
 #: Seconds between two messages.
 FLUSH_S: Final = 0.5

@@ -1,14 +1,11 @@
 """`Program`: what a rank of a `command` job runs. Plain data from the service to the trainer process. Imports no torch."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from ..messages import json_codec
 
-#: Variable that names the socket to which a program's processes report (`socket_name`).
-SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
 #: `GangSpec.entry` of a gang that runs programs.
 ENTRY: Final = f"{__package__}.launch:run_program"
 
@@ -19,6 +16,16 @@ class Code:
 
     archive: str
     digest: str
+
+
+@dataclass(frozen=True)
+class PythonEnvironment:
+    """What the environment of a program's Python has: a file of requirements, or a list of them."""
+
+    file: str | None = None  # may be relative to the code's folder
+    requirements: tuple[str, ...] = ()
+    version: str | None = None  # of Python; None: that of this package's interpreter
+    inherit: bool = False  # what is not in it may be imported from this package's own environment
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,8 @@ class Program:
     per_node: bool = False  # the first rank of each node runs the command, which starts the others' processes
     tensorboard: str | None = None  # folder of event files that are followed; may be relative to `cwd`
     code: Code | None = None
-    cache: str = ""  # folder of the node below which the code is unpacked
+    python: PythonEnvironment | None = None  # None: this package's own
+    cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the fields that have their default."""
@@ -52,13 +60,3 @@ class Program:
 def argv(command: str | list[str]) -> tuple[str, ...]:
     """The arguments of a spec's `command`: text is run by a POSIX shell."""
     return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
-
-
-def socket_name(environment: Mapping[str, str]) -> str | None:
-    """The socket to which a process of a program reports: that of its rank. None outside a job.
-
-    Where one process starts those of all ranks of its node, the variable has the names of all, by local rank.
-    """
-    names = environment.get(SOCKET, "").split(",")
-    local = environment.get("LOCAL_RANK", "0")
-    return names[int(local) if local.isdecimal() and int(local) < len(names) else 0] or None

@@ -47,3 +47,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_models_folder_counts_from_the_specs_folder(tmp_path: Path) -> None:
     assert absolute({"train": {"model": {"from": "m"}}}, tmp_path) == {"train": {"model": {"from": f"{tmp_path}/m"}}}
+
+
+def test_a_file_of_requirements_counts_from_the_specs_folder_or_that_of_the_code(tmp_path: Path) -> None:
+    env = {"python": "requirements.txt"}
+    assert absolute({"env": env}, tmp_path)["env"] == {"python": f"{tmp_path}/requirements.txt"}
+    assert absolute({"env": env, "code": {"dir": "."}}, tmp_path)["env"] == env
+    assert absolute({"env": {"python": ["einops"]}}, tmp_path)["env"] == {"python": ["einops"]}

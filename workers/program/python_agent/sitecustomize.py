@@ -1,11 +1,12 @@
 """Python imports this at the start of each process of a program: it lets Shardyard see where the process is, and why it failed.
 
-It does two things, and changes nothing else in the program:
+It does three things, and changes nothing else in the program:
 
 - An exception that ends the process is reported, with its traceback.
+- `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
 
-Both go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
+Reports go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
 
 The program's own `sitecustomize` is imported, too. Needs only the standard library, of Python 3.8 or newer. Two modules of the package
 that this file is part of are loaded by their paths, because the package may not be installed in this interpreter.
@@ -28,6 +29,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+PACKAGE = "shardyard"
 C10D = "torch.distributed.distributed_c10d"
 MOST_TEXT = 64 << 10
 #: Seconds for the trainer process to take a report.
@@ -40,6 +42,7 @@ def begin(name: str) -> None:
     _import_own_sitecustomize()
     _report_exceptions(name)
     sys.meta_path.insert(0, _WhenGroupsCome(name))
+    sys.meta_path.append(_ThisPackage())
 
 
 def _import_own_sitecustomize() -> None:
@@ -112,6 +115,18 @@ class _WhenGroupsCome(importlib.abc.MetaPathFinder):
         return spec
 
 
+class _ThisPackage(importlib.abc.MetaPathFinder):
+    """Finds the package that this file is part of, where the environment has none of its name."""
+
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+        root = HERE.parents[2]
+        if fullname != PACKAGE or sys.version_info < (3, 11):  # the oldest Python that it supports
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, root / "__init__.py", submodule_search_locations=[str(root)]
+        )
+
+
 def _report_with_groups(module: Any, name: str) -> None:
     usual = module.init_process_group
     begun: list[int] = []
@@ -173,7 +188,7 @@ def groups() -> dict[str, list[int]]:
 
 
 def socket_name() -> str:
-    """That of this process's rank (`socket_name` in program.py, which may not be importable here). Empty outside a job."""
+    """That of this process's rank (`socket_name` in report_socket.py, which may not be importable here). Empty outside a job."""
     names = os.environ.get("SHARDYARD_PROGRAM_SOCKET", "").split(",")
     local = os.environ.get("LOCAL_RANK", "0")
     return names[int(local) if local.isdecimal() and int(local) < len(names) else 0]

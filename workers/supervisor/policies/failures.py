@@ -41,7 +41,7 @@ class Failure:
     """Why a gang ends before its work is done."""
 
     # `exception`, `rank_lost`, `node_lost`, `hang`, `replica_mismatch`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
-    # `journal_unreadable`
+    # `journal_unreadable`, `storage_unreachable`, `environment_not_built`, `package_index_unreachable`
     cause: str
     rank: int | None
     message: str

@@ -4174,6 +4174,29 @@ export interface components {
             readonly hang_timeout_s: number | null;
         };
         /**
+         * Environment
+         * @description The Python environment of a job's program. Each node builds it once with uv, and keeps it for other jobs.
+         */
+        readonly Environment: {
+            /**
+             * Python
+             * @description A file of requirements in the folder of `code`, or as every node sees it: a .txt file, pyproject.toml, or uv.lock with the pyproject.toml beside it. Or a list of requirements, such as [einops==0.8, timm].
+             */
+            readonly python: readonly string[] | string;
+            /**
+             * Version
+             * @description Version of Python, such as 3.12. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.
+             * @default null
+             */
+            readonly version: string | null;
+            /**
+             * Inherit
+             * @description Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such packages are not installed again.
+             * @default false
+             */
+            readonly inherit: boolean;
+        };
+        /**
          * CommandSpec
          * @description A job that runs a program of the user's own, one process per rank, as YAML or JSON.
          */
@@ -4242,6 +4265,8 @@ export interface components {
              * @default null
              */
             readonly cwd: string | null;
+            /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
+            readonly env?: components["schemas"]["Environment"] | null;
             /**
              * Tensorboard
              * @description Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from shardyard.service.dispatch.gang_spec import gang_spec
 from shardyard.service.errors import InvalidSpec, MissingFile, NotAFile, TooManyRanks, UnknownCheckpoint
@@ -37,6 +38,15 @@ async def test_refusals_name_the_field_and_store_nothing(store: Store, settings:
         ({"cwd": str(tmp_path / "none")}, MissingFile, "cwd"),
         ({"cwd": str(tmp_path / "file")}, NotAFile, "cwd"),
         ({"command": ["a"], "resources": {"env": {"RANK": "0"}}}, InvalidSpec, "resources.env.RANK"),
+        ({"env": {"python": "requirements.txt"}}, InvalidSpec, "env.python"),
+        ({"env": {"python": "/shared/../x.txt"}}, InvalidSpec, "env.python"),
+        ({"env": {"python": str(tmp_path / "none.txt")}}, MissingFile, "env.python"),
+        ({"env": {"python": "environment.yaml"}}, InvalidSpec, "env.python"),
+        ({"env": {"python": "einops"}}, InvalidSpec, "env.python"),
+        ({"env": {"python": ["einops", "-e ."]}}, InvalidSpec, "env.python[1]"),
+        ({"env": {"python": ["einops=0.8"]}}, InvalidSpec, "env.python[0]"),
+        ({"env": {"python": ["a @ file:///a"]}}, InvalidSpec, "env.python[0]"),
+        ({"env": {"python": ["a @ git+https://me:secret@example.com/a"]}}, InvalidSpec, "env.python[0]"),
         ({"ranks": 4000, "resources": {"device": "cpu"}}, TooManyRanks, "ranks"),
     ]
     for fields, kind, field in cases:
@@ -70,7 +80,38 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         "cwd": "/w",
         "tensorboard": "runs",
         "max_restarts": 7,
+        "cache": str(settings.cache),
     }
+
+
+@pytest.mark.parametrize(
+    ("python", "sent"),
+    [
+        (
+            ["einops==0.8", "a @ git+https://example.com/a"],
+            {"requirements": ["einops==0.8", "a @ git+https://example.com/a"]},
+        ),
+        ("/shared/uv.lock", {"file": "/shared/uv.lock"}),
+    ],
+)
+async def test_the_nodes_get_the_environment(
+    store: Store, settings: Settings, python: Any, sent: dict[str, Any]
+) -> None:
+    job = await submit(store, settings, env={"python": python, "version": "3.12", "inherit": True})
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, job.id)
+    assert row is not None
+    spec = gang_spec(row, {"number": 1, "gang": "g", "device": "cpu"}, settings)  # type: ignore[arg-type]
+    assert spec.run["python"] == {"version": "3.12", "inherit": True, **sent}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{}, {"python": []}, {"python": ""}, {"python": "uv.lock", "conda": "x"}, {"python": "uv.lock", "version": "3"}],
+)
+def test_an_environment_of_another_shape_is_refused(env: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="env"):
+        CommandSpec.model_validate({"name": "mine", "command": "x", "env": env})
 
 
 async def test_a_preview_says_what_would_run(store: Store, settings: Settings) -> None:

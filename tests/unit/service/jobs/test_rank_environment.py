@@ -38,19 +38,22 @@ def test_other_variables_are_the_jobs_own() -> None:
     check(training(env))
 
 
-def test_a_name_that_says_secret_is_warned_of() -> None:
+def test_a_name_that_says_secret_or_a_url_with_a_password_is_warned_of() -> None:
     env = {
         "HF_TOKEN": "a",
         "aws_secret_access_key": "b",
         "DB_PASSWORD": "c",
         "TOKENIZERS_PARALLELISM": "d",
         "KEYS": "e",
+        "UV_INDEX_URL": "https://me:secret@example.com/simple",
+        "UV_FIND_LINKS": "https://example.com/simple",
     }
     found = warnings(env)
     assert [one.field for one in found] == [
         "resources.env.HF_TOKEN",
         "resources.env.aws_secret_access_key",
         "resources.env.DB_PASSWORD",
+        "resources.env.UV_INDEX_URL",
     ]
     assert all("read the specs" in one.message and one.remedy for one in found)
 

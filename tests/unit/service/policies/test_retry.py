@@ -56,6 +56,10 @@ def test_exceptions_are_not_retried_unless_the_policy_says_so() -> None:
     )
 
 
+def test_an_environment_that_cannot_be_built_is_not_tried_again() -> None:
+    assert lives(replace(FRESH, max_retries=9), Fault("environment_not_built", 0)) == Enough("environment_not_built")
+
+
 def test_an_exception_that_came_before_is_the_last() -> None:
     verdict = lives(replace(FRESH, max_retries=9), Fault("exception", 0), Fault("exception", 50, earlier=1))
     assert isinstance(verdict, Enough) and verdict.reason == "exception_repeated"

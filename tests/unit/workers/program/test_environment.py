@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.program.environment import AGENT, environment, of_node, of_rank
-from shardyard.workers.program.program import SOCKET, Program, argv, socket_name
+from shardyard.workers.program.environment import AGENT, environment, of_node, of_rank, within
+from shardyard.workers.program.program import Program, argv
+from shardyard.workers.program.report_socket import SOCKET, socket_name
 
 COORDS = RankAssignment(
     rank=5, world_size=8, local_rank=1, master_host="10.0.0.1", master_port=4000, local_world_size=4
@@ -24,6 +25,13 @@ def test_the_jobs_own_variables_win_over_defaults_and_not_over_the_rank() -> Non
     assert env["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/bin"]
     assert env["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert environment(of_rank(PROGRAM, COORDS), ["name"], None, base)["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_a_virtual_environment_takes_the_place_of_this_one() -> None:
+    """Commands that it lacks are not this one's, which would run with this one's packages."""
+    ours = str(Path(sys.executable).parent)
+    env = within(Path("/env"), {"PATH": os.pathsep.join([ours, "/bin"]), "PYTHONHOME": "/home", "LR": "1"})
+    assert env == {"PATH": os.pathsep.join(["/env/bin", "/bin"]), "VIRTUAL_ENV": "/env", "LR": "1"}
 
 
 def test_the_agent_is_the_only_module_in_its_folder() -> None:

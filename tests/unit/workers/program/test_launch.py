@@ -6,18 +6,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import packages
 from harness.patience import PATIENCE_S
 from harness.ranks import spawn
 
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.messages.stop_request import Ending
-from shardyard.workers.program.launch import ProgramFailed, run_program
-from shardyard.workers.program.program import Program, argv
+from shardyard.workers.program.launch import ProgramFailed, run_program, wait_for_all
+from shardyard.workers.program.program import Program, PythonEnvironment, argv
+from shardyard.workers.program.shared_folder import EndRequested
 from shardyard.workers.trainer.instruments import Instruments
 
 #: The usual script for torchrun, without a word about Shardyard.
@@ -54,9 +57,17 @@ def run(
     return found
 
 
-def _rank(rank: int, world: int, port: int, program: dict[str, Any], stop_when: list[str]) -> dict[str, Any]:
+def _rank(
+    rank: int,
+    world: int,
+    port: int,
+    program: dict[str, Any],
+    stop_when: list[str],
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     import torch.distributed as dist
 
+    os.environ.update(env or {})  # the process was forked before a test has set some
     os.setsid()  # the program's group is that of its trainer
     store = dist.TCPStore("127.0.0.1", port, None, is_master=False)
     listener = socket.socket()
@@ -167,6 +178,43 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert "'pyhton' on this node: No such file" in only["failed"].message
     (only,) = spawn(_rank, 1, Program("a-job", ("python",), cwd=str(tmp_path / "none")).to_json(), [])
     assert "is no folder on this node" in only["failed"].message
+
+
+def test_a_program_runs_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has neither torch nor this package's dependencies; its exceptions are known all the same, and what it logs."""
+    packages.wheel(tmp_path / "index", "alpha")
+    for name, value in packages.variables(tmp_path / "index").items():
+        monkeypatch.setenv(name, value)
+    script = """
+import os, sys, alpha, shardyard
+assert sys.prefix == os.environ["VIRTUAL_ENV"] and os.environ["PATH"].startswith(sys.prefix + "/bin:"), sys.prefix
+shardyard.log({"x": 1.0}, step=0)
+import torch
+"""
+    program = Program(
+        "a-job",
+        ("python", "-c", script),
+        cwd=str(tmp_path),
+        python=PythonEnvironment(requirements=("alpha",)),
+        cache=str(tmp_path / "cache"),
+    )
+    (only,) = spawn(_rank, 1, program.to_json(), [], dict(os.environ))
+    assert only["kinds"] == ["program_started", "metrics"]
+    assert (only["failed"].type, only["failed"].message) == ("ModuleNotFoundError", "No module named 'torch'")
+    missing = replace(program, python=PythonEnvironment("none.txt"))
+    (only,) = spawn(_rank, 1, missing.to_json(), [], dict(os.environ))
+    assert (only["kinds"], only["failed"].type) == ([], "EnvironmentNotBuilt")
+    assert only["failed"].facts.cause == "environment_not_built" and "none.txt does not exist" in only["failed"].message
+
+
+def test_no_program_starts_before_all_environments_are_there() -> None:
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    looks = iter([False, False, True])
+    with pytest.raises(EndRequested):
+        wait_for_all(store, 2, lambda: next(looks))
+    wait_for_all(store, 2, lambda: pytest.fail("it waits, and all are there"))
 
 
 def test_a_hanging_program_says_which_collective_it_waits_in(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.metric_block import MetricBlock, columns, packed
 from shardyard.workers.program.agents import listening
-from shardyard.workers.program.program import SOCKET
+from shardyard.workers.program.report_socket import SOCKET
 
 
 def logged_by(script: str, name: str | None, **env: str) -> "subprocess.CompletedProcess[str]":

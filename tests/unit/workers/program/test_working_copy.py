@@ -15,6 +15,7 @@ from shardyard.workers.code_archive import MANIFEST, PART_BYTES, InvalidArchive,
 from shardyard.workers.messages import json_codec
 from shardyard.workers.program import working_copy as copies
 from shardyard.workers.program.program import Code
+from shardyard.workers.program.shared_folder import EndRequested
 from shardyard.workers.program.working_copy import CodeUnusable, working_copy
 
 
@@ -122,5 +123,5 @@ def test_a_rank_that_is_to_stop_does_not_wait(code: Code, tmp_path: Path) -> Non
     (tmp_path / "code").mkdir()
     with (tmp_path / "code/job-a.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(CodeUnusable), working_copy(code, "job-a", tmp_path, lambda: True):
+        with pytest.raises(EndRequested), working_copy(code, "job-a", tmp_path, lambda: True):
             pass

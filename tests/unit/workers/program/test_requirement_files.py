@@ -1,0 +1,71 @@
+"""What the files of a program's environment name."""
+
+from pathlib import Path
+
+import pytest
+
+from shardyard.workers.program.requirement_files import read_requirements
+from shardyard.workers.program.uv_process import EnvironmentNotBuilt
+
+
+def test_a_list_with_those_that_it_names_is_read(tmp_path: Path) -> None:
+    """Constraints count for the contents and name no package to install. Lists that name each other end."""
+    (tmp_path / "requirements.txt").write_text(
+        "# ours\nTorch_Geometric>=2  # of graphs\n-r more/base.txt\n--constraint=limits.txt\n--index-url https://example.com\n"
+        "einops==0.8 \\\n  --hash=sha256:00\nwheel @ https://example.com/wheel-1.0-py3-none-any.whl\n"
+    )
+    (tmp_path / "limits.txt").write_text("numpy<2\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "base.txt").write_text("timm; python_version > '3'\n-r ../requirements.txt\n")
+    found = read_requirements(tmp_path / "requirements.txt")
+    assert found.names == {"torch-geometric", "timm", "einops", "wheel"} and len(found.contents) == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e .",
+        "--editable=./lib",
+        ".",
+        "./lib",
+        "lib/one",
+        "/shared/one-1.0-py3-none-any.whl",
+        "one-1.0-py3-none-any.whl",
+        "one @ file:///shared/one",
+        "-f wheels",
+    ],
+)
+def test_what_would_be_installed_from_the_code_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(f"numpy\n{line}\n")
+    with pytest.raises(EnvironmentNotBuilt, match="nothing is installed from the folder of the code") as refused:
+        read_requirements(tmp_path / "requirements.txt")
+    assert repr(line) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {path = "../a"}\n',
+            "names a folder for a in tool.uv.sources",
+        ),
+        ("[project", "cannot be read"),
+        ('project = "x"', "cannot be read"),
+        ("[project]\ndependencies = 3", "cannot be read"),
+    ],
+)
+def test_a_project_that_cannot_be_installed_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(EnvironmentNotBuilt, match=said):
+        read_requirements(tmp_path / "pyproject.toml")
+
+
+def test_a_file_that_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentNotBuilt, match=r"none\.txt does not exist on this node"):
+        read_requirements(tmp_path / "none.txt")
+    (tmp_path / "folder.txt").mkdir()
+    with pytest.raises(EnvironmentNotBuilt, match=r"folder\.txt is a folder"):
+        read_requirements(tmp_path / "folder.txt")
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    with pytest.raises(EnvironmentNotBuilt, match=r"loop\.txt cannot be read: Too many levels of symbolic links"):
+        read_requirements(tmp_path / "loop.txt")

@@ -1,0 +1,14 @@
+"""The socket to which the processes of a program report. Needs only the standard library: programs use it, too."""
+
+from collections.abc import Mapping
+from typing import Final
+
+#: Variable that names it. Where one process starts those of all ranks of its node, it has the names of all, by local rank.
+SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
+
+
+def socket_name(environment: Mapping[str, str]) -> str | None:
+    """The socket to which a process of a program reports: that of its rank. None outside a job."""
+    names = environment.get(SOCKET, "").split(",")
+    local = environment.get("LOCAL_RANK", "0")
+    return names[int(local) if local.isdecimal() and int(local) < len(names) else 0] or None

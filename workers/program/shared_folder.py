@@ -1,0 +1,101 @@
+"""Folders that the ranks of a node share: made by the first rank that needs one, kept while a rank uses it, removed when unused.
+
+Each has a lock file beside it. A rank that makes the folder holds an exclusive lock, and one that uses it a shared lock. The kernel drops
+the locks of a process that dies, so that another rank goes on. The lock file's time is that of the last use.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+#: Seconds between two tries to lock a folder.
+TRY_S: Final = 0.1
+
+
+class FolderUnavailable(Exception):
+    """Another process has not made the folder in time."""
+
+
+class EndRequested(Exception):
+    """The rank is to end, and no longer waits for its folder."""
+
+
+@contextmanager
+def shared_folder(
+    place: Path,
+    make: Callable[[int], None],
+    is_made: Callable[[], bool],
+    is_to_stop: Callable[[], bool],
+    wait_s: float,
+) -> Iterator[None]:
+    """Keep the folder `place` until the block ends. Raises FolderUnavailable, EndRequested, and what `make` raises.
+
+    `make` is called if it is not there, with the descriptor of the exclusive lock. `wait_s`: seconds to wait for another process's lock.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    path = place.with_name(f"{place.name}.lock")
+    deadline = time.monotonic() + wait_s
+    while True:
+        with _locked(path, fcntl.LOCK_SH) as shared:
+            if shared is not None and is_made():
+                os.utime(path)
+                yield
+                return
+        with _locked(path, fcntl.LOCK_EX) as alone:
+            if alone is not None and not is_made():
+                make(alone)
+        if alone is None:
+            if is_to_stop():
+                raise EndRequested
+            if time.monotonic() >= deadline:
+                raise FolderUnavailable(f"another process has not made {place} within {wait_s:g} s")
+            time.sleep(TRY_S)
+
+
+def remove_unused(root: Path, kept_s: float, wanted_bytes: int) -> bool:
+    """Remove folders that no rank uses: those unused for `kept_s`, and the oldest of the others until there is room.
+
+    Returns whether there was one.
+    """
+    locks = {}
+    for path in root.glob("*.lock"):
+        with contextlib.suppress(FileNotFoundError):
+            locks[path] = path.stat().st_mtime
+    removed = False
+    for path, used in sorted(locks.items(), key=lambda one: one[1]):
+        if time.time() - used > kept_s or shutil.disk_usage(root).free < wanted_bytes:
+            removed |= _remove(path)
+    return removed
+
+
+def _remove(lock_path: Path) -> bool:
+    """Remove a folder and its lock, unless a rank uses it. Whether there was a folder to remove."""
+    folder = lock_path.with_suffix("")
+    with _locked(lock_path, fcntl.LOCK_EX) as alone:
+        if alone is None:
+            return False
+        there = folder.exists()
+        shutil.rmtree(folder, ignore_errors=True)
+        lock_path.unlink(missing_ok=True)
+        return there
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[int | None]:
+    """Try to lock a file, which is made if it is missing, for the block. Its descriptor; None if that failed, or the file was removed."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            there = os.fstat(lock).st_ino == path.stat().st_ino
+        except (BlockingIOError, FileNotFoundError):
+            there = False
+        yield lock if there else None
+    finally:
+        os.close(lock)
