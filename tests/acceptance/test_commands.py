@@ -1,10 +1,7 @@
 """Jobs that run a program of the user's own: a script for torchrun, unchanged, with the gang's logs, incidents and repairs."""
 
 import json
-import os
 import random
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import psutil
 import pytest
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
-from harness.programs import lines, submitted
+from harness.programs import alone, lines, submitted
 
 from shardyard.api import spec_file
 
@@ -257,28 +254,7 @@ def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name
         job = client.wait(client.submit(spec).id, timeout_s=PATIENCE_S)
         assert job.state == "succeeded", job.message
         losses = [line for line in lines(client, job.id) if ": loss " in line]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    only = {
-        "RANK": 0,
-        "LOCAL_RANK": 0,
-        "WORLD_SIZE": 1,
-        "LOCAL_WORLD_SIZE": 1,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    alone = subprocess.run(
-        [sys.executable, *spec["command"][1:]],
-        cwd=spec["code"]["dir"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in only.items()}},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert alone.returncode == 0, alone.stderr
-    assert len(losses) >= 3 and losses == [line for line in alone.stdout.splitlines() if ": loss " in line]
+    assert len(losses) >= 3 and losses == [line for line in alone(spec) if ": loss " in line]
 
 
 @pytest.mark.full

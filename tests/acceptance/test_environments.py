@@ -8,7 +8,11 @@ import pytest
 from harness import packages
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
-from harness.programs import lines, submitted
+from harness.programs import alone, lines, submitted
+
+from shardyard.api import spec_file
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def of_packages(index: Path, *requirements: str, **more: Any) -> dict[str, Any]:
@@ -80,3 +84,25 @@ def test_two_jobs_of_one_environment_build_it_once(plane: ControlPlane, tmp_path
         backend = int((tmp_path / "slower.started").read_text())
         until(lambda: not psutil.pid_exists(backend), PATIENCE_S, "the build backend to end")
         assert "slower" not in str(list((plane.data / "cache" / "environments").glob("*/lib/*/site-packages/*")))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(("name", "package"), [("lightning", "lightning"), ("deepspeed", "deepspeed")])
+def test_scripts_of_libraries_that_nodes_lack_are_jobs_unchanged(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, name: str, package: str, ranks: int
+) -> None:
+    """Every loss is that of one process without Shardyard, to the last digit that is printed."""
+    compiled = tmp_path_factory.getbasetemp() / "torch_extensions"  # DeepSpeed compiles for a minute, once
+    variables = {"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(compiled)}
+    spec = {**spec_file.load(EXAMPLES / f"{name}.yaml"), "ranks": ranks, "resources": {"env": variables}}
+    with plane.client() as client:
+        job = client.wait(client.submit(spec).id, timeout_s=5 * PATIENCE_S)
+        assert job.state == "succeeded", job.message
+        losses = [line for line in lines(client, job.id) if ": loss " in line]
+    [python] = (
+        found
+        for found in (plane.data / "cache" / "environments").glob("*/bin/python")
+        if any(found.parents[1].glob(f"lib/*/site-packages/{package}"))
+    )
+    assert len(losses) >= 3 and losses == [line for line in alone(spec, python) if ": loss " in line]

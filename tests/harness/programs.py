@@ -1,9 +1,13 @@
 """Jobs that run a script."""
 
+import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from harness.patience import PATIENCE_S
 from shardyard.api.client import Client
 from shardyard.service.schemas.job import Job
 
@@ -16,3 +20,24 @@ def submitted(client: Client, tmp_path: Path, script: str, ranks: int = 2, **mor
 
 def lines(client: Client, job: str) -> list[str]:
     return [line.text for line in client.logs(job).lines]
+
+
+def alone(spec: dict[str, Any], python: str | Path = sys.executable) -> list[str]:
+    """What one process prints that runs the spec's script with this interpreter, without Shardyard."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    only = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+    variables = {**only, "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": 1, **spec.get("resources", {}).get("env", {})}
+    own_path = {"PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [python, *spec["command"][1:]],
+        cwd=spec["code"]["dir"],
+        env={**os.environ, **own_path, **{name: str(value) for name, value in variables.items()}},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -4265,14 +4265,14 @@ export interface components {
              * @default null
              */
             readonly cwd: string | null;
-            /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
-            readonly env?: components["schemas"]["Environment"] | null;
             /**
              * Tensorboard
              * @description Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.
              * @default null
              */
             readonly tensorboard: string | null;
+            /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
+            readonly env?: components["schemas"]["Environment"] | null;
             /**
              * @default {
              *       "max_restarts": 3,
