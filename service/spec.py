@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
+from ..strategies.layout import Refusal
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import Finite, SpecPart
 
@@ -289,6 +290,17 @@ class Environment(SpecPart):
         description="Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such "
         "packages are not installed again.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_mapping_of_variables(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data and not cls.model_fields.keys() & data.keys():
+            raise Refusal(
+                "",
+                f"{next(iter(data))!r:.60} is no key of env, which asks for Python packages.",
+                "Write packages as env: {python: [einops]}, and variables as resources: {env: {NAME: value}}.",
+            )
+        return data
 
 
 class CommandSpec(SpecOfJob):

@@ -176,6 +176,8 @@ def test_labels_in_other_scripts_are_taken() -> None:
             "Leave out line breaks",
         ),
         ({"command": "x", "env": {"python": []}}, "env.python", "at least 1 item", "Or a list of requirements"),
+        ({"command": "x", "env": {"LR": "0.1"}}, "env", "'LR' is no key of env", "resources: {env: {NAME: value}}"),
+        ({"command": "x", "env": {}}, "env.python", "This key is missing", "Or a list of requirements"),
         ({"command": "x", "env": {"python": "uv.lock", "conda": "x"}}, "env.conda", "Unknown key", "python, version"),
         ({"command": ["x"], "rank": 2}, "rank", "Unknown key 'rank'", "Did you mean 'ranks'?"),
         ({"command": ["x"], "ranks": 3, "ranks_per_node": 2}, None, "does not divide ranks 3", ""),
