@@ -24,7 +24,7 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/new"><NewJobPage /></Route>
             <Route path="/cluster"><ClusterPage /></Route>
             <Route path="/compare"><ComparePage /></Route>
-            <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
+            <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={decodeURIComponent(id)} tab={tab} />}</Route>
             <Route><NotFoundPage /></Route>
           </Switch>
         </RouteChange>
