@@ -5,6 +5,7 @@ import { useMemo } from "react";
 import type { Range } from "../../api/curves";
 import { getLoggedCurves, type LoggedCurve, type LoggedMetric } from "../../api/logged-metrics";
 import { ChartPanel } from "../../components/chart-panel";
+import { ProblemNotice } from "../../components/problem-notice";
 import { useDebounced } from "../../hooks/use-debounced";
 import type { ChartView } from "../../model/chart-view";
 import { number } from "../../model/format";
@@ -30,7 +31,7 @@ export function LoggedCharts({ id, of, groups, ended, view, onZoom }: LoggedChar
   const { inView, watch } = useInView();
   const names = useMemo(() => groups.flatMap(({ metrics }) => metrics.flatMap(({ name }) => (inView.has(name) ? [name] : []))), [groups, inView]);
   const settled = useDebounced(JSON.stringify(names));
-  const { data: curves } = useQuery({
+  const { data: curves, error } = useQuery({
     queryKey: ["logged-curves", id, settled, view.zoom, ended],
     queryFn: ({ signal }) => getLoggedCurves(id, JSON.parse(settled) as string[], view.zoom, signal),
     enabled: settled !== "[]",
@@ -40,6 +41,7 @@ export function LoggedCharts({ id, of, groups, ended, view, onZoom }: LoggedChar
   });
   return (
     <div className="stack">
+      {error && <ProblemNotice problem={error} stale={curves !== undefined} />}
       {groups.map(({ name, metrics }) => (
         <MetricGroup key={name} name={name === "" ? "Without a prefix" : name} count={metrics.length}>
           <div className="charts metric-panels">
