@@ -9,7 +9,7 @@ import { ProblemNotice } from "../components/problem-notice";
 import { JobActions } from "../features/job/job-actions";
 import { JobHead } from "../features/job/job-head";
 import { JobTabs } from "../features/job/job-tabs";
-import { useLive } from "../features/job/use-live";
+import { type LiveJob, useLive } from "../features/job/use-live";
 import { useScrollOf, useSearches } from "../features/job/use-tab-state";
 import { useTitle } from "../hooks/use-title";
 import { jobAddress } from "../model/addresses";
@@ -72,7 +72,7 @@ function JobView({ job, tab }: { job: Job; tab: JobTab | null }) {
   );
 }
 
-function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: Live }) {
+function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: LiveJob }) {
   const ended = isFinal(job.state);
   switch (tab) {
     case "overview": return <JobOverview job={job} live={live} />;

@@ -12,6 +12,7 @@ import { integer, loss, number, percent } from "../../model/format";
 import type { Live } from "../../model/live";
 import { isFound } from "../../model/metric-groups";
 import { curveLines } from "./curve-lines";
+import type { LiveJob } from "./use-live";
 
 /** All charts of a job share their cursor. */
 export const GROUP = "job";
@@ -65,16 +66,20 @@ export function JobCharts({ id, of, charts, live, ended, view, onZoom }: JobChar
 }
 
 /** The first two: how the job learns, and how fast. */
-export function MainCharts({ of, live, ended }: { of: string; live: Live; ended: boolean }) {
+export function MainCharts({ of, live, ended }: { of: string; live: LiveJob; ended: boolean }) {
   const charts = chartsFound(live.curve, "").slice(0, 2);
-  if (charts.length === 0) {
-    return <p className="card pad quiet">{ended ? "This job ended before its first step." : "Curves appear after the first step."}</p>;
-  }
+  if (charts.length === 0) return <NoCurves live={live} ended={ended} />;
   return (
     <div className="charts">
       {charts.map((spec) => <SeriesChart key={spec.name} of={of} spec={spec} curve={live.curve} evals={evalsOf(spec, live)} view={ALL} />)}
     </div>
   );
+}
+
+/** Why a training has no curves. */
+export function NoCurves({ live, ended }: { live: LiveJob; ended: boolean }) {
+  const why = live.connection === "connecting" ? "Loading the curves…" : ended ? "This job ended before its first step." : "Curves appear after the first step.";
+  return <p className="card pad quiet">{why}</p>;
 }
 
 const evalsOf = (spec: ChartSpec, live: Live) => (spec.name === "loss" ? live.evals : NO_EVALS);

@@ -11,24 +11,24 @@ import * as chartView from "../../model/chart-view";
 import { trains } from "../../model/checkpoints";
 import { lastStep } from "../../model/curve";
 import { isFinal } from "../../model/jobs";
-import type { Live } from "../../model/live";
 import { groupsOf } from "../../model/metric-groups";
 import { ChartControls } from "./chart-controls";
-import { chartsFound, JobCharts } from "./job-charts";
+import { chartsFound, JobCharts, NoCurves } from "./job-charts";
 import { LoggedCharts } from "./logged-charts";
 import { MetricGroup } from "./metric-group";
+import type { LiveJob } from "./use-live";
 
-/** New names, and a first one. */
+/** For new names; a program's first one is waited for. */
 const POLL_MS = 10_000;
 const FIRST_MS = 3000;
 
-export function JobMetrics({ job, live }: { job: Job; live: Live }) {
+export function JobMetrics({ job, live }: { job: Job; live: LiveJob }) {
   const [view, change] = useAddressState(chartView);
   const ended = isFinal(job.state);
   const { data: logged, error } = useQuery({
     queryKey: ["logged-metrics", job.id, ended],
     queryFn: ({ signal }) => getLoggedMetrics(job.id, signal),
-    refetchInterval: ({ state }) => (ended ? false : state.data?.length ? POLL_MS : FIRST_MS),
+    refetchInterval: ({ state }) => (ended ? false : trains(job) || state.data?.length ? POLL_MS : FIRST_MS),
   });
   const groups = useMemo(() => groupsOf(logged ?? [], view.find), [logged, view.find]);
   const own = chartsFound(live.curve, view.find);
@@ -37,7 +37,8 @@ export function JobMetrics({ job, live }: { job: Job; live: Live }) {
   const count = own.length + groups.reduce((sum, { metrics }) => sum + metrics.length, 0);
   if (live.curve.buckets.length === 0 && !logged?.length) {
     if (error) return <ProblemNotice problem={error} />;
-    return logged ? <Nothing job={job} /> : <p className="quiet">Loading the metrics…</p>;
+    if (!logged) return <p className="quiet">Loading the metrics…</p>;
+    return trains(job) ? <NoCurves live={live} ended={ended} /> : <NothingLogged ended={ended} />;
   }
   return (
     <section className="stack" aria-label="Metrics">
@@ -53,9 +54,7 @@ export function JobMetrics({ job, live }: { job: Job; live: Live }) {
   );
 }
 
-function Nothing({ job }: { job: Job }) {
-  const ended = isFinal(job.state);
-  if (trains(job)) return <p className="card pad quiet">{ended ? "This job ended before its first step." : "Curves appear after the first step."}</p>;
+function NothingLogged({ ended }: { ended: boolean }) {
   if (ended) return <p className="card pad quiet">This job logged no metrics.</p>;
   return <p className="card pad quiet">Curves appear when the program logs numbers: <code>shardyard.log({"{"}&quot;loss&quot;: 0.5{"}"}, step=1)</code></p>;
 }

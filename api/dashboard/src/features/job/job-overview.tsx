@@ -6,15 +6,15 @@ import { getPlan } from "../../api/plan";
 import { useNow } from "../../hooks/use-now";
 import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
-import type { Live } from "../../model/live";
+import { MainCharts } from "./job-charts";
 import { JobFacts, JobSummary } from "./job-facts";
 import { JobHistory } from "./job-history";
 import { JobIncidents } from "./job-incidents";
 import { JobNumbers, Why } from "./job-numbers";
 import { JobTimeline } from "./job-timeline";
-import { MainCharts } from "./job-charts";
+import type { LiveJob } from "./use-live";
 
-export function JobOverview({ job, live }: { job: Job; live: Live }) {
+export function JobOverview({ job, live }: { job: Job; live: LiveJob }) {
   const now = useNow();
   const plan = useQuery({ queryKey: ["plan", job.id], queryFn: ({ signal }) => getPlan(job.id, signal), staleTime: Infinity });
   const summary = live.summary ?? job.summary;

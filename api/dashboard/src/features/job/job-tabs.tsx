@@ -5,13 +5,13 @@ import { Link } from "wouter";
 import type { Job } from "../../api/jobs";
 import { jobAddress } from "../../model/addresses";
 import { type JobTab, TAB_NAMES, tabsOf } from "../../model/job-tabs";
+import type { Searches } from "./use-tab-state";
 import "./job-tabs.css";
 
 export interface JobTabsProps {
   job: Job;
   open: JobTab | null;
-  /** What a tab was set to when it was left, as its address says it. */
-  searches: Readonly<Partial<Record<JobTab, string>>>;
+  searches: Searches;
 }
 
 export function JobTabs({ job, open, searches }: JobTabsProps) {

@@ -41,7 +41,7 @@ export function LoggedCharts({ id, of, groups, ended, view, onZoom }: LoggedChar
   });
   return (
     <div className="stack">
-      {error && <ProblemNotice problem={error} stale={curves !== undefined} />}
+      {error && !curves && <ProblemNotice problem={error} />}
       {groups.map(({ name, metrics }) => (
         <MetricGroup key={name} name={name === "" ? "Without a prefix" : name} count={metrics.length}>
           <div className="charts metric-panels">

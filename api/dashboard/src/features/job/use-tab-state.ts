@@ -4,9 +4,9 @@ import { useLayoutEffect, useRef, useState } from "react";
 import { useSearch } from "wouter";
 import type { JobTab } from "../../model/job-tabs";
 
+/** What each tab is set to, or was when it was left: the query of its address. */
 export type Searches = Readonly<Partial<Record<JobTab, string>>>;
 
-/** The query of each tab's address, as it was when the tab was last open. */
 export function useSearches(open: JobTab | null): Searches {
   const search = useSearch();
   const [kept, keep] = useState<Searches>({});
