@@ -92,7 +92,7 @@ def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:
         page = signed_in(browser, client.url, plane.token).new_page()
         tools = page.context.new_cdp_session(page)
         tools.send("Performance.enable")
-        page.goto(f"{client.url}/jobs/{job}")
+        page.goto(f"{client.url}/jobs/{job}/metrics")
         page.wait_for_selector(".chart canvas", timeout=240_000)
         found, began = [], time.monotonic()
         while not found or found[-1].minute < minutes:

@@ -80,7 +80,11 @@ def step_of(client: Client, job: str) -> int:
 def pages(jobs: Mapping[str, str]) -> list[tuple[str, str, str | None]]:
     """Picture, address, and the heading of the section that it shows; None: the top of the page."""
     both, job = "&".join(f"job={job}" for job in jobs.values()), f"/jobs/{jobs['llama-mesh']}"
-    inside = [("ranks", job, "Ranks"), ("trace", job, "Step trace"), ("incident", job, "Incidents")]
+    inside = [
+        ("ranks", f"{job}/ranks", "Ranks"),
+        ("trace", f"{job}/traces", "Step trace"),
+        ("incident", job, "Incidents"),
+    ]
     return [("job", job, None), *inside, ("compare", f"/compare?{both}", None)]
 
 
@@ -91,7 +95,7 @@ def take(browser: Browser, url: str, token: str, jobs: Mapping[str, str]) -> Non
         page = context.new_page()
         for name, address, heading in pages(jobs):
             page.goto(address)
-            expect(page.locator(".chart canvas").first).to_be_visible(timeout=PATIENCE_MS)
+            expect(page.locator(".chart canvas, .rank-cell, .lanes").first).to_be_visible(timeout=PATIENCE_MS)
             page.wait_for_timeout(SETTLE_MS)
             region = page if heading is None else page.get_by_role("region", name=heading, exact=True)
             region.screenshot(path=IMAGES / f"{name}-{scheme}.png", animations="disabled")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, spec
-from harness.page import RECORDER, signed_in
+from harness.page import RECORDER, open_tab, signed_in
 from harness.patience import PATIENCE_MS
 from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
@@ -138,10 +138,13 @@ def it_learns(page: Page) -> None:
     )
     assert 0 < number(loss.text_content() or "") < 7
     expect(page.locator("[data-fact='Validation loss']")).not_to_have_text("–", timeout=PATIENCE_MS)
-    assert page.locator(".chart canvas").count() == 4  # loss, tokens/s, gradient norm, learning rate: a CPU has no MFU
+    open_tab(page, "Metrics")
+    # Loss, tokens/s, gradient norm, learning rate: a CPU has no MFU.
+    expect(page.locator(".chart canvas")).to_have_count(4)
 
 
 def its_ranks_write(page: Page) -> None:
+    open_tab(page, "Logs")
     log = page.get_by_role("log")
     expect(log.locator(".log-line").first).to_be_visible(timeout=PATIENCE_MS)
     expect(log).to_contain_text("on rank 0", timeout=PATIENCE_MS)
@@ -154,9 +157,11 @@ def its_ranks_write(page: Page) -> None:
 
 
 def it_shows_what_happened(page: Page) -> None:
+    open_tab(page, "Overview")
     history = page.get_by_role("region", name="History")
     for state in ("queued", "starting", "running"):
         expect(history.get_by_text(state, exact=True)).to_be_visible()
+    open_tab(page, "Spec")
     spec = page.get_by_role("region", name="Spec")
     expect(spec.get_by_role("tabpanel")).to_contain_text("import: chatty:build")
     spec.get_by_role("tab", name="JSON").click()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.control_plane import ControlPlane, spec, until
-from harness.page import RECORDER, assert_accessible, opened
+from harness.page import RECORDER, assert_accessible, open_tab, opened
 from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, Page, expect
@@ -65,7 +65,7 @@ def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job)
 
 
 def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: ControlPlane, job: Job) -> None:
-    page.goto(f"/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}/checkpoints")
     page.get_by_role("link", name=re.compile("Resume from here")).first.click()
     text = page.get_by_role("textbox", name="Job spec, YAML")
     expect(text).to_have_value(re.compile(f"resume_from: .*{job.id}/step-"))
@@ -85,10 +85,11 @@ def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Co
             progress = client.job(child).progress
             assert progress is not None and progress.step > step
             assert client.job(child).parent == job.id
+            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=PATIENCE_MS)
+            open_tab(page, "Spec")
             diff = page.get_by_role("region", name="Differences of the specs")
             expect(diff).to_contain_text("train.layout.zero")
             expect(diff.get_by_role("link", name="patient")).to_be_visible()
-            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=PATIENCE_MS)
         finally:
             client.cancel(child)
 
@@ -98,7 +99,7 @@ def test_a_checkpoint_is_verified_and_exported_from_the_page(page: Page, plane: 
     with plane.client() as client:
         ended = client.submit(spec("saved", steps=2, layout={"data": 1}))
         until(lambda: client.job(ended.id).state == "succeeded", PATIENCE_S, "its end")
-    page.goto(f"/jobs/{ended.id}")
+    page.goto(f"/jobs/{ended.id}/checkpoints")
     checkpoints = page.get_by_role("region", name="Checkpoints")
     checkpoints.get_by_role("button", name="Verify step 2").click()
     expect(checkpoints).to_contain_text("Valid: 1 file matches its checksum", timeout=PATIENCE_MS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness.control_plane import until
 from harness.live_server import HIGH, MILLION, SPIKE, LiveJob, LiveServer, store_million
-from harness.page import SHOTS, assert_accessible, opened, signed_in
+from harness.page import SHOTS, assert_accessible, open_tab, opened, signed_in
 from harness.patience import PATIENCE_S
 from playwright.sync_api import Browser, Locator, Page, Response, expect
 
@@ -96,7 +96,7 @@ def test_a_million_steps_open_zoom_and_stay_small(
 ) -> None:
     curves: list[dict[str, Any]] = []
     page.on("response", lambda answer: curves.append(json.loads(answer.text())) if "/curves" in answer.url else None)
-    page.goto(f"{stage.url}/jobs/{million.id}")
+    page.goto(f"{stage.url}/jobs/{million.id}/metrics")
     expect(page.locator(".chart canvas")).to_have_count(6)
     expect(page.get_by_role("figure", name=re.compile("Loss scale"))).to_be_visible()
     until(lambda: bool(curves), PATIENCE_S, "the curves")
@@ -111,10 +111,13 @@ def test_a_million_steps_open_zoom_and_stay_small(
     expect(page).to_have_url(re.compile(f"from={SPIKE - 100}&to={SPIKE + 100}"))
     page.get_by_role("button", name="All steps").click()
     expect(page).not_to_have_url(re.compile("from="))
+    open_tab(page, "Overview")
     page.get_by_role("button", name="Earlier incidents").click()
+    its_story_goes_back_to_its_first_line(page)
+    open_tab(page, "Checkpoints")
     page.get_by_role("button", name="Earlier checkpoints").click()
     expect(page.get_by_role("region", name="Checkpoints").get_by_role("row")).to_have_count(21)
-    its_story_goes_back_to_its_first_line(page)
+    open_tab(page, "Logs")
     page.get_by_label("Text").fill("number 29")
     expect(page.get_by_role("status").filter(has_text="found")).to_have_text("2 lines found.")
     page.get_by_role("button", name="UserWarning: number 2950").click()
@@ -145,7 +148,7 @@ def shown_step(chart: Locator) -> int:
 
 
 def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: LiveServer, million: LiveJob) -> None:
-    page.goto(f"{stage.url}/jobs/{million.id}?log=1&smooth=0.5")
+    page.goto(f"{stage.url}/jobs/{million.id}/metrics?log=1&smooth=0.5")
     expect(page.get_by_label("Log axis")).to_be_checked()
     charts = page.locator(".chart")
     expect(charts).to_have_count(6)
@@ -188,11 +191,11 @@ def test_the_page_is_fit_to_be_seen(
     SHOTS.mkdir(parents=True, exist_ok=True)
     context = signed_in(browser, stage.url, stage.token, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
-    page.goto(f"/jobs/{million.id}?smooth=0.6")
-    expect(page.locator(".chart canvas")).to_have_count(6)
-    expect(page.get_by_role("article").first).to_be_visible()
-    expect(page.get_by_role("row").nth(3)).to_be_visible()
-    page.screenshot(path=SHOTS / f"job-{scheme}-{width}.png", full_page=True, animations="disabled")
-    assert_accessible(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.goto(f"/jobs/{million.id}/metrics?smooth=0.6")
+    for tab, whole, count in (("Metrics", ".chart canvas", 6), ("Overview", "article", 5), ("Checkpoints", "tr", 11)):
+        open_tab(page, tab)
+        expect(page.locator(whole)).to_have_count(count)
+        page.screenshot(path=SHOTS / f"job-{tab.lower()}-{scheme}-{width}.png", full_page=True, animations="disabled")
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     context.close()

@@ -35,7 +35,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: ControlPlane
     quiet = {"eval": {"batches": 1}, "checkpoint": {"final": False}, "snapshot": {"every": 0}}
     with plane.client() as client:
         job = client.submit(spec("slowed", steps=1_000_000, layout={"data": 4, "zero": 1}, **quiet))
-        page.goto(f"/jobs/{job.id}")
+        page.goto(f"/jobs/{job.id}/ranks")
         ranks = page.get_by_role("region", name="Ranks")
         expect(ranks.get_by_role("gridcell")).to_have_count(4, timeout=PATIENCE_MS)
         client.inject_fault(job.id, "slow-rank", rank=2, delay_ms=200, duration_s=600)
@@ -61,6 +61,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: ControlPlane
             assert_accessible(page)
 
         ranks.get_by_role("link", name="Log of this rank").click()
+        expect(page).to_have_url(re.compile(f"/jobs/{job.id}/logs\\?rank=1$"))
         expect(page.get_by_role("combobox", name="Rank", exact=True)).to_have_value("1")
         client.cancel(job.id)
 
@@ -95,7 +96,7 @@ def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane:
         client.wait(job.id, PATIENCE_S)
     with ThreadPoolExecutor(1) as thread:  # this one has Playwright's loop
         thread.submit(asyncio.run, _fill(plane, job.id)).result()
-    page.goto(f"/jobs/{job.id}")
+    page.goto(f"/jobs/{job.id}/ranks")
     ranks = page.get_by_role("region", name="Ranks")
     expect(ranks.locator("[role=gridcell]")).to_have_count(512)
     expect(ranks.get_by_text("rank 77 computes 70 ms longer than its peers")).to_be_visible()

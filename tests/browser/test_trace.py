@@ -19,7 +19,7 @@ def test_a_running_pipelines_step_is_traced_from_its_page(page: Page, plane: Con
     layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
     with plane.client() as client:
         job = client.submit(spec("piped", steps=1_000_000, layout=layout, eval={}, checkpoint={"final": False})).id
-    page.goto(f"/jobs/{job}")
+    page.goto(f"/jobs/{job}/traces")
     expect(page.locator(".job-head .state-badge")).to_have_text("running")
     section = page.get_by_role("region", name="Step trace")
     section.get_by_role("button", name="Trace 3 steps").click()

@@ -17,7 +17,7 @@ from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.spec import JobSpec
+from shardyard.service.spec import AnySpec, kind_of
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes, rollups
 from shardyard.service.store.engine import Store
@@ -93,9 +93,9 @@ class LiveServer:
 
     def placed(self, spec: dict[str, Any]) -> "LiveJob":
         """A new job of this spec, on which its dispatcher has just put its hand."""
-        return self.do(self._placed(JobSpec.model_validate(spec)))  # type: ignore[no-any-return]
+        return self.do(self._placed(kind_of(spec).model_validate(spec)))  # type: ignore[no-any-return]
 
-    async def _placed(self, spec: JobSpec) -> "LiveJob":
+    async def _placed(self, spec: AnySpec) -> "LiveJob":
         async with self.store.write() as tx:
             await nodes.replace(tx, [{**_NODE, "memory_bytes": 1 << 40, "seen_at": time.time()}])
         job, _ = await submitting.submit(self.store, self.settings, spec, None, "", "tester")

@@ -69,6 +69,11 @@ def opened(browser: Browser, url: str, token: str, height: int = 1000, refusals:
     assert left == [], left
 
 
+def open_tab(page: Page, name: str) -> None:
+    """Another tab of a job's page, by its link."""
+    page.get_by_role("navigation", name="Tabs of the job").get_by_role("link", name=name, exact=True).click()
+
+
 def assert_accessible(page: Page) -> None:
     """By axe, as it looks now: WCAG 2.2 A and AA."""
     page.evaluate(_AXE.read_text())

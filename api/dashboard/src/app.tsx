@@ -26,7 +26,7 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/cluster"><ClusterPage /></Route>
             <Route path="/compare"><ComparePage /></Route>
             <Route path="/secrets"><SecretsPage /></Route>
-            <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
+            <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={decodeURIComponent(id)} tab={tab} />}</Route>
             <Route><NotFoundPage /></Route>
           </Switch>
         </RouteChange>

@@ -9,12 +9,6 @@ export interface LoggedMetric {
   last: number | null;
 }
 
-export interface LoggedMetrics {
-  items: readonly LoggedMetric[];
-  /** There are more of them. */
-  more: boolean;
-}
-
 export interface LoggedCurve {
   points: readonly Drawn[];
   /** Points have extremes that differ from the mean. */
@@ -22,32 +16,37 @@ export interface LoggedCurve {
 }
 
 /** The API's limit of one answer. */
-export const MOST_CURVES = 24;
-const NAMES = 500;
+const AT_ONCE = 24;
+/** A job has at most as many. */
+const NAMES = 1000;
 /** A chart is some hundred columns wide. */
 const BUCKETS = 400;
 
-/** Those whose name contains the text, in order of their names. Raises `Problem`. */
-export async function getLoggedMetrics(id: string, text: string, signal?: AbortSignal): Promise<LoggedMetrics> {
-  const { items, next } = await get("/v1/jobs/{job}/logged-metrics", { path: { job: id }, query: { text: text === "" ? null : text, limit: NAMES }, signal });
-  return { items: items.map(({ name, last, last_step }) => ({ name, last, lastStep: last_step })), more: next !== null };
+/** All of a job, in order of their names. Raises `Problem`. */
+export async function getLoggedMetrics(id: string, signal?: AbortSignal): Promise<readonly LoggedMetric[]> {
+  const { items } = await get("/v1/jobs/{job}/logged-metrics", { path: { job: id }, query: { limit: NAMES }, signal });
+  return items.map(({ name, last, last_step }) => ({ name, last, lastStep: last_step }));
 }
 
-/** Name → curve, of at most `MOST_CURVES` names. Raises `Problem`. */
+/** Name → curve. Raises `Problem`. */
 export async function getLoggedCurves(id: string, names: readonly string[], range: Range | null, signal?: AbortSignal): Promise<ReadonlyMap<string, LoggedCurve>> {
+  const parts = Array.from({ length: Math.ceil(names.length / AT_ONCE) }, (_, at) => names.slice(at * AT_ONCE, (at + 1) * AT_ONCE));
+  const maps = await Promise.all(parts.map((part) => getPart(id, part, range, signal)));
+  return new Map(maps.flat());
+}
+
+async function getPart(id: string, names: readonly string[], range: Range | null, signal: AbortSignal | undefined): Promise<[string, LoggedCurve][]> {
   const query = { name: [...names], buckets: BUCKETS, from: range?.[0] ?? 0, to: range?.[1] ?? null };
   const { series } = await get("/v1/jobs/{job}/logged-curves", { path: { job: id }, query, signal });
-  return new Map(
-    Object.entries(series).map(([name, { width, starts, mean, low, high }]) => [
-      name,
-      {
-        band: low !== null,
-        points: starts.map((start, at) => {
-          const y = mean[at] ?? null;
-          const span = width > 1 ? { from: start, to: start + width - 1 } : {};
-          return { x: start + (width - 1) / 2, ...span, y, low: low?.[at] ?? y, high: high?.[at] ?? y };
-        }),
-      },
-    ]),
-  );
+  return Object.entries(series).map(([name, { width, starts, mean, low, high }]) => [
+    name,
+    {
+      band: low !== null,
+      points: starts.map((start, at) => {
+        const y = mean[at] ?? null;
+        const span = width > 1 ? { from: start, to: start + width - 1 } : {};
+        return { x: start + (width - 1) / 2, ...span, y, low: low?.[at] ?? y, high: high?.[at] ?? y };
+      }),
+    },
+  ]);
 }

@@ -3,7 +3,7 @@
  * band, from the lowest to the highest of what each of its points stands for.
  */
 
-import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
+import { type ReactNode, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { integer } from "../model/format";
@@ -46,7 +46,11 @@ export interface ChartProps {
   /** What is shown of the lines; null: all. */
   zoom?: Zoom | null;
   /** Called with a range drawn by the pointer, or with null after a double click. Left out: the chart cannot be zoomed. */
-  onZoom?: (zoom: Zoom | null) => void;
+  onZoom?: ((zoom: Zoom | null) => void) | undefined;
+  /** As high as its box, not as charts usually are. */
+  tall?: boolean;
+  /** Buttons beside the title. */
+  children?: ReactNode;
 }
 
 export interface Along {
@@ -60,7 +64,7 @@ const HEIGHT = 220;
 // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment -- uPlot's enum exists for its types alone
 const LOGARITHMIC = 3 as uPlot.Scale.Distr;
 
-export function Chart({ title, summary, lines, format, group, along = STEPS, log = false, zoom = null, onZoom }: ChartProps) {
+export function Chart({ title, summary, lines, format, group, along = STEPS, log = false, zoom = null, onZoom, tall = false, children }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = useSyncExternalStore(onTheme, isDark);
@@ -82,22 +86,24 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
     const made = new uPlot(options(element, styles, newest, { format, group, along, log, zoomable }), newest.current.data, element);
     plot.current = made;
     showNewest(made);
-    const watcher = new ResizeObserver(() => { made.setSize({ width: element.clientWidth, height: HEIGHT }); });
+    const watcher = new ResizeObserver(() => { made.setSize({ width: element.clientWidth, height: tall ? element.clientHeight - legendHeight(element) : HEIGHT }); });
     watcher.observe(element);
     return () => {
       watcher.disconnect();
       made.destroy();
       plot.current = null;
     };
-  }, [styles, format, group, along, log, zoomable, dark]);
+  }, [styles, format, group, along, log, zoomable, dark, tall]);
 
   return (
     <figure className="chart card" aria-label={`${title}. ${summary}`}>
-      <figcaption className="chart-title">{title}</figcaption>
+      <figcaption className="chart-head"><span className="chart-title">{title}</span>{children}</figcaption>
       <div ref={box} className="chart-box" />
     </figure>
   );
 }
+
+const legendHeight = (element: HTMLElement) => element.querySelector<HTMLElement>(".u-legend")?.offsetHeight ?? 0;
 
 interface Newest {
   data: uPlot.AlignedData;

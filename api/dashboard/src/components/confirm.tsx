@@ -1,6 +1,7 @@
-/** A dialog that confirms an action. It is the browser's own modal dialog, which keeps the focus, closes on Escape and restores the focus. */
+/** A dialog that confirms an action. Escape closes it. */
 
-import { useId, useLayoutEffect, useRef, type ReactNode } from "react";
+import { useId, type ReactNode } from "react";
+import { useModal } from "../hooks/use-modal";
 import "./confirm.css";
 
 export interface ConfirmProps {
@@ -17,14 +18,8 @@ export interface ConfirmProps {
 }
 
 export function Confirm({ title, children, yes, no, busy = false, harmless = false, onYes, onNo }: ConfirmProps) {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const dialog = useModal();
   const heading = useId();
-  // Closed while it is still in the page: a dialog that was taken out gives no focus back.
-  useLayoutEffect(() => {
-    const element = dialog.current;
-    element?.showModal();
-    return () => { element?.close(); };
-  }, []);
   return (
     <dialog ref={dialog} className="confirm" aria-labelledby={heading} onCancel={onNo}>
       <h2 id={heading}>{title}</h2>

@@ -1,7 +1,8 @@
-/** Announces a new page to screen readers: its title is read out, and the focus goes to its start. */
+/** Announces a new page to screen readers: its title is read out, and the focus goes to its start. Of another tab only the title is read out. */
 
 import { useEffect, useRef, useState, type ReactNode } from "react";
 import { useLocation } from "wouter";
+import { pageOf } from "../model/addresses";
 
 export function RouteChange({ children }: { children: ReactNode }) {
   const [location] = useLocation();
@@ -18,10 +19,11 @@ export function RouteChange({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     if (shown.current === location) return;
+    const turned = pageOf(shown.current) !== pageOf(location);
     shown.current = location;
-    box.current?.focus({ preventScroll: true });
+    if (turned) box.current?.focus({ preventScroll: true });
     // When the user goes back, the browser restores the scroll position itself.
-    if (!wentBack.current) scrollTo(0, 0);
+    if (turned && !wentBack.current) scrollTo(0, 0);
     wentBack.current = false;
     announce(document.title);
   }, [location]);

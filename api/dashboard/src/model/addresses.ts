@@ -1,11 +1,19 @@
 /** Addresses of pages. */
 
+import type { JobTab } from "./job-tabs";
+
 /** A comparison shows at most this many jobs: more curves cannot be distinguished. */
 export const MAX_COMPARED = 6;
 
 export const compareAddress = (jobs: readonly string[]) => `/compare?${new URLSearchParams(jobs.map((job) => ["job", job])).toString()}`;
 
-export const jobAddress = (id: string) => `/jobs/${encodeURIComponent(id)}`;
+/** `search`: what the tab is set to, with its question mark, or empty. */
+export const jobAddress = (id: string, tab: JobTab = "overview", search = "") => `/jobs/${encodeURIComponent(id)}${tab === "overview" ? "" : `/${tab}`}${search}`;
+
+export const logAddress = (id: string, rank: number) => jobAddress(id, "logs", `?rank=${rank}`);
+
+/** The page at an address. The tabs of a job are one page. */
+export const pageOf = (path: string) => /^\/jobs\/[^/]+/.exec(path)?.[0] ?? path;
 
 /** The page New job, with the spec of a fork of `job`, or of one that resumes from its `checkpoint`. */
 export function childAddress(job: string, checkpoint: string | null): string {

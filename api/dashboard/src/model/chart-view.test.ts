@@ -1,18 +1,18 @@
 import { expect, test } from "vitest";
-import { rangeOf, read, write } from "./chart-view";
+import { ALL, rangeOf, read, write } from "./chart-view";
 
 test("what is written into an address is read from it", () => {
-  for (const view of [{ smooth: 0, log: false, zoom: null }, { smooth: 0.6, log: true, zoom: [100, 2000] as const }]) {
+  for (const view of [ALL, { find: "train/", smooth: 0.6, log: true, zoom: [100, 2000] as const }]) {
     expect(read(write(view))).toEqual(view);
   }
-  expect(write({ smooth: 0, log: false, zoom: null }).toString()).toBe("");
+  expect(write(ALL).toString()).toBe("");
 });
 
 test.each(["smooth=2", "smooth=x", "from=5", "from=9&to=3", "from=a&to=b", "log=yes"])("%s means nothing", (address) => {
-  expect(read(new URLSearchParams(address))).toEqual({ smooth: 0, log: false, zoom: null });
+  expect(read(new URLSearchParams(address))).toEqual(ALL);
 });
 
-test("a range is of whole steps from the first on", () => {
-  expect(rangeOf(-3.2, 10.6)).toEqual([1, 11]);
+test("a range is of whole steps from 0 on", () => {
+  expect(rangeOf(-3.2, 10.6)).toEqual([0, 11]);
   expect(rangeOf(5, 5)).toBeNull();
 });

@@ -1,8 +1,10 @@
-/** The settings of a job's charts (smoothing, log axis, range of steps), as values and as parameters of an address. */
+/** The settings of a job's charts (which, smoothing, log axis, range of steps), as values and as parameters of an address. */
 
 import type { Range } from "../api/curves";
 
 export interface ChartView {
+  /** Part of the names of the charts that are shown. */
+  find: string;
   /** Weight of the past in the moving average, 0 (none) to 0.99. */
   smooth: number;
   log: boolean;
@@ -10,28 +12,35 @@ export interface ChartView {
   zoom: Range | null;
 }
 
+export const ALL: ChartView = { find: "", smooth: 0, log: false, zoom: null };
+
+/** The longest name of a logged metric. */
+export const MOST_TEXT = 200;
+
 /** The parameters of an address that are written here. */
-export const NAMES = ["smooth", "log", "from", "to"] as const;
+export const NAMES = ["find", "smooth", "log", "from", "to"] as const;
 
 export function read(params: URLSearchParams): ChartView {
   const smooth = Number(params.get("smooth") ?? 0);
   return {
+    find: (params.get("find") ?? "").slice(0, MOST_TEXT),
     smooth: smooth > 0 && smooth <= 0.99 ? smooth : 0,
     log: params.get("log") === "1",
     zoom: rangeOf(Number(params.get("from") ?? NaN), Number(params.get("to") ?? NaN)),
   };
 }
 
-/** Whole steps from 1 on, in order; null for what is no range. */
+/** Whole steps from 0 on, in order; null for what is no range. */
 export function rangeOf(from: number, to: number): Range | null {
   if (!Number.isFinite(from) || !Number.isFinite(to)) return null;
-  const low = Math.max(1, Math.round(from));
+  const low = Math.max(0, Math.round(from));
   const high = Math.round(to);
   return high > low ? [low, high] : null;
 }
 
-export function write({ smooth, log, zoom }: ChartView): URLSearchParams {
+export function write({ find, smooth, log, zoom }: ChartView): URLSearchParams {
   const params = new URLSearchParams();
+  if (find !== "") params.set("find", find);
   if (smooth > 0) params.set("smooth", String(smooth));
   if (log) params.set("log", "1");
   if (zoom) {

@@ -1,19 +1,22 @@
 /** `/compare?job=…&job=…&by=tokens`: runs over each other, and where their specs differ. All of it is in the address. */
 
 import { useQueries } from "@tanstack/react-query";
+import { lazy } from "react";
 import { useSearchParams } from "wouter";
 import { getRun, type Run } from "../api/runs";
 import { Empty } from "../components/empty";
+import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
 import { SpecDiff } from "../components/spec-diff";
 import { AxisChoice } from "../features/compare/axis-choice";
 import { JobPicker } from "../features/compare/job-picker";
-import { RunCharts } from "../features/compare/run-charts";
 import { RunTable } from "../features/compare/run-table";
 import { useTitle } from "../hooks/use-title";
 import { MAX_COMPARED } from "../model/addresses";
 import { isFinal } from "../model/jobs";
 import { AXES, differences, labelsOf, type Axis } from "../model/runs";
+
+const RunCharts = lazy(async () => ({ default: (await import("../features/compare/run-charts")).RunCharts }));
 
 const POLL_MS = 5000;
 const COLOURS = ["blue", "orange", "green", "violet", "red", "grey"] as const;
@@ -42,7 +45,7 @@ export function ComparePage() {
       {ids.length > 0 && (
         <div className="stack">
           <RunTable runs={runs} onRemove={(id) => { change(ids.filter((known) => known !== id), axis); }} />
-          <RunCharts runs={runs} axis={axis} />
+          <LoadedPart><RunCharts runs={runs} axis={axis} /></LoadedPart>
           {runs.length > 1 && <SpecDiff names={labelsOf(runs.map(({ job }) => job))} differences={differences(runs.map(({ job }) => job.spec))} />}
         </div>
       )}

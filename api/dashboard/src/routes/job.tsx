@@ -1,96 +1,89 @@
-/** `/jobs/:id`: one job, live. Each section is a component of its own; this file says only which there are, and in what order. */
+/** `/jobs/:id` and `/jobs/:id/:tab`: one job, live. Only what the open tab shows is loaded, polled and streamed. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback } from "react";
+import { lazy, useCallback } from "react";
 import { Link } from "wouter";
 import { getJob, type Job } from "../api/jobs";
-import { getPlan } from "../api/plan";
+import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
 import { JobActions } from "../features/job/job-actions";
-import { JobCharts } from "../features/job/job-charts";
-import { JobCheckpoints } from "../features/job/job-checkpoints";
-import { JobFacts, JobSummary } from "../features/job/job-facts";
 import { JobHead } from "../features/job/job-head";
-import { JobHistory } from "../features/job/job-history";
-import { JobIncidents } from "../features/job/job-incidents";
-import { JobLogs } from "../features/job/job-logs";
-import { JobParent } from "../features/job/job-parent";
-import { JobResources } from "../features/job/job-resources";
-import { JobTimeline } from "../features/job/job-timeline";
-import { LoggedMetrics } from "../features/job/logged-metrics";
-import { SpecView } from "../features/job/spec-view";
-import { useLive } from "../features/job/use-live";
-import { JobRanks } from "../features/ranks/job-ranks";
-import { JobTraces } from "../features/traces/job-traces";
-import { useNow } from "../hooks/use-now";
+import { JobTabs } from "../features/job/job-tabs";
+import { type LiveJob, useLive } from "../features/job/use-live";
+import { useScrollOf, useSearches } from "../features/job/use-tab-state";
 import { useTitle } from "../hooks/use-title";
-import { trains } from "../model/checkpoints";
+import { jobAddress } from "../model/addresses";
 import { isFinal } from "../model/jobs";
+import { type JobTab, streamOf, TAB_NAMES, tabOf } from "../model/job-tabs";
 import type { Live } from "../model/live";
+
+const JobOverview = lazy(async () => ({ default: (await import("../features/job/job-overview")).JobOverview }));
+const JobMetrics = lazy(async () => ({ default: (await import("../features/job/job-metrics")).JobMetrics }));
+const JobRanks = lazy(async () => ({ default: (await import("../features/ranks/job-ranks")).JobRanks }));
+const JobResources = lazy(async () => ({ default: (await import("../features/job/job-resources")).JobResources }));
+const JobTraces = lazy(async () => ({ default: (await import("../features/traces/job-traces")).JobTraces }));
+const JobLogs = lazy(async () => ({ default: (await import("../features/job/job-logs")).JobLogs }));
+const JobCheckpoints = lazy(async () => ({ default: (await import("../features/job/job-checkpoints")).JobCheckpoints }));
+const JobSpec = lazy(async () => ({ default: (await import("../features/job/job-spec")).JobSpec }));
 
 const POLL_MS = 2000;
 
-export function JobPage({ id }: { id: string }) {
+/** `tab`: its name in the address. */
+export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
   const query = useQuery({
     queryKey: ["job", id],
     queryFn: ({ signal }) => getJob(id, signal),
     refetchInterval: ({ state }) => (state.data && isFinal(state.data.state) ? false : POLL_MS),
   });
-  useTitle(query.data ? `${query.data.name} · ${query.data.state}` : "Job");
+  const job = query.data;
+  const open = job ? tabOf(job, tab) : null;
+  useTitle(job ? `${job.name} · ${open ? TAB_NAMES[open] : "Not found"} · ${job.state}` : "Job");
   return (
     <main className="page">
       <nav aria-label="Breadcrumb" className="breadcrumb">
-        <Link href="/">Jobs</Link> <span aria-hidden="true">/</span> {query.data?.name ?? id}
+        <Link href="/">Jobs</Link> <span aria-hidden="true">/</span> {job?.name ?? id}
       </nav>
-      {!query.data && <h1 className="before">{id}</h1>}
-      {query.error && <ProblemNotice problem={query.error} stale={query.data !== undefined} />}
-      {query.error && !query.data && <Link className="button after" href="/">All jobs</Link>}
+      {!job && <h1 className="before">{id}</h1>}
+      {query.error && <ProblemNotice problem={query.error} stale={job !== undefined} />}
+      {query.error && !job && <Link className="button after" href="/">All jobs</Link>}
       {query.isLoading && <p className="quiet">Loading the job…</p>}
-      {query.data && <JobView key={query.data.id} job={query.data} />}
+      {job && <JobView key={job.id} job={job} tab={open} />}
     </main>
   );
 }
 
-function JobView({ job }: { job: Job }) {
+function JobView({ job, tab }: { job: Job; tab: JobTab | null }) {
   const client = useQueryClient();
-  const now = useNow();
+  const searches = useSearches(tab);
+  useScrollOf(tab);
   const onState = useCallback(() => {
     for (const about of ["job", "timeline", "incidents"]) void client.invalidateQueries({ queryKey: [about] });
   }, [client]);
-  const live = useLive(job.id, onState);
-  const plan = useQuery({ queryKey: ["plan", job.id], queryFn: ({ signal }) => getPlan(job.id, signal), staleTime: Infinity });
+  const live = useLive(job.id, streamOf(job, tab), onState);
   const shown = withNewestStep(job, live);
-  const summary = live.summary ?? job.summary;
   return (
     <>
-      <JobHead job={shown} validation={live.evals.at(-1)?.loss ?? null} connection={live.connection} action={<JobActions job={job} />} />
+      <JobHead job={shown} connection={live.connection} action={<JobActions job={job} />}>
+        <JobTabs job={job} open={tab} searches={searches} />
+      </JobHead>
       {live.problem && <ProblemNotice problem={live.problem} stale />}
-      <div className="columns">
-        <div className="stack">
-          <JobTimeline id={job.id} now={now} />
-          {trains(job) ? <JobCharts id={job.id} live={live} ended={isFinal(job.state)} /> : <LoggedMetrics id={job.id} ended={isFinal(job.state)} />}
-          {/* What happens inside a step: sections that need the charts' width. Of a program's steps only its metrics are known. */}
-          {trains(job) && (
-            <>
-              <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
-              <JobTraces job={job} />
-              <JobResources id={job.id} ended={isFinal(job.state)} />
-            </>
-          )}
-          <JobIncidents job={job} />
-          {trains(job) && <JobCheckpoints job={job} now={now} />}
-          <JobLogs job={job} />
-          {job.parent && <JobParent job={job} parent={job.parent} />}
-          <SpecView spec={job.spec} />
-        </div>
-        <div className="stack">
-          {summary && <JobSummary summary={summary} />}
-          <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
-          <JobHistory id={job.id} live={live.entries} />
-        </div>
-      </div>
+      <LoadedPart key={tab}><OpenTab tab={tab} job={shown} live={live} /></LoadedPart>
     </>
   );
+}
+
+function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: LiveJob }) {
+  const ended = isFinal(job.state);
+  switch (tab) {
+    case "overview": return <JobOverview job={job} live={live} />;
+    case "metrics": return <JobMetrics job={job} live={live} />;
+    case "ranks": return <div className="stack"><JobRanks id={job.id} newest={live.ranks} ended={ended} /><JobResources id={job.id} ended={ended} /></div>;
+    case "traces": return <JobTraces job={job} />;
+    case "logs": return <JobLogs job={job} />;
+    case "checkpoints": return <JobCheckpoints job={job} />;
+    case "spec": return <JobSpec job={job} />;
+    case null: return <p className="card pad">This job has no tab of this name. <Link href={jobAddress(job.id)}>Overview</Link></p>;
+  }
 }
 
 /** The stream is ahead of the poll: the numbers on top are those at the end of the curve. */

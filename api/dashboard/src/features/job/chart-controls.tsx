@@ -1,18 +1,28 @@
-/** The settings of a job's charts. A range can also be drawn in a chart itself. */
+/** The settings of a job's charts: which of them, and how they are drawn. A range can also be drawn in a chart itself. */
 
 import { useState, type SyntheticEvent } from "react";
-import { type ChartView, rangeOf } from "../../model/chart-view";
+import { type ChartView, MOST_TEXT, rangeOf } from "../../model/chart-view";
+import { integer } from "../../model/format";
 import "./job.css";
 
 export interface ChartControlsProps {
   view: ChartView;
   onChange: (changes: Partial<ChartView>) => void;
   lastStep: number;
+  /** How many charts are found. */
+  count: number;
 }
 
-export function ChartControls({ view: { smooth, log, zoom }, onChange, lastStep }: ChartControlsProps) {
+export function ChartControls({ view: { find, smooth, log, zoom }, onChange, lastStep, count }: ChartControlsProps) {
   return (
-    <div className="chart-controls card" role="group" aria-label="How the charts are drawn">
+    <div className="chart-controls card" role="group" aria-label="Which charts, and how they are drawn">
+      <div role="search">
+        <label>
+          <span className="unseen">Find metrics</span>
+          <input type="search" placeholder="Find metrics" maxLength={MOST_TEXT} value={find} onChange={(event) => { onChange({ find: event.target.value }); }} />
+        </label>{" "}
+        <span className="quiet number" role="status">{integer(count)} {count === 1 ? "metric" : "metrics"}</span>
+      </div>
       <label>
         Smoothing
         <input type="range" min={0} max={0.99} step={0.01} value={smooth} onChange={(event) => { onChange({ smooth: Number(event.target.value) }); }} />

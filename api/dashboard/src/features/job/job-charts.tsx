@@ -1,17 +1,21 @@
-/** A job's curves as charts that share their cursor and their range of steps. A zoom fetches the range in full; what no step has is not drawn. */
+/** A training's own curves as charts that share their cursor and their range of steps. A zoom fetches the range in full; what no step has is not drawn. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo } from "react";
+import { useMemo } from "react";
 import { type Curve, type Eval, getCurves, type Range, type SeriesName } from "../../api/curves";
-import { Chart, type Line } from "../../components/chart";
-import type { ChartView } from "../../model/chart-view";
-import { along, lastStep, smoothed } from "../../model/curve";
+import type { Line } from "../../components/chart";
+import { ChartPanel } from "../../components/chart-panel";
+import { ALL, type ChartView } from "../../model/chart-view";
+import type { Series } from "../../model/csv";
+import { along, lastStep } from "../../model/curve";
 import { integer, loss, number, percent } from "../../model/format";
 import type { Live } from "../../model/live";
-import { ChartControls } from "./chart-controls";
-import { useChartView } from "./use-chart-view";
+import { isFound } from "../../model/metric-groups";
+import { curveLines } from "./curve-lines";
+import type { LiveJob } from "./use-live";
 
-const GROUP = "job";
+/** All charts of a job share their cursor. */
+export const GROUP = "job";
 const POLL_MS = 3000;
 
 interface ChartSpec {
@@ -35,23 +39,50 @@ const CHARTS: readonly ChartSpec[] = [
   { name: "loss_scale", title: "Loss scale", label: "Scale", colour: "red", format: number, log: true, exact: true },
 ];
 
-export function JobCharts({ id, live, ended }: { id: string; live: Live; ended: boolean }) {
-  const [view, change] = useChartView();
+/** Those whose title has this text in it. Whether a chart is there does not depend on the range. */
+export const chartsFound = (whole: Curve, text: string): readonly ChartSpec[] =>
+  CHARTS.filter(({ name, title }) => isFound(title, text) && whole.buckets.some(({ values }) => values[name] !== undefined));
+
+export interface JobChartsProps {
+  id: string;
+  /** What its files are named after. */
+  of: string;
+  charts: readonly ChartSpec[];
+  live: Live;
+  ended: boolean;
+  view: ChartView;
+  onZoom: (zoom: Range | null) => void;
+}
+
+export function JobCharts({ id, of, charts, live, ended, view, onZoom }: JobChartsProps) {
   const newest = lastStep(live.curve);
-  const curve = useRange(id, live.curve, view.zoom, ended);
-  const onZoom = useCallback((zoom: Range | null) => { change({ zoom: zoom && bounded(zoom, newest) }); }, [change, newest]);
-  if (live.curve.buckets.length === 0) {
-    return <p className="card pad quiet">{ended ? "This job ended before its first step." : "Curves appear after the first step."}</p>;
-  }
+  const zoom = useMemo(() => view.zoom && bounded(view.zoom, newest), [view.zoom, newest]);
+  const curve = useRange(id, live.curve, zoom, ended);
   return (
-    <section className="stack" aria-label="Curves">
-      <ChartControls view={view} onChange={change} lastStep={newest} />
-      <div className="charts">
-        {CHARTS.map((spec) => <SeriesChart key={spec.name} spec={spec} curve={curve} whole={live.curve} evals={spec.name === "loss" ? live.evals : NO_EVALS} view={view} onZoom={onZoom} />)}
-      </div>
-    </section>
+    <div className="charts">
+      {charts.map((spec) => <SeriesChart key={spec.name} of={of} spec={spec} curve={curve} evals={evalsOf(spec, live)} view={{ ...view, zoom }} onZoom={onZoom} />)}
+    </div>
   );
 }
+
+/** The first two: how the job learns, and how fast. */
+export function MainCharts({ of, live, ended }: { of: string; live: LiveJob; ended: boolean }) {
+  const charts = chartsFound(live.curve, "").slice(0, 2);
+  if (charts.length === 0) return <NoCurves live={live} ended={ended} />;
+  return (
+    <div className="charts">
+      {charts.map((spec) => <SeriesChart key={spec.name} of={of} spec={spec} curve={live.curve} evals={evalsOf(spec, live)} view={ALL} />)}
+    </div>
+  );
+}
+
+/** Why a training has no curves. */
+export function NoCurves({ live, ended }: { live: LiveJob; ended: boolean }) {
+  const why = live.connection === "connecting" ? "Loading the curves…" : ended ? "This job ended before its first step." : "Curves appear after the first step.";
+  return <p className="card pad quiet">{why}</p>;
+}
+
+const evalsOf = (spec: ChartSpec, live: Live) => (spec.name === "loss" ? live.evals : NO_EVALS);
 
 const NO_EVALS: readonly Eval[] = [];
 
@@ -76,29 +107,29 @@ function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): 
 }
 
 interface SeriesChartProps {
+  of: string;
   spec: ChartSpec;
   curve: Curve;
-  /** All that is known: whether a chart is there does not depend on the range. */
-  whole: Curve;
   evals: readonly Eval[];
   view: ChartView;
-  onZoom: (zoom: Range | null) => void;
+  onZoom?: (zoom: Range | null) => void;
 }
 
-function SeriesChart({ spec, curve, whole, evals, view, onZoom }: SeriesChartProps) {
+function SeriesChart({ of, spec, curve, evals, view, onZoom }: SeriesChartProps) {
   const { name, title, label, colour, format } = spec;
   const weight = spec.exact ? 0 : view.smooth;
+  const points = useMemo(() => along(curve, name), [curve, name]);
   const lines = useMemo((): Line[] => {
-    const points = along(curve, name);
-    const curveLine: Line = { label: weight > 0 ? `${label} (smoothed)` : label, colour, band: curve.width > 1, points: smoothed(points, weight) };
-    const raw: Line[] = weight > 0 && curve.width === 1 ? [{ label: "raw", colour, faint: true, points }] : [];
     const validations: Line[] = evals.length > 0 ? [{ label: "Validation", colour: "orange", dots: true, points: evals.map((e) => ({ x: e.step, y: e.loss })) }] : [];
-    return [...raw, curveLine, ...validations];
-  }, [curve, name, label, colour, weight, evals]);
-  const known = useMemo(() => along(whole, name), [whole, name]);
-  const first = known[0];
-  const last = known.at(-1);
-  if (first === undefined || last === undefined) return null;
-  const summary = `${label} ${format(first.y)} at step ${Math.round(first.x)}, ${format(last.y)} at step ${Math.round(last.x)}.`;
-  return <Chart title={title} summary={summary} lines={lines} format={format} group={GROUP} log={view.log && spec.log === true} zoom={view.zoom} onZoom={onZoom} />;
+    return [...curveLines(points, { label, colour, band: curve.width > 1, weight }), ...validations];
+  }, [points, curve.width, label, colour, weight, evals]);
+  const series = useMemo((): Series[] => {
+    const validations = evals.map(({ step, loss: value }) => ({ x: step, y: value, low: value, high: value }));
+    return [{ name: label, points }, ...(evals.length > 0 ? [{ name: "Validation", points: validations }] : [])];
+  }, [points, label, evals]);
+  const known = points.filter(({ y }) => y !== null);
+  const [first, last] = [known[0], known.at(-1)];
+  const summary = first && last ? `${label} ${format(first.y)} at step ${Math.round(first.x)}, ${format(last.y)} at step ${Math.round(last.x)}.` : "";
+  const log = view.log && spec.log === true;
+  return <ChartPanel of={of} series={series} title={title} summary={summary} lines={lines} format={format} group={GROUP} log={log} zoom={view.zoom} onZoom={onZoom} />;
 }

@@ -1,20 +1,21 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { checkpoint, operation } from "../../testing/history";
 import { job } from "../../testing/jobs";
 import { JobCheckpoints } from "./job-checkpoints";
 
-const now = new Date(1_795_000_060_000);
+beforeEach(() => { vi.setSystemTime(1_795_000_060_000); });
+afterEach(() => { vi.useRealTimers(); });
 
 test("each checkpoint can be resumed from, or exported; earlier ones come on request", async () => {
   given({
     "GET /v1/jobs/job-1/checkpoints": ({ url }) =>
       url.searchParams.get("before") === "9" ? Response.json({ items: [checkpoint({ position: 4, step: 50 })], next: null }) : Response.json({ items: [checkpoint()], next: 9 }),
   });
-  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   const resume = await screen.findByRole("link", { name: "Resume from here… step 100" });
   expect(resume.getAttribute("href")).toBe("/new?from=job-1&checkpoint=%2Fdata%2Fcheckpoints%2Fjob-1%2Fstep-00000100");
   expect(screen.getByText("1 min ago")).toBeTruthy();
@@ -43,7 +44,7 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
       return Response.json(operation(), { status: 202 });
     },
   });
-  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
   expect(await screen.findByText("Verification is queued…")).toBeTruthy();
   expect(await screen.findByText("Verifying…", undefined, { timeout: 5000 })).toBeTruthy();
@@ -65,7 +66,7 @@ test("an export has its dtype and shows its path; a refusal is shown in the dial
       return Response.json({ title: "The job exports this checkpoint itself", code: "export_underway" }, { status: 409 });
     },
   });
-  open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   await userEvent.click(await screen.findByRole("button", { name: "Export… step 100" }));
   await userEvent.selectOptions(screen.getByRole("combobox", { name: "Weights as" }), "bf16");
   await userEvent.click(screen.getByRole("button", { name: "Export" }));
@@ -93,7 +94,7 @@ test("a failure has its reason and remedy; valid and deleted are shown", async (
         next: null,
       }),
   });
-  open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   expect(await screen.findByText("Could not export: Nothing of /data can be seen. Mount it, then ask again.")).toBeTruthy();
   expect(screen.getByText("Valid: 4 files match their checksums")).toBeTruthy();
   expect(screen.getByText("Deleted")).toBeTruthy();
@@ -104,7 +105,7 @@ test("what is corrupt or deleted is shown so, and offers nothing", async () => {
   const states = ["present", "corrupt", "deleted"] as const;
   const items = states.map((state, i) => checkpoint({ position: 9 - i, step: 100 - i, state }));
   given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items, next: null }), "GET /v1/jobs/job-1/operations": () => Response.json({ items: [], next: null }) });
-  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   await screen.findByRole("link", { name: "Resume from here… step 100" });
   expect(screen.getAllByRole("link")).toHaveLength(1);
   expect(screen.getAllByRole("button").map(({ textContent }) => textContent)).toEqual(["Verify step 100", "Export… step 100"]);
@@ -125,7 +126,7 @@ test("what a verification finds is the state from then on", async () => {
       return Response.json(operation(), { status: 202 });
     },
   });
-  open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
   expect(await screen.findByRole("cell", { name: "corrupt" })).toBeTruthy();
   expect(screen.queryByRole("button", { name: "Verify step 100" })).toBeNull();
@@ -133,6 +134,6 @@ test("what a verification finds is the state from then on", async () => {
 
 test("none yet is said", async () => {
   given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [], next: null }) });
-  open(<JobCheckpoints job={job()} now={now} />);
+  open(<JobCheckpoints job={job()} />);
   expect(await screen.findByText(/^No checkpoints yet/)).toBeTruthy();
 });

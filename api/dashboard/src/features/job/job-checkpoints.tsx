@@ -5,6 +5,7 @@ import { useEffect, useState } from "react";
 import { type Checkpoint, listCheckpoints } from "../../api/checkpoints";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useNow } from "../../hooks/use-now";
 import { isFinal } from "../../model/jobs";
 import { isOpen } from "../../model/operations";
 import { CheckpointTable } from "./checkpoint-table";
@@ -14,7 +15,8 @@ import { useOperations, useVerify } from "./use-operations";
 const AT_ONCE = 10;
 const EVERY_MS = 4000;
 
-export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
+export function JobCheckpoints({ job }: { job: Job }) {
+  const now = useNow();
   const [exported, toExport] = useState<Checkpoint | null>(null);
   const operations = useOperations(job.id, isFinal(job.state));
   const verify = useVerify(job.id);

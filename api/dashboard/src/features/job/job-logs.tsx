@@ -6,39 +6,38 @@ import type { Job } from "../../api/jobs";
 import type { LogQuery } from "../../api/log-search";
 import { KEEP, type LogLine } from "../../api/logs";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useAddressState } from "../../hooks/use-address-state";
 import { useDebounced } from "../../hooks/use-debounced";
-import { useLogAddress } from "../../hooks/use-log-address";
 import { isFinal } from "../../model/jobs";
-import { isSearch } from "../../model/log-search";
+import * as search from "../../model/log-search";
 import { LogFilter } from "./log-filter";
 import { LogContext, LogHits } from "./log-hits";
 import { LogTail } from "./log-tail";
 import { useLogs } from "./use-logs";
 
-const ALL: LogQuery = { text: "", level: "", rank: null, since: null, until: null };
-
 /** The job's own request reports an unreachable control plane; the logs do not repeat it. */
 const isRetryable = (problem: Error) => problem instanceof Problem && problem.retryable;
 
 export function JobLogs({ job }: { job: Job }) {
-  const [query, setQuery] = useState(ALL);
+  const [wanted, change] = useAddressState(search);
   const [hit, jump] = useState<LogLine | null>(null);
-  useLogAddress((rank) => { setQuery({ ...ALL, rank }); jump(null); });
+  const worldSize = job.worldSize ?? 1;
+  // An address may name a rank that the job does not have.
+  const query = wanted.rank !== null && wanted.rank >= worldSize ? { ...wanted, rank: null } : wanted;
   const settled = useDebounced(JSON.stringify(query));
   const settledQuery = useMemo(() => JSON.parse(settled) as LogQuery, [settled]);
-  const worldSize = job.worldSize ?? 1;
   const width = query.rank === null ? String(Math.max(0, worldSize - 1)).length : 0;
   return (
     <section className="log-tail card" aria-labelledby="logs-title">
       <div className="card-head log-head">
         <h2 id="logs-title">Logs</h2>
-        <LogFilter query={query} worldSize={worldSize} onQuery={(changes) => { setQuery({ ...query, ...changes }); jump(null); }} />
+        <LogFilter query={query} worldSize={worldSize} onQuery={(changes) => { change(changes); jump(null); }} />
         {hit && <button className="button small" onClick={() => { jump(null); }}>Back to the results</button>}
-        {isSearch(query) && !hit && <button className="button small" onClick={() => { setQuery({ ...ALL, rank: query.rank }); }}>Follow the newest lines</button>}
+        {search.isSearch(query) && !hit && <button className="button small" onClick={() => { change({ ...search.ALL, rank: query.rank }); }}>Follow the newest lines</button>}
       </div>
       {hit && <LogContext id={job.id} rank={query.rank} place={hit.position} width={width} />}
-      {!hit && isSearch(settledQuery) && <LogHits id={job.id} query={settledQuery} width={width} onLine={jump} />}
-      {!isSearch(settledQuery) && <Newest job={job} rank={query.rank} width={width} />}
+      {!hit && search.isSearch(settledQuery) && <LogHits id={job.id} query={settledQuery} width={width} onLine={jump} />}
+      {!search.isSearch(settledQuery) && <Newest job={job} rank={query.rank} width={width} />}
     </section>
   );
 }

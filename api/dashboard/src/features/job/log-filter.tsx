@@ -2,6 +2,7 @@
 
 import type { SyntheticEvent } from "react";
 import { type Level, LEVELS, type LogQuery } from "../../api/log-search";
+import { MOST_TEXT } from "../../model/log-search";
 
 export interface LogFilterProps {
   query: LogQuery;
@@ -16,7 +17,7 @@ export function LogFilter({ query, worldSize, onQuery }: LogFilterProps) {
     <form className="log-filter" role="search" aria-label="Search the logs" onSubmit={(event: SyntheticEvent) => { event.preventDefault(); }}>
       <label>
         <span className="unseen">Text</span>
-        <input type="search" placeholder="Search all lines" maxLength={255} value={query.text} onChange={(event) => { onQuery({ text: event.target.value }); }} />
+        <input type="search" placeholder="Search all lines" maxLength={MOST_TEXT} value={query.text} onChange={(event) => { onQuery({ text: event.target.value }); }} />
       </label>
       <label>
         <span className="unseen">Level</span>

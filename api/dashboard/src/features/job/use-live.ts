@@ -6,6 +6,7 @@ import { type StreamEvent, toStreamEvent } from "../../api/events";
 import { Problem } from "../../api/http";
 import { jobPath } from "../../api/jobs";
 import { type Connection, follow } from "../../api/sse";
+import type { StreamPart } from "../../model/job-tabs";
 import { EMPTY, init, type Live, reduce } from "../../model/live";
 
 /** The page is drawn at most once in this time, however fast the steps come. */
@@ -20,13 +21,17 @@ export interface LiveJob extends Live {
   problem: Problem | null;
 }
 
-/** `onState` is called whenever the job may have moved, or something happened to it. One mounted page is one job: remount it for another id. */
-export function useLive(id: string, onState: () => void): LiveJob {
+/**
+ * `onState` is called whenever the job may have moved, or something happened to it. What is known stays while nothing of the stream is
+ * read; the curves are then fetched again before it continues. One mounted page is one job: remount it for another id.
+ */
+export function useLive(id: string, part: StreamPart, onState: () => void): LiveJob {
   const [live, dispatch] = useReducer(next, EMPTY);
   const [connection, setConnection] = useState<Connection>("connecting");
   const [problem, setProblem] = useState<Problem | null>(null);
 
   useEffect(() => {
+    if (part === "nothing") return;
     const ending = new AbortController();
     const batch = new Batch((events) => {
       dispatch({ events });
@@ -35,7 +40,7 @@ export function useLive(id: string, onState: () => void): LiveJob {
     const run = async () => {
       const curves = await retrying(() => getCurves(id, null, ending.signal), ending.signal);
       dispatch({ curves });
-      await follow(`${jobPath(id)}/events?ranks=true`, {
+      await follow(`${jobPath(id)}/events?ranks=${part === "ranks"}`, {
         after: curves.cursor,
         signal: ending.signal,
         onConnection: setConnection,
@@ -53,8 +58,9 @@ export function useLive(id: string, onState: () => void): LiveJob {
     return () => {
       ending.abort();
       batch.stop();
+      setConnection("connecting");
     };
-  }, [id, onState]);
+  }, [id, part, onState]);
 
   return { ...live, connection, problem };
 }

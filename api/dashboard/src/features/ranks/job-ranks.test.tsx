@@ -27,7 +27,7 @@ test("the slow rank is said in words, and leads to its numbers and its log", asy
   const facts = screen.getByRole("region", { name: "Rank 3" });
   expect(facts.textContent).toContain("Compute time100 ms median 52.0 ms");
   expect(facts.textContent).toContain("data 3 on ffffffffffff");
-  expect(screen.getByRole("link", { name: "Log of this rank" }).getAttribute("href")).toBe("#log-of-3");
+  expect(screen.getByRole("link", { name: "Log of this rank" }).getAttribute("href")).toBe("/jobs/job-1/logs?rank=3");
   await expectAccessible(container);
 });
 

@@ -3,7 +3,7 @@
 import { useState } from "react";
 import type { Measure, RankSample } from "../../api/ranks";
 import { ProblemNotice } from "../../components/problem-notice";
-import { logAddress } from "../../hooks/use-log-address";
+import { logAddress } from "../../model/addresses";
 import { clock } from "../../model/format";
 import { MEASURE_NAMES } from "../../model/ranks";
 import { RankFacts } from "./rank-facts";
@@ -36,7 +36,7 @@ export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample
             <Verdict sample={sample} />
             <RankGrid sample={sample} measure={measure} chosen={rank} onChoose={choose} />
           </div>
-          {rank !== null && <RankFacts sample={sample} rank={rank} logs={logAddress(rank)} />}
+          {rank !== null && <RankFacts sample={sample} rank={rank} logs={logAddress(id, rank)} />}
           {first !== null && last !== null && first < last && <History sample={sample} first={first} last={last} at={at} onAt={goTo} />}
         </>
       )}

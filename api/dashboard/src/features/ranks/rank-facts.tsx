@@ -1,5 +1,6 @@
 /** One rank's numbers beside the median of all, and where its log is. */
 
+import { Link } from "wouter";
 import type { Measure, RankSample } from "../../api/ranks";
 import { coordinates, formatMeasure, MEASURE_NAMES, median } from "../../model/ranks";
 import "./ranks.css";
@@ -13,7 +14,7 @@ export function RankFacts({ sample, rank, logs }: { sample: RankSample; rank: nu
     <section className="rank-facts" aria-label={`Rank ${rank}`}>
       <header>
         <h3>Rank {rank}</h3>
-        <a href={logs}>Log of this rank</a>
+        <Link href={logs}>Log of this rank</Link>
       </header>
       <p className="quiet">
         {coordinates(sample.axes, rank)}

@@ -1,0 +1,39 @@
+/** The tab Overview: how a job stands, what it is, and what has happened to it. */
+
+import { useQuery } from "@tanstack/react-query";
+import type { Job } from "../../api/jobs";
+import { getPlan } from "../../api/plan";
+import { useNow } from "../../hooks/use-now";
+import { trains } from "../../model/checkpoints";
+import { isFinal } from "../../model/jobs";
+import { MainCharts } from "./job-charts";
+import { JobFacts, JobSummary } from "./job-facts";
+import { JobHistory } from "./job-history";
+import { JobIncidents } from "./job-incidents";
+import { JobNumbers, Why } from "./job-numbers";
+import { JobTimeline } from "./job-timeline";
+import type { LiveJob } from "./use-live";
+
+export function JobOverview({ job, live }: { job: Job; live: LiveJob }) {
+  const now = useNow();
+  const plan = useQuery({ queryKey: ["plan", job.id], queryFn: ({ signal }) => getPlan(job.id, signal), staleTime: Infinity });
+  const summary = live.summary ?? job.summary;
+  return (
+    <div className="stack">
+      <Why job={job} />
+      <JobNumbers job={job} validation={live.evals.at(-1)?.loss ?? null} />
+      <div className="columns">
+        <div className="stack">
+          <JobTimeline id={job.id} now={now} />
+          {trains(job) && <MainCharts of={job.name} live={live} ended={isFinal(job.state)} />}
+          <JobIncidents job={job} />
+        </div>
+        <div className="stack">
+          {summary && <JobSummary summary={summary} />}
+          <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
+          <JobHistory id={job.id} live={live.entries} />
+        </div>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,41 @@
+/** A group of charts that can be closed. A closed one shows and reads nothing, and the browser remembers it for all jobs. */
+
+import { type ReactNode, useState } from "react";
+import { integer } from "../../model/format";
+import "./metrics.css";
+
+export function MetricGroup({ name, count, children }: { name: string; count: number; children: ReactNode }) {
+  const [open, setOpen] = useState(() => !closedGroups().includes(name));
+  const toggle = (now: boolean) => {
+    setOpen(now);
+    remember(name, now);
+  };
+  return (
+    <details className="metric-group" open={open} onToggle={({ currentTarget }) => { if (currentTarget.open !== open) toggle(currentTarget.open); }}>
+      <summary><h2>{name}</h2> <span className="quiet number">{integer(count)}</span></summary>
+      {open && children}
+    </details>
+  );
+}
+
+const KEY = "shardyard closed groups";
+/** Of more, the first that were closed are open again. */
+const MOST = 200;
+
+function closedGroups(): readonly string[] {
+  try {
+    const kept: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+    return Array.isArray(kept) ? kept.filter((one) => typeof one === "string") : [];
+  } catch {
+    return []; // a browser may allow no storage
+  }
+}
+
+function remember(name: string, open: boolean): void {
+  const others = closedGroups().filter((one) => one !== name);
+  try {
+    localStorage.setItem(KEY, JSON.stringify(open ? others : [...others, name].slice(-MOST)));
+  } catch {
+    // then it is remembered until the tab is left
+  }
+}

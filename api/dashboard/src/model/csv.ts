@@ -1,0 +1,28 @@
+/** Curves as CSV (RFC 4180): a row per point, with the steps that it stands for. */
+
+import type { Drawn, Range } from "../api/curves";
+
+export interface Series {
+  name: string;
+  points: readonly Pick<Drawn, "x" | "y" | "from" | "to" | "low" | "high">[];
+}
+
+const COLUMNS = ["series", "first_step", "last_step", "mean", "min", "max"];
+
+/** What has no value is an empty field. `range`: the steps of which any is in it; null: all. */
+export function toCsv(series: readonly Series[], range: Range | null): string {
+  const [low, high] = range ?? [-Infinity, Infinity];
+  const rows = series.flatMap(({ name, points }) =>
+    points.map(({ x, y, from = x, to = x, low: min, high: max }) => [name, from, to, y, min, max] as const).filter(([, from, to]) => to >= low && from <= high),
+  );
+  return [COLUMNS, ...rows].map((row) => `${row.map(field).join(",")}\r\n`).join("");
+}
+
+/** Quoted where it has a separator; numbers to the last digit. A name is no formula to a spreadsheet. */
+function field(value: string | number | null): string {
+  const text = typeof value === "string" && /^[=+@\t-]/.test(value) ? `'${value}` : String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** `llama nano`, `train/loss` → `llama-nano-train-loss`: a name of a file on any system. */
+export const fileName = (...parts: readonly string[]) => parts.join("-").replaceAll(/[^\p{L}\p{N}._-]+/gu, "-").replaceAll(/^[.-]+|-+$/g, "").slice(0, 120) || "chart";

@@ -1,0 +1,135 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, expect, test, vi } from "vitest";
+import { Route } from "wouter";
+import { RouteChange } from "../components/route-change";
+import type { JobWire } from "../api/jobs";
+import { expectAccessible } from "../testing/accessible";
+import { given, open } from "../testing/control-plane";
+import { showInView } from "../testing/in-view";
+import { jobWire } from "../testing/jobs";
+import { JobPage } from "./job";
+
+vi.mock("../components/chart", () => import("../testing/chart"));
+
+const CURVES = { width: 1, starts: [1], series: { loss: { mean: [2.5], low: null, high: null, last: 2.5 } }, evals: [], end: 1, last_step: 1, cursor: "0.1.0" };
+const PROGRAM = { spec: { name: "mine", command: ["true"] }, progress: null };
+
+/** What a running job answers; the paths and queries that were requested below its own. */
+function plane(changes: Partial<JobWire> = {}) {
+  const answer = (body: unknown) => () => Response.json(body);
+  const items = answer({ items: [], next: null, first: null, last: null });
+  const requests = given({
+    "GET /v1/jobs/job-1": answer(jobWire(changes)),
+    "GET /v1/jobs/job-1/curves": answer(CURVES),
+    "GET /v1/jobs/job-1/events": () => new Response(new ReadableStream(), { headers: { "Content-Type": "text/event-stream" } }),
+    "GET /v1/jobs/job-1/timeline": answer({ spans: [], marks: [], complete: true }),
+    "GET /v1/jobs/job-1/logs": answer({ lines: [], next: null }),
+    "GET /v1/jobs/job-1/resources": answer({ layout: "data 2", step: null, memory: [], traffic: [], over_plan: null, reason: null }),
+    ...Object.fromEntries(["incidents", "checkpoints", "operations", "ranks", "traces", "logged-metrics"].map((name) => [`GET /v1/jobs/job-1/${name}`, items])),
+  });
+  const asked = () => new Set(requests.flatMap(({ url }) => (url.pathname.startsWith("/v1/jobs/job-1/") ? [url.pathname.slice("/v1/jobs/job-1/".length) + (url.pathname.endsWith("/events") ? url.search : "")] : [])));
+  return { requests, asked };
+}
+
+const show = (address: string) => open(<RouteChange><Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={id} tab={tab} />}</Route></RouteChange>, address);
+const tabs = () => screen.findByRole("navigation", { name: "Tabs of the job" });
+const links = async () => within(await tabs()).getAllByRole("link");
+
+beforeEach(() => { showInView(); });
+
+test("a training has tabs of its ranks, traces and checkpoints; a program has not", async () => {
+  plane();
+  const first = show("/jobs/job-1");
+  expect((await links()).map((link) => [link.textContent, link.getAttribute("href")])).toEqual([
+    ["Overview", "/jobs/job-1"],
+    ...["Metrics", "Ranks", "Traces", "Logs", "Checkpoints", "Spec"].map((name) => [name, `/jobs/job-1/${name.toLowerCase()}`]),
+  ]);
+  first.unmount();
+  plane(PROGRAM);
+  show("/jobs/job-1");
+  expect((await links()).map((link) => link.textContent)).toEqual(["Overview", "Metrics", "Logs", "Spec"]);
+});
+
+test.each([
+  ["overview", "", "History", ["curves", "events?ranks=false", "timeline", "incidents", "plan"]],
+  ["metrics", "/metrics", "Training", ["curves", "events?ranks=false", "logged-metrics"]],
+  ["ranks", "/ranks", "Memory and traffic", ["curves", "events?ranks=true", "ranks", "resources"]],
+  ["traces", "/traces", "Step trace", ["traces"]],
+  ["logs", "/logs", "Logs", ["logs"]],
+  ["checkpoints", "/checkpoints", "Checkpoints", ["checkpoints", "operations"]],
+  ["spec", "/spec", "Spec", []],
+])("only what the tab %s shows is requested", async (name, path, heading, requested) => {
+  const { asked } = plane();
+  const { container } = show(`/jobs/job-1${path}`);
+  await screen.findByRole("heading", { name: heading });
+  const current = (await links()).filter((link) => link.getAttribute("aria-current") === "page").map((link) => link.textContent.toLowerCase());
+  expect(current).toEqual([name]);
+  await expect.poll(() => [...asked()].sort()).toEqual([...requested].sort());
+  await expectAccessible(container);
+});
+
+test("a stream ends with its tab, and the job is still polled", async () => {
+  const { requests, asked } = plane(PROGRAM);
+  show("/jobs/job-1");
+  const signals: AbortSignal[] = [];
+  const fetched = globalThis.fetch;
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => {
+    if (path.includes("/events") && init.signal) signals.push(init.signal);
+    return fetched(path, init);
+  });
+  await screen.findByRole("heading", { name: "History" });
+  await expect.poll(() => signals.length).toBe(1);
+  await userEvent.click(screen.getByRole("link", { name: "Metrics" }));
+  await screen.findByRole("region", { name: "Metrics" });
+  expect(signals[0]?.aborted).toBe(true);
+  const before = asked().size;
+  const polled = () => requests.filter(({ url }) => url.pathname === "/v1/jobs/job-1").length;
+  const count = polled();
+  await expect.poll(polled).toBeGreaterThan(count);
+  expect(asked().size).toBe(before);
+});
+
+test("the title has the job, the tab and the state; a tab keeps the focus on its link, and what it was set to", async () => {
+  plane();
+  show("/jobs/job-1/logs?rank=2");
+  await screen.findByRole("heading", { name: "Logs" });
+  expect(document.title).toBe("llama-nano · Logs · running · Shardyard");
+  const spec = within(await tabs()).getByRole("link", { name: "Spec" });
+  spec.focus();
+  await userEvent.keyboard("{Enter}");
+  await screen.findByRole("heading", { name: "Spec" });
+  expect(location.pathname).toBe("/jobs/job-1/spec");
+  expect(document.activeElement).toBe(spec);
+  expect(document.title).toBe("llama-nano · Spec · running · Shardyard");
+  expect(screen.getAllByRole("status").map((status) => status.textContent)).toContain(document.title);
+  const logs = within(await tabs()).getByRole("link", { name: "Logs" });
+  expect(logs.getAttribute("href")).toBe("/jobs/job-1/logs?rank=2");
+  await userEvent.click(logs);
+  expect(await screen.findByRole("combobox", { name: "Rank" })).toHaveProperty("value", "2");
+});
+
+test("back and forward go between tabs, each where it was left", async () => {
+  plane();
+  const places: number[] = [];
+  show("/jobs/job-1/spec");
+  await screen.findByRole("heading", { name: "Spec" });
+  vi.spyOn(window, "scrollTo").mockImplementation(((_: number, top: number) => { places.push(top); }));
+  vi.stubGlobal("scrollY", 120);
+  dispatchEvent(new Event("scroll"));
+  await userEvent.click(screen.getByRole("link", { name: "Checkpoints" }));
+  await screen.findByRole("heading", { name: "Checkpoints" });
+  history.back();
+  await screen.findByRole("heading", { name: "Spec" });
+  expect(places).toEqual([0, 120]);
+  history.forward();
+  await screen.findByRole("heading", { name: "Checkpoints" });
+});
+
+test("a tab that the job does not have is said", async () => {
+  const { asked } = plane(PROGRAM);
+  show("/jobs/job-1/traces");
+  expect(await screen.findByText(/no tab of this name/)).toBeTruthy();
+  expect(document.title).toBe("llama-nano · Not found · running · Shardyard");
+  expect([...asked()]).toEqual([]);
+});
