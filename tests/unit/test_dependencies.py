@@ -32,7 +32,8 @@ NAMED = {
 #: Imported and not declared: the code that needs it has it.
 THEIRS = {
     "IPython": "only a notebook shows a job as HTML",
-    "deepspeed": "compared with by hand in benchmarks",
+    "deepspeed": "compared with by hand in benchmarks; an example's environment has it",
+    "lightning": "an example's environment has it",
     "google": "protobuf, in which tensorboard has its events; other distributions share the name",
 }
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -64,6 +64,13 @@ class ProgramFailed(Exception):
         self.failed = failed
 
 
+class Start(NamedTuple):
+    """Where a program starts, and with which variables."""
+
+    folder: Path
+    env: dict[str, str]
+
+
 def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> TCPStore:
     """Run the program of `run`, a `Program` as JSON, until it ends. Raises ProgramFailed.
 
@@ -85,10 +92,10 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         name_interface(coords.interface, base)
         is_to_stop = partial(_is_to_stop, instruments)
         try:
-            with _prepared(program, environment(own, sockets, devices, base), is_to_stop) as (folder, env):
+            with _prepared(program, environment(own, sockets, devices, base), is_to_stop) as start:
                 if program.python is not None:
                     wait_for_all(store, coords.nodes if program.per_node else coords.world_size, is_to_stop)
-                _lead(program, folder, env, agents, on_metrics, emit, instruments)
+                _lead(program, start, agents, on_metrics, emit, instruments)
         except EndRequested:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
@@ -96,20 +103,19 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
 
 def _lead(
     program: Program,
-    folder: Path,
-    own_env: Mapping[str, str],
+    start: Start,
     agents: Agents,
     on_metrics: OnMetrics,
     emit: EmitEvent,
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
-    with serving(own_env, on_metrics) as env:
+    with serving(start.env, on_metrics) as env:
         since = time.time()
-        process = _start(program, folder, env)
+        process = _start(program, start.folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
-        events = None if program.tensorboard is None else folder / program.tensorboard
+        events = None if program.tensorboard is None else start.folder / program.tensorboard
         with following(events, process.pid, since, on_metrics):
             asked = _wait(process, instruments)
     failures = agents.failures()
@@ -200,10 +206,8 @@ def wait_for_all(store: TCPStore, processes: int, is_to_stop: Callable[[], bool]
 
 
 @contextmanager
-def _prepared(
-    program: Program, env: dict[str, str], is_to_stop: Callable[[], bool]
-) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The folder in which the program starts, and its environment, while it runs. Raises ProgramFailed, EndRequested."""
+def _prepared(program: Program, env: dict[str, str], is_to_stop: Callable[[], bool]) -> Iterator[Start]:
+    """What the program needs, while it runs. Raises ProgramFailed, EndRequested."""
     cache = Path(program.cache)
     with ExitStack() as stack:
         root = Path.home()
@@ -219,7 +223,7 @@ def _prepared(
         cwd = root / (program.cwd or "")
         if not cwd.is_dir():
             raise _cannot_start(f"its working folder {cwd} is no folder on this node")
-        yield cwd, env
+        yield Start(cwd, env)
 
 
 def _start(program: Program, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
