@@ -31,6 +31,9 @@ def absolute(document: Any, folder: Path) -> Any:
     code = _mapping(document, "code")
     if code.get("dir"):
         code["dir"] = _join(folder, code["dir"])
+    elif isinstance(code.get("git"), str):
+        if ":" not in code["git"]:  # neither a URL nor `host:path`
+            code["git"] = _join(folder, code["git"])
     else:  # beside `code` these are relative to that folder
         for owner, field in ((document, "cwd"), (_mapping(document, "env"), "python")):
             if isinstance(owner, dict) and owner.get(field):

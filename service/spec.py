@@ -7,15 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from ..strategies.layout import Refusal
 from ..workers.spec import TrainSpec
-from ..workers.spec_part import Finite, SpecPart
+from ..workers.spec_part import PLAIN_TEXT, Finite, SpecPart
+from .program_spec import Argument, Code, Environment
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
 ]
-#: No control characters, line breaks or characters that change the direction of text: it is shown beside other text.
-PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=PLAIN_TEXT)]
 #: A value of a Ray label.
 GpuModel = Annotated[
@@ -236,73 +234,6 @@ class JobSpec(SpecOfJob):
         return self.train.layout.tensor
 
 
-#: An argument of a program, which no null character can be in.
-Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
-
-
-#: A pattern as in a `.gitignore` file.
-Pattern = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PLAIN_TEXT)]
-
-
-class Code(SpecPart):
-    """A folder of code that is uploaded with the job. Every node gets a copy, in which the program starts."""
-
-    dir: str = Field(
-        min_length=1,
-        max_length=4096,
-        pattern=PLAIN_TEXT,
-        description="Folder on the machine that submits the job. The command line and the Python client upload its files: those that git "
-        "knows or does not ignore, or outside a repository all that no .gitignore file excludes.",
-    )
-    ignore: list[Pattern] = Field(
-        default_factory=list,
-        max_length=256,
-        description="Patterns of further files to leave out, as in a .gitignore file.",
-    )
-    archive: str | None = Field(
-        None,
-        pattern="^[0-9a-f]{64}$",
-        description="The uploaded archive, by its SHA-256. The command line and the Python client set it.",
-    )
-
-
-#: A requirement of pip: a name, with versions or a URL.
-RequirementText = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PLAIN_TEXT)]
-
-
-class Environment(SpecPart):
-    """The Python environment of a job's program. Each node builds it once with uv, and keeps it for other jobs."""
-
-    python: (
-        Annotated[list[RequirementText], Field(min_length=1, max_length=1024)]
-        | Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=PLAIN_TEXT)]
-    ) = Field(
-        description="A file of requirements in the folder of `code`, or as every node sees it: a .txt file, pyproject.toml, or uv.lock "
-        "with the pyproject.toml beside it. Or a list of requirements, such as [einops==0.8, timm].",
-    )
-    version: str | None = Field(
-        None,
-        pattern=r"^3\.\d{1,2}(\.\d{1,3})?$",
-        description="Version of Python, such as 3.12. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.",
-    )
-    inherit: bool = Field(
-        False,
-        description="Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such "
-        "packages are not installed again.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_no_mapping_of_variables(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data and not cls.model_fields.keys() & data.keys():
-            raise Refusal(
-                "",
-                f"{next(iter(data))!r:.60} is no key of env, which asks for Python packages.",
-                "Write packages as env: {python: [einops]}, and variables as resources: {env: {NAME: value}}.",
-            )
-        return data
-
-
 class CommandSpec(SpecOfJob):
     """A job that runs a program of the user's own, one process per rank, as YAML or JSON."""
 
@@ -327,7 +258,8 @@ class CommandSpec(SpecOfJob):
     )
     # A factory, so that the schema shows no object as the default of what may be null.
     code: Code | None = Field(
-        default_factory=lambda: None, description="A folder of code to upload. null: the code is on the nodes already."
+        default_factory=lambda: None,
+        description="A folder or a repository of code to upload. null: the code is on the nodes already.",
     )
     cwd: str | None = Field(
         None,

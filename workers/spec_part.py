@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: No control characters, line breaks or characters that change the direction of text: it is shown beside other text.
+PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

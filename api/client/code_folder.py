@@ -1,4 +1,4 @@
-"""The folder that a spec's `code.dir` names: which of its files are uploaded, and the archive that is made of them.
+"""The folder that a spec's `code` names, or a clone: which of its files are uploaded, and the archive that is made of them.
 
 In a git repository these are the files that git knows, and new ones that it does not ignore; elsewhere all files but those that
 `.gitignore` files exclude. `code.ignore` excludes more. The archive is named in the spec, which is then complete.
@@ -9,17 +9,20 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
 from pathspec import GitIgnoreSpec
+from pydantic import ValidationError
 
+from ...service.program_spec import Code
 from ...workers import code_archive
 from ...workers.code_archive import InvalidArchive, Manifest
 from ..errors import CodeFolderUnusable
+from .git_clone import clone
 
 #: Never uploaded, and outside git repositories not either.
 _NEVER: Final = (".git",)
@@ -48,25 +51,34 @@ class PackedCode:
 
 @contextmanager
 def packed(document: Any) -> Iterator[PackedCode | None]:
-    """The archive of the folder that a loaded spec names; None if it names none, or an archive already.
+    """The archive of the folder or repository that a loaded spec names; None if it names none, or an archive already.
 
     Raises CodeFolderUnusable.
     """
-    code = document.get("code") if isinstance(document, dict) else None
-    folder = code.get("dir") if isinstance(code, dict) and not code.get("archive") else None
-    patterns = code.get("ignore", []) if isinstance(code, dict) else []
-    if not isinstance(folder, str) or not isinstance(patterns, list):  # the server says what is wrong with it
+    try:
+        code = Code.model_validate(document["code"])
+    except (KeyError, TypeError, ValidationError):  # the server says what is wrong with it
         yield None
         return
-    with tempfile.TemporaryFile(prefix="shardyard-code-") as file:
-        yield _packed(Path(folder), [str(pattern) for pattern in patterns], file)
+    if code.archive is not None:
+        yield None
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile(prefix="shardyard-code-"))
+        if code.dir is not None:
+            folder = Path(code.dir)
+        else:
+            assert code.git is not None
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shardyard-clone-")))
+            clone(code.git, code.ref, folder)
+        yield _packed(folder, code, file)
 
 
-def _packed(folder: Path, patterns: list[str], file: BinaryIO) -> PackedCode:
+def _packed(folder: Path, code: Code, file: BinaryIO) -> PackedCode:
     if not folder.is_dir():
         raise CodeFolderUnusable(f"{folder} is not a folder.", field="code.dir", remedy="Name the folder of your code.")
     try:
-        found = files(folder, patterns)
+        found = files(folder, code.ignore)
         _check_size(folder, found)
         code_archive.pack(folder, found, file)
         file.flush()
@@ -75,7 +87,8 @@ def _packed(folder: Path, patterns: list[str], file: BinaryIO) -> PackedCode:
         manifest.check()
     except InvalidArchive as error:
         remedy = "Leave it out with code.ignore, such as [data/, '*.ckpt'], or move it out of the folder."
-        raise CodeFolderUnusable(f"{folder} cannot be uploaded: {error}.", field="code.dir", remedy=remedy) from None
+        field = "code.git" if code.dir is None else "code.dir"
+        raise CodeFolderUnusable(f"{code.source} cannot be uploaded: {error}.", field=field, remedy=remedy) from None
     except OSError as error:
         name = error.filename or folder
         remedy = "Make it readable, or leave it out with code.ignore."

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from ...service.errors import InvalidLayout
 from ...service.jobs.validation import check_layout
 from ...service.schemas.problem import FieldError
-from ...service.spec import PLAIN_TEXT, AnySpec, CommandSpec, JobKind, JobSpec, kind_of
+from ...service.spec import AnySpec, CommandSpec, JobKind, JobSpec, kind_of
 from ...strategies.layout import Refusal
+from ...workers.spec_part import PLAIN_TEXT
 from ..errors import InvalidDocument
 from ..spec_document import Path, dotted, walk
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..errors import InvalidSpec, MissingFile
-from ..spec import Environment
+from ..program_spec import Environment
 
 _FIELD: Final = "env.python"
 _NAMES: Final = ("pyproject.toml", "uv.lock")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from ....service.errors import ShardyardError
+from ....service.program_spec import Code
 from ...client import Client
 from ...errors import JobWithoutCode
 from ..options import JobName, Json, Url
@@ -17,7 +18,7 @@ def code(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show the code that was uploaded for a job: its folder, commit, size and uncommitted changes."""
+    """Show the code that was uploaded for a job: its origin, commit, size and uncommitted changes."""
     screen = Screen()
     with Client(url) as client:
         found = client.job(job)
@@ -36,7 +37,7 @@ def code(
         screen.facts(
             f"code of {found.id}",
             [
-                ("folder", shipped["dir"]),
+                ("from", Code.model_validate(shipped).source),
                 ("commit", f"{archive.commit}{also}" if archive.commit else None),
                 ("files", f"{number(archive.files)}, {size(archive.bytes)}"),
                 ("archive", archive.id),
@@ -48,5 +49,5 @@ def code(
 
 
 def _without(job: str) -> ShardyardError:
-    remedy = "Only jobs whose spec has code.dir upload their code."
+    remedy = "Only jobs whose spec has code upload it."
     return JobWithoutCode(f"No code was uploaded for {job}.", field="job", remedy=remedy)

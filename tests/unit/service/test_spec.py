@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shardyard.service.spec import JobSpec, Resources
+from shardyard.service.spec import CommandSpec, JobSpec, Resources
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.spec import TrainSpec
 
@@ -58,6 +58,27 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(changes: dict[s
     with pytest.raises(Refusal, match=said) as refused:
         TrainSpec.model_validate({"steps": 1, "global_batch": 2, **changes}).check()
     assert refused.value.field == "checkpoint.export"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ({}, "either dir"),
+        ({"dir": ".", "git": "https://example.com/a"}, "either dir"),
+        ({"dir": ".", "ref": "main"}, "ref is a branch"),
+        ({"git": "https://me:token@example.com/a"}, "has a password"),
+    ],
+)
+def test_code_that_cannot_be_meant_is_refused(code: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says) as refused:
+        CommandSpec.model_validate({"name": "mine", "command": "true", "code": code})
+    assert "token" not in str(refused.value.errors(include_input=False))
+
+
+@pytest.mark.parametrize("url", ["https://example.com/a", "git@example.com:a/b.git", "ssh://git@example.com/a", "/r"])
+def test_code_may_come_from_git(url: str) -> None:
+    spec = CommandSpec.model_validate({"name": "mine", "command": "true", "code": {"git": url, "ref": "v1"}})
+    assert spec.code is not None and spec.code.source == f"{url} at v1"
 
 
 def test_what_can_be_exported_is_not_refused() -> None:

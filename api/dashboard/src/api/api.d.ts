@@ -4117,14 +4117,27 @@ export interface components {
         };
         /**
          * Code
-         * @description A folder of code that is uploaded with the job. Every node gets a copy, in which the program starts.
+         * @description A folder, or a repository, whose files are uploaded with the job. Every node gets a copy, in which the program starts.
          */
         readonly Code: {
             /**
              * Dir
              * @description Folder on the machine that submits the job. The command line and the Python client upload its files: those that git knows or does not ignore, or outside a repository all that no .gitignore file excludes.
+             * @default null
              */
-            readonly dir: string;
+            readonly dir: string | null;
+            /**
+             * Git
+             * @description Address of a git repository, such as https://github.com/pytorch/examples, in the place of `dir`. The command line and the Python client clone it, with the credentials that git has there, and upload its files.
+             * @default null
+             */
+            readonly git: string | null;
+            /**
+             * Ref
+             * @description Branch, tag or commit of `git`. null: the default branch.
+             * @default null
+             */
+            readonly ref: string | null;
             /**
              * Ignore
              * @description Patterns of further files to leave out, as in a .gitignore file.
@@ -4257,7 +4270,7 @@ export interface components {
              * @default null
              */
             readonly ranks_per_node: number | null;
-            /** @description A folder of code to upload. null: the code is on the nodes already. */
+            /** @description A folder or a repository of code to upload. null: the code is on the nodes already. */
             readonly code?: components["schemas"]["Code"] | null;
             /**
              * Cwd
