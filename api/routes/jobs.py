@@ -65,6 +65,7 @@ _OF_THE_SPEC = (
     "checkpoint_corrupt",
     "resume_mismatch",
     "unknown_code",
+    "unknown_secret",
 )
 _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
 
