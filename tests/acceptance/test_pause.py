@@ -16,6 +16,7 @@ def paused(client: Client, job: str) -> None:
     until(lambda: client.job(job).state == "paused", PATIENCE_S, f"{job} to be paused")
 
 
+@pytest.mark.full
 def test_a_paused_training_continues_with_its_next_step(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.submit(endless("paused", **SAME))
@@ -40,7 +41,6 @@ def test_a_paused_training_continues_with_its_next_step(plane: ControlPlane) -> 
         assert [point.loss for point in points] == pytest.approx(curve, rel=1e-9)
 
 
-@pytest.mark.full
 def test_a_paused_program_may_save_and_is_started_again(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("""
 import os, pathlib, signal, sys, time

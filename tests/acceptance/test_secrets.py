@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 from harness.control_plane import ControlPlane, until
+from harness.control_plane import spec as training
 from harness.patience import PATIENCE_S
 from harness.processes import actors
 
@@ -48,6 +49,8 @@ def test_ranks_have_secrets_and_nothing_else_has(plane: ControlPlane, tmp_path: 
         incidents = client.incidents(job.id).items
         assert [one.cause for one in incidents] == ["supervisor_lost", "rank_lost", "exception"], incidents
         printed = [line.text for line in client.logs(job.id).lines]
+        trained = client.submit({**training("trained", steps=3), "secrets": ["HF_TOKEN"]})
+        assert client.wait(trained.id, timeout_s=PATIENCE_S).state == "succeeded"
         # Both ranks of the first generation, and of the second at least the one that fails first.
         assert len([line for line in printed if line.startswith("the token is *** and the key ")]) >= 3, printed
     searched = 0
