@@ -55,5 +55,5 @@ function toLabels(text: string): Record<string, string> {
     .filter((line) => !line.includes("="))
     .map((line) => ({ field: "labels", message: `“${line}” is not key=value.`, remedy: "Such as team=search." }));
   if (errors.length > 0) throw new Problem(0, "invalid_request", "The labels cannot be read", "", errors);
-  return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1).trim()]));
+  return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)]));
 }

@@ -27,12 +27,12 @@ test("the dialog has what the job has, sends what is typed, and closes", async (
   expect([field(/Name/).value, field(/Labels/).value, field(/Notes/).value]).toEqual(["llama-nano", "team=research\nx=1=2", "One."]);
   await expectAccessible(document.body);
   await retype(/Name/, "other");
-  await retype(/Labels/, "team = b{Enter}{Enter}x=1=2{Enter}empty=");
+  await retype(/Labels/, "team=b {Enter}{Enter}x=1=2{Enter}empty=");
   await retype(/Notes/, "One.{Enter}Two.");
   await userEvent.click(screen.getByRole("button", { name: "Save" }));
   await waitFor(() => { expect(screen.queryByRole("dialog")).toBeNull(); });
   expect(sent.map(({ body }) => JSON.parse(body) as unknown)).toEqual([
-    { name: "other", labels: { team: "b", x: "1=2", empty: "" }, notes: "One.\nTwo." },
+    { name: "other", labels: { team: "b ", x: "1=2", empty: "" }, notes: "One.\nTwo." },
   ]);
 });
 
