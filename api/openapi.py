@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from ..service.schemas.code import CodeManifest
 from ..service.schemas.fault import FaultRequest
-from ..service.schemas.job import LayoutChange
+from ..service.schemas.job import JobEdit, LayoutChange
 from ..service.schemas.problem import Problem
 from ..service.schemas.secret import SecretValue
 from ..service.schemas.session import SignIn
@@ -31,7 +31,17 @@ def document(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
         )
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobSpec, CommandSpec, CodeManifest, SecretValue, FaultRequest, LayoutChange, SignIn, Problem):
+        for model in (
+            JobSpec,
+            CommandSpec,
+            CodeManifest,
+            SecretValue,
+            FaultRequest,
+            JobEdit,
+            LayoutChange,
+            SignIn,
+            Problem,
+        ):
             described = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= described.pop("$defs", {})
             schemas[model.__name__] = described

@@ -31,6 +31,9 @@ def _keys_by_pattern(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = value
 
 
+Labels = Annotated[dict[Label, LabelValue], Field(max_length=64, json_schema_extra=_keys_by_pattern)]
+
+
 class Resources(SpecPart):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Kind of devices; `auto`: GPUs if the cluster has them, else CPUs."
@@ -209,7 +212,7 @@ class SpecOfJob(SpecPart):
         max_length=64,
         description="Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.",
     )
-    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64, json_schema_extra=_keys_by_pattern)
+    labels: Labels = Field(default_factory=dict)
 
 
 class JobSpec(SpecOfJob):

@@ -21,6 +21,7 @@ from .commands import (
     completion,
     curves,
     dry_run,
+    edit,
     history,
     init,
     jobs,
@@ -61,6 +62,7 @@ _PANELS = {
         jobs.resume,
         jobs.cancel,
         jobs.reshard,
+        edit.edit,
     ),
     "Read": (
         *(

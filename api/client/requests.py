@@ -103,6 +103,11 @@ def job(name: str) -> Call[Job]:
     return Call("GET", _of(name), Job.model_validate)
 
 
+def edit(job_name: str, **changes: Any) -> Call[Job]:
+    content = json.dumps({field: value for field, value in changes.items() if value is not None}).encode()
+    return Call("PATCH", _of(job_name), Job.model_validate, content=content, headers=_JSON)
+
+
 def cancel(name: str) -> Call[Job]:
     return Call("POST", _of(name, "/cancel"), Job.model_validate)
 

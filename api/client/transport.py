@@ -75,7 +75,7 @@ class Event:
 class Call(Generic[T]):
     """One request. `read` converts the response's JSON into the result. Every call may be repeated."""
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     read: Callable[[Any], T]
     params: Mapping[str, Any] = field(default_factory=dict)

@@ -120,15 +120,16 @@ def _non_finite(document: Any) -> list[FieldError]:
 
 
 def parameter_errors(errors: Iterable[Mapping[str, Any]]) -> list[FieldError]:
-    """FastAPI's findings about query, path and header parameters; the field is the parameter's name."""
-    return [
-        FieldError(
-            field=dotted(tuple(item["loc"][1:])) or str(item["loc"][0]),
-            message=_sentence(item["msg"]),
-            remedy=_by_limits(item),
-        )
-        for item in errors
-    ][:MAX_ERRORS]
+    """FastAPI's findings about query, path and header parameters, and those about a body; the field is the parameter's name."""
+    return [_parameter_error(item) for item in errors][:MAX_ERRORS]
+
+
+def _parameter_error(item: Mapping[str, Any]) -> FieldError:
+    field = dotted(tuple(part for part in item["loc"][1:] if part != "[key]")) or str(item["loc"][0])
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, Refusal):
+        return FieldError(field=field, message=cause.message, remedy=cause.remedy)
+    return FieldError(field=field, message=_sentence(item["msg"]), remedy=_by_limits(item))
 
 
 def _expand(errors: Iterable[Any], prefix: Path) -> list[tuple[Path, Any]]:
@@ -216,6 +217,7 @@ _TYPE_REMEDIES = {
     "dict": "Write a mapping of keys to values.",
     "model": "Write a mapping of keys to values.",
     "too": "Write fewer items.",
+    "extra": "Remove this key.",
 }
 
 

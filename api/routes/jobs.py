@@ -1,4 +1,4 @@
-"""Jobs: submit, list, read, cancel."""
+"""Jobs: submit, list, read, edit, cancel."""
 
 import asyncio
 import hashlib
@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ...service.jobs import edit as editing
 from ...service.jobs import pause as pausing
 from ...service.jobs import preview
 from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as submitting
 from ...service.jobs.spec_warnings import warnings
 from ...service.queries import jobs
-from ...service.schemas.job import Job, Jobs, Order
+from ...service.schemas.job import Job, JobEdit, Jobs, Order
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
 from ...service.spec import AnySpec, JobSpec
@@ -46,6 +47,10 @@ _COMMAND: dict[str, Any] = {
 }
 _BODY = request_body.described(["JobSpec", "CommandSpec"], {"quickstart": _EXAMPLE, "command": _COMMAND})
 _LAYOUT_BODY = request_body.described(["LayoutChange"], {"tensor": {"layout": {"data": 2, "tensor": 2, "zero": 1}}})
+_EDIT_BODY = request_body.described(
+    ["JobEdit"],
+    {"all": {"name": "nano", "labels": {"team": "search"}, "notes": "The learning rate is too high.\nNext: 3e-4."}},
+)
 _OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
 _OF_THE_SPEC = (
     "invalid_encoding",
@@ -139,6 +144,25 @@ async def list_jobs(
 async def get_job(job: str, context: In) -> Job:
     """A job by its id, or the newest of that name."""
     return await jobs.get_job(context.store, job)
+
+
+@router.patch(
+    "/jobs/{job}",
+    operation_id="editJob",
+    summary="Edit a job",
+    responses=describe(
+        *("job_not_found", "invalid_encoding", "invalid_syntax", "request_timeout"),
+        *("spec_too_large", "unsupported_media_type", "invalid_request"),
+    ),
+    openapi_extra={"requestBody": _EDIT_BODY},
+)
+async def edit(job: str, request: Request, context: In) -> Job:
+    """Change a job's name, labels or notes, in any state. Its spec stays as it was submitted. Repeating is harmless."""
+    form = request_body.format_of(request)
+    content = await request_body.read(request)
+    wanted = request_body.validated(JobEdit, parse(content, form))
+    found = await jobs.get_job(context.store, job)
+    return await editing.edit(context.store, found.id, wanted)
 
 
 @router.post(

@@ -91,6 +91,7 @@ def job_of(row: RowMapping) -> Job:
         reason=row["reason"],
         message=row["message"],
         labels=row["labels"],
+        notes=row["notes"],
         spec=row["spec"],
         layout=row["layout"],
         batch=row["batch"],

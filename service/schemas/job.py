@@ -1,14 +1,18 @@
 """Jobs: state, progress, summary, and lists of them."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from ...strategies.layout import Layout
+from ...strategies.layout import Layout, Refusal
+from ..spec import Labels, Name
 from .base import Timestamp, Value
 from .cursor import CursorText
 from .problem import FieldError
+
+#: Maximum number of characters of a job's notes.
+LONGEST_NOTES = 16_384
 
 
 class Progress(Value):
@@ -77,6 +81,7 @@ class Job(Value):
     reason: str | None = Field(None, description="Code of the reason for this state.")
     message: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
+    notes: str = Field("", description="Notes of the users, plain text of several lines.")
     spec: dict[str, Any] = Field(default_factory=dict, title="Submitted spec")  # else generators call it `JobSpec` too
     layout: str = Field("", description="The parallel layout as text, such as `data 2 (ZeRO-1) × tensor 2`.")
     batch: str = Field("", description="How the global batch is split, as text.")
@@ -125,3 +130,21 @@ class LayoutChange(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     layout: Layout
+
+
+class JobEdit(BaseModel):
+    """What changes of a job. A field that is null or left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Name | None = Field(None, description="Name of the job: lower-case letters, digits and dashes.")
+    labels: Labels | None = Field(None, description="They replace all labels of the job; `{}` removes them.")
+    notes: Annotated[str, StringConstraints(max_length=LONGEST_NOTES, pattern=r"^[^\x00]*$")] | None = Field(
+        None, description="Plain text of several lines, kept as it is; empty text removes the notes."
+    )
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> "JobEdit":
+        if self.name is None and self.labels is None and self.notes is None:
+            raise Refusal("", "The body changes nothing.", 'Give name, labels or notes, such as {"notes": "A text."}.')
+        return self

@@ -28,10 +28,21 @@ async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
     statement = dialect_insert(tx, jobs).values(values).on_conflict_do_nothing(index_elements=["idempotency_key"])
     if (await tx.execute(statement.returning(jobs.c.id))).first() is None:
         return False
-    if values["labels"]:
-        rows = [{"job_id": values["id"], "key": key, "value": value} for key, value in values["labels"].items()]
-        await tx.execute(labels.insert(), rows)
+    await _insert_labels(tx, values["id"], values["labels"])
     return True
+
+
+async def _insert_labels(tx: AsyncConnection, job_id: str, given: Mapping[str, str]) -> None:
+    if given:
+        await tx.execute(labels.insert(), [{"job_id": job_id, "key": key, "value": given[key]} for key in given])
+
+
+async def edit(tx: AsyncConnection, job_id: str, values: Mapping[str, Any]) -> None:
+    """Set columns; `labels` in both tables. The row is updated first: its lock lets a later edit see this one's labels."""
+    await set_columns(tx, job_id, values)
+    if "labels" in values:
+        await tx.execute(labels.delete().where(labels.c.job_id == job_id))
+        await _insert_labels(tx, job_id, values["labels"])
 
 
 async def by_id(tx: AsyncConnection, job_id: str) -> RowMapping | None:

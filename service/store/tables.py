@@ -51,6 +51,7 @@ jobs = Table(
     Column("reason", String(64)),
     Column("message", Text),
     Column("labels", JSON, nullable=False),
+    Column("notes", Text, nullable=False, server_default=""),
     Column("spec", JSON, nullable=False),
     Column("layout", Text, nullable=False),
     Column("batch", Text, nullable=False),

@@ -201,3 +201,24 @@ def test_a_chart_fills_the_screen_and_is_downloaded(page: Page, program: LiveJob
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(full).to_be_focused()
+
+
+def test_a_job_is_renamed_and_gets_notes_in_a_dialog(page: Page, stage: LiveServer) -> None:
+    job = stage.placed({"name": "nameless", "command": ["python", "-c", "pass"], "labels": {"team": "search"}}).id
+    page.goto(f"/jobs/{job}")
+    notes = page.get_by_role("region", name="Notes")
+    notes.get_by_role("button", name="Edit…").click()
+    dialog = page.get_by_role("dialog", name="Edit nameless")
+    dialog.get_by_label("Name").fill("with-notes")
+    dialog.get_by_label("Labels").fill("team=search\nrun=3")
+    dialog.get_by_label("Notes").fill("Too fast.\n\nNext: <b>3e-4</b>.")
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "edit-job.png", animations="disabled")
+    assert_accessible(page)
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_have_text("with-notes")
+    expect(page.get_by_text("run=3", exact=True)).to_be_visible()
+    expect(notes.locator("p")).to_have_text("Too fast.\n\nNext: <b>3e-4</b>.", use_inner_text=True)
+    page.screenshot(path=SHOTS / "job-notes.png", animations="disabled")
+    assert_accessible(page)

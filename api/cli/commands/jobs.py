@@ -167,6 +167,7 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("retry at", clock(found.retry_at.timestamp()) if found.retry_at else None),
         ],
     )
+    screen.paragraph("notes", found.notes)
     _progress(screen, found)
     screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_STATES:]])
     if timeline.marks or len(timeline.spans) > _STATES:

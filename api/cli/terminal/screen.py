@@ -106,6 +106,13 @@ class Screen:
         for name, value in known:
             self.out.print(f"  {escape(name):<{wide}}  {escape(value)}")
 
+    def paragraph(self, title: str, text: str) -> None:
+        """Print a heading and the lines of a text below it, if there is a text."""
+        if text:
+            self.out.print(f"[bold]{escape(title)}[/]")
+            for line in sanitize.lines(text).splitlines():
+                self.out.print(f"  {escape(line)}")
+
     def summary(self, job: Job) -> None:
         """Print the summary of an ended job."""
         found = job.summary or Summary()

@@ -35,6 +35,12 @@ class AsyncJobActions(Job):
 
     _client: "AsyncClient" = PrivateAttr()
 
+    async def edit(
+        self, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+    ) -> "AsyncJobHandle":
+        """Change its name, labels or notes. `labels` replace all of them; what is None stays."""
+        return await self._client.edit(self.id, name=name, labels=labels, notes=notes)
+
     async def cancel(self) -> "AsyncJobHandle":
         """Cancel the job."""
         return await self._client.cancel(self.id)

@@ -17,6 +17,16 @@ class AsyncJobChanges(ABC):
     @abstractmethod
     async def _handle(self, call: Call[Job]) -> AsyncJobHandle: ...
 
+    async def edit(
+        self, job: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+    ) -> AsyncJobHandle:
+        """Change a job's name, labels or notes, in any state. `labels` replace all of them; what is None stays.
+
+        Raises `ApiError` with the fields and their remedies.
+        """
+        given = None if labels is None else dict(labels)
+        return await self._handle(requests.edit(job, name=name, labels=given, notes=notes))
+
     async def cancel(self, job: str) -> AsyncJobHandle:
         """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
         return await self._handle(requests.cancel(job))

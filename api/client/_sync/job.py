@@ -36,6 +36,12 @@ class JobActions(Job):
 
     _client: "Client" = PrivateAttr()
 
+    def edit(
+        self, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+    ) -> "JobHandle":
+        """Change its name, labels or notes. `labels` replace all of them; what is None stays."""
+        return self._client.edit(self.id, name=name, labels=labels, notes=notes)
+
     def cancel(self) -> "JobHandle":
         """Cancel the job."""
         return self._client.cancel(self.id)

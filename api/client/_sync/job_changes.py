@@ -18,6 +18,16 @@ class JobChanges(ABC):
     @abstractmethod
     def _handle(self, call: Call[Job]) -> JobHandle: ...
 
+    def edit(
+        self, job: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+    ) -> JobHandle:
+        """Change a job's name, labels or notes, in any state. `labels` replace all of them; what is None stays.
+
+        Raises `ApiError` with the fields and their remedies.
+        """
+        given = None if labels is None else dict(labels)
+        return self._handle(requests.edit(job, name=name, labels=given, notes=notes))
+
     def cancel(self, job: str) -> JobHandle:
         """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
         return self._handle(requests.cancel(job))

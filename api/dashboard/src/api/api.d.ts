@@ -65,7 +65,11 @@ export interface paths {
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
-        readonly patch?: never;
+        /**
+         * Edit a job
+         * @description Change a job's name, labels or notes, in any state. Its spec stays as it was submitted. Repeating is harmless.
+         */
+        readonly patch: operations["editJob"];
         readonly trace?: never;
     };
     readonly "/v1/jobs/{job}/cancel": {
@@ -1551,6 +1555,12 @@ export interface components {
             readonly labels: {
                 readonly [key: string]: string;
             };
+            /**
+             * Notes
+             * @description Notes of the users, plain text of several lines.
+             * @default
+             */
+            readonly notes: string;
             /** Submitted spec */
             readonly spec: {
                 readonly [key: string]: unknown;
@@ -4372,6 +4382,32 @@ export interface components {
             readonly duration_s: number | null;
         };
         /**
+         * JobEdit
+         * @description What changes of a job. A field that is null or left out stays as it is.
+         */
+        readonly JobEdit: {
+            /**
+             * Name
+             * @description Name of the job: lower-case letters, digits and dashes.
+             * @default null
+             */
+            readonly name: string | null;
+            /**
+             * Labels
+             * @description They replace all labels of the job; `{}` removes them.
+             * @default null
+             */
+            readonly labels: {
+                readonly [key: string]: string;
+            } | null;
+            /**
+             * Notes
+             * @description Plain text of several lines, kept as it is; empty text removes the notes.
+             * @default null
+             */
+            readonly notes: string | null;
+        };
+        /**
          * LayoutChange
          * @description The layout with which a job continues.
          */
@@ -5696,6 +5732,123 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly editJob: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["JobEdit"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

@@ -71,7 +71,7 @@ type Answer<Operation> = Operation extends { responses: infer Answers }
 
 type With<Method extends string> = { [Path in keyof paths]: paths[Path] extends Record<Method, { responses: unknown }> ? Path : never }[keyof paths];
 
-/** The body of a POST or a PUT. */
+/** The body of a POST, a PUT or a PATCH. */
 export interface Body {
   type: "application/json" | "application/yaml";
   text: string;
@@ -91,6 +91,11 @@ export function post<Path extends With<"post">>(path: Path, request: Request<pat
 /** Raises `Problem`. */
 export function put<Path extends With<"put">>(path: Path, request: Request<paths[Path]["put"]>, body: Body): Promise<Answer<paths[Path]["put"]>> {
   return call("PUT", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["put"]>>;
+}
+
+/** Raises `Problem`. */
+export function patch<Path extends With<"patch">>(path: Path, request: Request<paths[Path]["patch"]>, body: Body): Promise<Answer<paths[Path]["patch"]>> {
+  return call("PATCH", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["patch"]>>;
 }
 
 /** Raises `Problem`. */

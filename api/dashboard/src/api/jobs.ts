@@ -1,6 +1,6 @@
 /** Jobs as the dashboard has them. `toJob` is the only place that knows the wire's names. */
 
-import { type Body, get, post, type Schema } from "./http";
+import { type Body, get, patch, post, type Schema } from "./http";
 
 export const STATES = [
   "queued",
@@ -62,6 +62,8 @@ export interface Job {
   reason: string | null;
   message: string | null;
   labels: Readonly<Record<string, string>>;
+  /** Plain text of several lines, perhaps empty. */
+  notes: string;
   spec: unknown;
   layout: string;
   batch: string;
@@ -142,6 +144,7 @@ export const toJob = (wire: JobWire): Job => ({
   reason: wire.reason ?? null,
   message: wire.message ?? null,
   labels: wire.labels,
+  notes: wire.notes,
   spec: wire.spec,
   layout: wire.layout,
   batch: wire.batch,
@@ -174,6 +177,12 @@ export async function listJobs(filter: JobFilter, cursor: string | null, signal?
 /** Raises `Problem`. */
 export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
   return toJob(await get("/v1/jobs/{job}", { path: { job: id }, signal }));
+}
+
+/** Labels replace all of the job's. Raises `Problem` with the fields and their remedies. */
+export async function editJob(id: string, changes: Pick<Job, "name" | "labels" | "notes">): Promise<Job> {
+  const body: Body = { type: "application/json", text: JSON.stringify(changes) };
+  return toJob(await patch("/v1/jobs/{job}", { path: { job: id } }, body));
 }
 
 /** Does nothing the second time. Raises `Problem` (409 `job_ended`). */

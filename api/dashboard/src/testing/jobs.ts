@@ -7,6 +7,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   name: "llama-nano",
   state: "running",
   labels: { team: "research" },
+  notes: "",
   spec: { name: "llama-nano", train: { steps: 600 } },
   layout: "data 2 (ZeRO-1) × tensor 2",
   reason: null,

@@ -21,3 +21,10 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
     assert [one.path for one in ended.checkpoints().items] == ["/x/step-00000020"]
     assert ended.incidents().items == []
     assert ended.model_dump(mode="json") == client.job(job.id).model_dump(mode="json")
+
+
+def test_a_job_is_edited_and_keeps_what_is_not_named(client: Client) -> None:
+    job = client.submit(SPEC)
+    assert job.edit(name="other", notes="One.\nTwo.").labels == SPEC["labels"]
+    edited = client.edit("other", labels={})
+    assert (edited.id, edited.name, edited.labels, edited.notes) == (job.id, "other", {}, "One.\nTwo.")

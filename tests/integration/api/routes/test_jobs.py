@@ -183,3 +183,51 @@ async def test_a_cursor_belongs_to_its_order(api: httpx2.AsyncClient) -> None:
         answer = await api.get("/v1/jobs", params={"sort": sort, "cursor": cursors[other]})
         assert problem(answer, 400, "invalid_cursor")["errors"][0]["remedy"]
     problem(await api.get("/v1/jobs", params={"sort": "loss"}), 422, "invalid_request")
+
+
+async def test_an_edit_changes_what_it_names_and_not_the_spec(api: httpx2.AsyncClient) -> None:
+    job = await submitted(api)
+    address = f"/v1/jobs/{job['id']}"
+    edited = await api.patch(address, json={"labels": {"team": "b"}, "notes": "One.\n\U0001f4a1" + "x" * 16_378})
+    assert edited.status_code == 200, edited.text
+    assert edited.json() == job | {"labels": {"team": "b"}, "notes": "One.\n\U0001f4a1" + "x" * 16_378}
+    yaml = {"Content-Type": "application/yaml"}
+    renamed = await api.patch("/v1/jobs/tiny", content="name: other\nnotes: null\n", headers=yaml)
+    assert renamed.json() == edited.json() | {"name": "other"}
+    assert (await api.get("/v1/jobs/other")).json() == renamed.json()
+    assert (await api.get("/v1/jobs/tiny")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "remedy"),
+    [
+        ({}, "body", "Give name, labels or notes"),
+        ({"notes": None}, "body", "Give name, labels or notes"),
+        (["notes"], "body", "Write"),
+        ({"notes": "x", "state": "failed"}, "state", "Remove this key."),
+        ({"name": "Not A Name"}, "name", "Use text that matches ^[a-z0-9]"),
+        ({"name": ""}, "name", "at least 1 character"),
+        ({"name": 5}, "name", "Write text"),
+        ({"labels": {"a b": "x"}}, "labels.a b", "Use text that matches"),
+        ({"labels": {"a": "x\ny"}}, "labels.a", "Leave out line breaks"),
+        ({"labels": {"a": 1}}, "labels.a", "Write text"),
+        ({"labels": {f"k{n}": "" for n in range(65)}}, "labels", "at most 64"),
+        ({"notes": "x" * 16_385}, "notes", "at most 16384 characters"),
+        ({"notes": "x\0"}, "notes", "Remove the \\u0000"),
+        ({"notes": ["x"]}, "notes", "Write text"),
+    ],
+)
+async def test_an_edit_that_is_refused_changes_nothing(
+    api: httpx2.AsyncClient, body: Any, field: str, remedy: str
+) -> None:
+    job = await submitted(api)
+    answer = await api.patch(f"/v1/jobs/{job['id']}", json=body)
+    assert answer.status_code in (400, 422), answer.text
+    [finding] = answer.json()["errors"]
+    assert finding["field"] == field and remedy in finding["remedy"]
+    assert (await api.get(f"/v1/jobs/{job['id']}")).json() == job
+
+
+async def test_an_edit_of_an_unknown_job_is_refused(api: httpx2.AsyncClient) -> None:
+    answer = await api.patch("/v1/jobs/absent", json={"notes": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")

@@ -10,6 +10,7 @@ import { MainCharts } from "./job-charts";
 import { JobFacts, JobSummary } from "./job-facts";
 import { JobHistory } from "./job-history";
 import { JobIncidents } from "./job-incidents";
+import { JobNotes } from "./job-notes";
 import { JobNumbers, Why } from "./job-numbers";
 import { JobTimeline } from "./job-timeline";
 import type { LiveJob } from "./use-live";
@@ -30,6 +31,7 @@ export function JobOverview({ job, live }: { job: Job; live: LiveJob }) {
         </div>
         <div className="stack">
           {summary && <JobSummary summary={summary} />}
+          <JobNotes job={job} />
           <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
           <JobHistory id={job.id} live={live.entries} />
         </div>

@@ -104,6 +104,7 @@ ASKED: dict[str, list[Ask]] = {
     "health": [lambda client, job, trace: client.alive()],
     "readiness": [lambda client, job, trace: client.readiness()],
     "reshardJob": [lambda client, job, trace: client.reshard(job, {"data": 2, "zero": 1})],
+    "editJob": [lambda client, job, trace: client.edit(job, name="other", labels={"team": "search"}, notes="one\ntwo")],
     "resumeJob": [lambda client, job, trace: client.resume(job)],
     "pauseJob": [lambda client, job, trace: client.pause(job)],
     "cancelJob": [lambda client, job, trace: client.cancel(job)],

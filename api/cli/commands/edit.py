@@ -1,0 +1,64 @@
+"""`shardyard edit`: changes a job's name, labels and notes."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ....service.schemas.job import LONGEST_NOTES, Job
+from ...client import Client
+from ...errors import InvalidParameter
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, state
+
+
+def edit(
+    job: JobName,
+    name: Annotated[str | None, typer.Option("--name", help="New name of the job.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="Add or change this label, key=value; may be repeated.")
+    ] = None,
+    remove_label: Annotated[
+        list[str] | None, typer.Option("--remove-label", help="Remove the label of this key; may be repeated.")
+    ] = None,
+    notes: Annotated[
+        str | None, typer.Option("--notes", help="Notes in place of those that the job has; -: read standard input.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Change a job's name, labels and notes. Its spec stays as it was submitted."""
+    if name is None and notes is None and not label and not remove_label:
+        raise typer.BadParameter("Give at least one of --name, --label, --remove-label and --notes.")
+    wrong = next((pair for pair in label or () if "=" not in pair), None)
+    if wrong is not None:
+        raise InvalidParameter(f"{wrong[:80]!r} is not key=value.", field="--label", remedy="Such as team=search.")
+    text = _read_notes() if notes == "-" else notes
+    screen = Screen()
+    with Client(url) as client:
+        found = client.job(job)
+        labels = _labels(found, label, remove_label or []) if label or remove_label else None
+        found = client.edit(found.id, name=name, labels=labels, notes=text)
+    if json:
+        screen.json(found)
+    else:
+        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+
+
+def _labels(job: Job, pairs: list[str] | None, removed: list[str]) -> dict[str, str]:
+    """The job's labels after these changes. Raises InvalidParameter for a key that is to be removed and is not there."""
+    missing = next((key for key in removed if key not in job.labels), None)
+    if missing is not None:
+        remedy = f"See its labels with: shardyard show {job.id}"
+        raise InvalidParameter(f"The job has no label {missing[:80]!r}.", field="--remove-label", remedy=remedy)
+    kept = {key: value for key, value in job.labels.items() if key not in removed}
+    return kept | dict(pair.split("=", 1) for pair in pairs or ())
+
+
+def _read_notes() -> str:
+    """Standard input, up to one character more than notes may have, so that the API refuses longer text."""
+    try:
+        return sys.stdin.read(LONGEST_NOTES + 1)
+    except UnicodeDecodeError:
+        remedy = "Convert it to UTF-8."
+        raise InvalidParameter("Standard input is not text in UTF-8.", field="--notes", remedy=remedy) from None
