@@ -2,7 +2,7 @@
 
 Dispatchers lose their leases, die and come back, and bring what a gang reported late, twice, cut short or not at all. After each act the
 database must hold exactly what the model holds: one lease at most, each step once and in order, an audit trail without gaps that ends
-in the job's state, and never more devices given away than there are. (Nothing pauses a job yet.)
+in the job's state, and never more devices given away than there are.
 """
 
 import asyncio
@@ -25,8 +25,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.attempt_runner import Attempt
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.errors import JobEnded, LeaseLost
+from shardyard.service.errors import JobEnded, JobPausing, LeaseLost
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.pause import pause, resume
 from shardyard.service.jobs.reshard import reshard
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import Settings
@@ -122,13 +123,29 @@ class Known:
         if self.state in (State.SUCCEEDED, State.FAILED):
             return JobEnded
         if self.state not in (State.CANCELLING, State.CANCELLED):
-            self.to(State.CANCELLED if self.state == State.QUEUED else State.CANCELLING)
+            self.to(State.CANCELLED if self.state in (State.QUEUED, State.PAUSED) else State.CANCELLING)
+        return None
+
+    def pause(self) -> type[Exception] | None:
+        if self.state in FINAL | {State.CANCELLING}:
+            return JobEnded
+        if self.state not in (State.PAUSING, State.PAUSED):
+            self.to(State.PAUSED if self.state == State.QUEUED else State.PAUSING)
+        return None
+
+    def resume(self) -> type[Exception] | None:
+        if self.state in FINAL | {State.CANCELLING}:
+            return JobEnded
+        if self.state == State.PAUSING:
+            return JobPausing
+        if self.state == State.PAUSED:
+            self.to(State.QUEUED)
         return None
 
     def reshard(self, ranks: int) -> type[Exception] | None:
         if ranks == self.ranks:
             return None
-        if self.state not in (State.QUEUED, State.RESHARDING):
+        if self.state not in (State.QUEUED, State.PAUSED, State.RESHARDING):
             if State.RESHARDING not in MOVES[self.state]:
                 return JobEnded
             self.to(State.RESHARDING)
@@ -163,7 +180,8 @@ class Known:
         """The attempt has ended; whether the job goes on, its budgets say."""
         if self.state == State.CANCELLING:
             return self.to(State.CANCELLED)
-        asked = reason == "devices_lost" or (self.state == State.RESHARDING and reason != "exception")
+        ending = self.state in (State.RESHARDING, State.PAUSING)
+        asked = reason == "devices_lost" or (ending and reason != "exception")
         if reason == "exception":
             enough, self.retries = self.retries >= RETRIES, min(RETRIES, self.retries + 1)
         elif not asked:
@@ -172,6 +190,8 @@ class Known:
             enough = False
         if enough:
             return self.to(State.FAILED)
+        if self.state == State.PAUSING:
+            return self.to(State.PAUSED)
         return self.to(*([] if State.QUEUED in MOVES[self.state] else [State.RECOVERING]), State.QUEUED)
 
 
@@ -322,10 +342,17 @@ class Life(RuleBasedStateMachine):
     # What else happens, less often.
 
     @precondition(lambda self: self.given)
-    @rule(what=st.sampled_from(["cancel", "reshard", "expire", "renew", "give back", "restart", "lose"]), pick=PICKS)
+    @rule(
+        what=st.sampled_from(
+            ["cancel", "pause", "resume", "reshard", "expire", "renew", "give back", "restart", "lose"]
+        ),
+        pick=PICKS,
+    )
     def mishap(self, what: str, pick: int) -> None:
         acts: dict[str, Callable[[int], None]] = {
             "cancel": self._cancel,
+            "pause": self._pause,
+            "resume": self._resume,
             "reshard": self._reshard,
             "expire": self._expire,
             "renew": self._renew,
@@ -339,6 +366,18 @@ class Life(RuleBasedStateMachine):
         job = self._job(pick)
         assert job is not None
         assert self.run(refusal(submitting.cancel(self.stores["a"], job.id, "user"))) is job.cancel()
+
+    def _pause(self, pick: int) -> None:
+        job = self._job(pick)
+        assert job is not None
+        assert self.run(refusal(pause(self.stores["a"], job.id, "user"))) is job.pause()
+
+    def _resume(self, pick: int) -> None:
+        """Mostly one that is paused, if there is one."""
+        job = self._job(pick, lambda job: job.state == State.PAUSED) if pick % 4 else None
+        job = job or self._job(pick)
+        assert job is not None
+        assert self.run(refusal(resume(self.stores["a"], job.id, "user"))) is job.resume()
 
     def _reshard(self, pick: int) -> None:
         job, ranks = self._job(pick), 1 + pick % 5
