@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.messages import secret as message
-from .errors import TooManySecrets, UnknownSecret
+from .errors import InvalidSpec, TooManySecrets, UnknownSecret
 from .schemas.secret import Secret
 from .secret_cipher import opened, seal
 from .settings import Settings
@@ -16,6 +16,8 @@ from .store.engine import Store
 
 #: Maximum number of secrets.
 MOST: Final = 1000
+#: Maximum bytes of all secrets of a job, encrypted: about 70 KiB of text. Ray would keep larger arguments of a call in its object store.
+MOST_OF_A_JOB: Final = 96 << 10
 
 
 async def put(store: Store, settings: Settings, name: str, value: str, actor: str) -> Secret:
@@ -40,12 +42,15 @@ async def listed(store: Store) -> list[Secret]:
 
 
 async def sealed(tx: AsyncConnection, uses: Sequence[SecretUse]) -> dict[str, bytes]:
-    """Name → encrypted value, of the secrets that a job uses. Raises UnknownSecret."""
+    """Name → encrypted value, of the secrets that a job uses. Raises UnknownSecret, InvalidSpec."""
     found = await rows.sealed(tx, {use.name for use in uses}) if uses else {}
     for number, use in enumerate(uses):
         if use.name not in found:
             remedy = f"Set it with: shardyard secrets --set {use.name}"
             raise UnknownSecret(f"There is no secret {use.name}.", field=f"secrets[{number}]", remedy=remedy)
+    if sum(len(found[use.name]) for use in uses) > MOST_OF_A_JOB:
+        remedy = "Name fewer, or keep large files on shared storage."
+        raise InvalidSpec("The secrets of a job have 70,000 bytes at most.", field="secrets", remedy=remedy)
     return found
 
 

@@ -219,7 +219,8 @@ async def resume(job: str, context: In, actor: Actor) -> Job:
     summary="Change a job's layout",
     status_code=202,
     responses=describe(
-        "job_not_found", "job_ended", "invalid_spec", "invalid_layout", *_OF_FILES, "empty_corpus", "too_many_ranks", "does_not_fit",
+        "job_not_found", "job_ended", "job_pausing", "invalid_spec", "invalid_layout",
+        *_OF_FILES, "empty_corpus", "too_many_ranks", "does_not_fit",
         "invalid_encoding",
         "invalid_syntax", "request_timeout", "spec_too_large", "unsupported_media_type", "invalid_request",
     ),

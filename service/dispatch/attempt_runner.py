@@ -18,10 +18,11 @@ from ...workers.messages.event import READABLE, VERSION
 from .. import secrets
 from ..cluster.interface import Cluster, UserOrder
 from ..database_errors import DatabaseError
-from ..errors import ClusterError, GangLost, LeaseLost, OtherVersion, SecretsKeyUnusable, UnknownSecret
+from ..errors import ClusterError, GangLost, InvalidSpec, LeaseLost, OtherVersion, SecretsKeyUnusable, UnknownSecret
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet
+from ..policies.retry import SECRET_UNAVAILABLE
 from ..settings import Settings
 from ..states import State
 from ..store import attempts, jobs, leases
@@ -84,8 +85,10 @@ class Attempt:
             await self._lose(await self._verdict(attempt, lost))
         except OtherVersion as other:
             await self._lose(self._cause(other.code, other.message))
-        except (UnknownSecret, SecretsKeyUnusable) as missing:
-            await self._lose(self._cause("secret_unavailable", f"{missing.message} {missing.remedy}"))
+        except (UnknownSecret, InvalidSpec) as missing:
+            await self._lose(self._cause(SECRET_UNAVAILABLE, f"{missing.message} {missing.remedy}"))
+        except SecretsKeyUnusable as unusable:
+            await self._lose(self._cause(unusable.code, unusable.message))
         except ClusterError as error:
             await self._lose(self._cause("cluster_unreachable", error.message))
         finally:
@@ -113,18 +116,16 @@ class Attempt:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if pull.version not in READABLE:
                 raise OtherVersion(attempt["gang"], pull.version, VERSION)
-            if pull.misses_secrets:
-                await self._provide_secrets(job, attempt["gang"])
             caught_up = self._caught_up
-            if not pull.events:
+            if pull.events:
+                caught_up.clear()
+                taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
+                cursor, ended = taken.cursor, taken.ended
+                self.end(taken.state)
+            if cursor >= pull.last or not pull.events:
                 caught_up.set()
-                continue
-            caught_up.clear()
-            taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
-            cursor, ended = taken.cursor, taken.ended
-            if cursor >= pull.last:
-                caught_up.set()
-            self.end(taken.state)
+            if pull.misses_secrets and not ended:
+                await self._provide_secrets(job, attempt["gang"])
 
     async def _provide_secrets(self, job: RowMapping, gang: str) -> None:
         values = await self._patiently(partial(secrets.of_job, self.store, self.settings, job["spec"]))

@@ -14,7 +14,19 @@ from ..jobs import elastic
 from ..jobs.transitions import Cause, move
 from ..orders import fault_injection, step_traces
 from ..policies.exception_fingerprint import fingerprint
-from ..policies.retry import DEVICES_LOST, MACHINES, PAUSE, RESHARD, Again, Backoff, Enough, Fault, Spent, decide
+from ..policies.retry import (
+    DEVICES_LOST,
+    MACHINES,
+    PAUSE,
+    RESHARD,
+    SECRET_UNAVAILABLE,
+    Again,
+    Backoff,
+    Enough,
+    Fault,
+    Spent,
+    decide,
+)
 from ..states import MOVES, State
 from ..store import attempts, events, steps
 from ..store.dialect import unix_now
@@ -32,7 +44,9 @@ async def lose_attempt(
     the job's new state.
     """
     on_request = _ON_REQUEST.get(State(job["state"]))
-    if on_request is not None and cause.reason in MACHINES:  # it was asked to end, however it ended
+    if on_request is not None and cause.reason in MACHINES | {
+        SECRET_UNAVAILABLE
+    }:  # it was asked to end, however it ended
         cause = replace(cause, reason=on_request, message=job["message"])
     error = await _error(tx, job) if cause.reason == "exception" else None
     earlier = None if error is None else await attempts.ended_by(tx, job["id"], error)

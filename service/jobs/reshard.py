@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
-from ..errors import JobEnded, StateChanged
+from ..errors import JobEnded, JobPausing, StateChanged
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
@@ -35,7 +35,7 @@ async def reshard(
 ) -> Job:
     """Continue the job as `spec`, which differs from its own only in the layout. Harmless if repeated.
 
-    Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks, DoesNotFit; then nothing is changed.
+    Raises JobNotFound, JobEnded, JobPausing, InvalidLayout, TooManyRanks, DoesNotFit; then nothing is changed.
     """
     checked = await validation.check(spec, settings, files or SpecFiles())
     async with store.read() as tx:
@@ -58,6 +58,8 @@ async def reshard(
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:
     state, now = State(row["state"]), time.time()
+    if state == State.PAUSING:
+        raise JobPausing(f"{row['id']} is saving.", remedy="Change its layout when it is paused.")
     if state not in _RESTING and State.RESHARDING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
     change = ReshardEvent(before=row["layout"], after=columns["layout"])

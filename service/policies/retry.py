@@ -22,6 +22,7 @@ INFRASTRUCTURE: Final = frozenset(
         "gang_error",
         "journal_unreadable",
         "storage_unreachable",
+        "secrets_key_unusable",
         "package_index_unreachable",
         "placement_timeout",
         "cluster_lost",
@@ -34,6 +35,9 @@ FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeo
 
 #: A new attempt would end in the same way.
 FINAL: Final = frozenset({"environment_not_built"})
+
+#: A secret that the job names was removed.
+SECRET_UNAVAILABLE: Final = "secret_unavailable"  # noqa: S105  # a code
 
 #: Attempts that ended on request: they use no budget, and the next one need not wait.
 RESHARD: Final = "reshard"

@@ -19,8 +19,8 @@ from .metric_batch import MOST_NAMES, CountedSteps, MetricBatch
 #: Maximum characters of the key and of the value of a parameter or tag. MLflow's own limits are lower.
 MOST_KEY: Final = 1000
 MOST_VALUE: Final = 20_000
-#: Characters of a value in the log.
-_SHOWN: Final = 1000
+#: Characters of a run's name before the names of its metrics.
+_MOST_PREFIX: Final = 60
 #: Maximum number of experiments, and of runs. Of more runs the oldest is forgotten.
 MOST_KEPT: Final = 1000
 #: Characters of all parameters and tags that are kept. Further ones are in the log only.
@@ -165,9 +165,10 @@ class MlflowRuns:
         """The first run's metrics have their own names, those of others begin with the run's name."""
         self._made += 1
         name = name[:MOST_KEY] or f"run-{self._made}"
-        prefix = f"{name}/" if self._made > 1 else ""
+        shown = name if name.isprintable() and len(name) <= _MOST_PREFIX else f"run-{self._made}"
+        prefix = f"{shown}/" if self._made > 1 else ""
         if any(other.prefix == prefix for other in self._runs.values()):
-            prefix = f"{name}-{self._made}/"
+            prefix = f"{shown}-{self._made}/"
         if len(self._runs) >= MOST_KEPT:
             ended = (one.id for one in self._runs.values() if one.ended_ms is not None)
             gone = self._runs.pop(next(ended, next(iter(self._runs))))
@@ -288,7 +289,7 @@ def _read_metric(run: Run, sent: Json) -> Json:
     try:
         check_name(run.prefix + key)
         value = float(sent.get("value", math.nan))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise _invalid(f"metric {ascii(key)[:80]}: {error}") from None
     step = _whole(sent.get("step") or 0, "step")
     try:
@@ -320,5 +321,5 @@ def _pairs(texts: Mapping[str, str]) -> list[Json]:
 
 
 def _shown(text: str) -> str:
-    shown = text if text.isprintable() else ascii(text)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    """Whole, so that the rank's actor recognises secrets in it."""
+    return text if text.isprintable() else ascii(text)

@@ -101,7 +101,8 @@ class _Build:
         """Raises EnvironmentNotBuilt, EndRequested. Of a failed build nothing stays."""
         shutil.rmtree(self.place, ignore_errors=True)  # of a process that died
         removed = remove_unused(self.place.parent, KEPT_S, _SPARE_BYTES)
-        if removed or shutil.disk_usage(self.place.parent).free < _SPARE_BYTES:  # the cache has the same files
+        tight = removed or shutil.disk_usage(self.place.parent).free < _SPARE_BYTES
+        if tight and "UV_CACHE_DIR" not in os.environ:  # our own cache has the same files
             with contextlib.suppress(EnvironmentNotBuilt):  # another process uses it
                 self._uv(lock, is_to_stop, UV_LOCK_TIMEOUT="1").run("cache", "clean")
         try:

@@ -26,10 +26,13 @@ _MOST_FILES: Final = 64
 _REMEDY: Final = "nothing is installed from the folder of the code: leave it out, and name the folder in PYTHONPATH"
 #: A line that names another file.
 _INCLUDE: Final = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s*)(\S+)")
-#: A line that names something on this machine.
+#: A line that names something on this machine. What follows an @ is the address of a package.
 _LOCAL: Final = re.compile(
-    r"(-e|--editable)\b|\.|/|~|file:|(-f|--find-links)[\s=]+(?!\w+://|/)|[^@;]*@\s*(\.|/|file:)|[\w.-]+(/|\.(whl|zip|tar\.gz)\b)"
+    r"(-e|--editable)\b|\.|/|~|file:|(-f|--find-links)(?![\s=]+(\w+://|/))|[\w.-]+(/|\.(whl|zip|tar\.gz)\b)|"
+    r"(-i|--(default-|extra-)?index(-url)?)(?=[\s=])(?![\s=]+(https?://|file:///|/))|[^-@;][^@;]*@(?!\s*(git\+)?(https?|ssh)://)"
 )
+#: Of an address what may differ between jobs that share an environment: user and password, as variables.
+_USER: Final = re.compile(r"://[^/@\s]*@")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,10 @@ def _lines(path: Path, files: dict[Path, bytes]) -> Iterator[str]:
             other = Path(os.path.normpath(path.parent / included[2]))
             found = [] if "://" in included[2] or other in files else list(_lines(other, files))
             yield from found if included[1] in ("-r", "--requirement") else ()
+        elif "${" in _USER.sub("://", text):
+            raise EnvironmentNotBuilt(
+                f"{path.name} has the line {text[:200]!r}: variables are only for users and passwords"
+            )
         elif _LOCAL.match(text):
             raise EnvironmentNotBuilt(f"{path.name} has the line {text[:200]!r}, and {_REMEDY}")
         elif text and not text.startswith("-"):

@@ -80,8 +80,12 @@ def _remove(lock_path: Path) -> bool:
     with _locked(lock_path, fcntl.LOCK_EX) as alone:
         if alone is None:
             return False
+        removed = folder.with_name(f".{folder.name}.removed")
+        shutil.rmtree(removed, ignore_errors=True)  # of a process that died
         there = folder.exists()
-        shutil.rmtree(folder, ignore_errors=True)
+        if there:
+            folder.rename(removed)  # whole, or not at all
+        shutil.rmtree(removed, ignore_errors=True)
         lock_path.unlink(missing_ok=True)
         return there
 
@@ -98,4 +102,6 @@ def _locked(path: Path, kind: int) -> Iterator[int | None]:
             there = False
         yield lock if there else None
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also where another process has inherited it
         os.close(lock)

@@ -137,17 +137,19 @@ class Rank:
         coords: dict[str, Any],
         holder: Any = None,
         replicas: Collection[int] = (),
-        secrets: Sequence[dict[str, Any]] = (),
-    ) -> None:
-        """Send the waiting trainer its run. No effect if it has received it.
+        secrets: Sequence[dict[str, Any]] | None = (),
+    ) -> bool:
+        """Send the waiting trainer its run. No effect if it has received it. Returns whether it has.
 
         `holder`: the actor that holds replicas of this rank's snapshots; `replicas`: the ranks whose replicas this actor holds.
-        `secrets`: the job's, as `Secret.to_json`.
+        `secrets`: the job's, as `Secret.to_json`. None: it has some, which the caller lacks; then the trainer gets no run yet.
         """
         self.lease.renew()
         assert self.trainer is not None, "start was called before reserve"
         if self.started == coords["generation"]:
-            return
+            return True
+        if secrets is None:
+            return False
         self.started = coords["generation"]
         if holder is None:
             self.store.drop_replicas_except(replicas)
@@ -159,6 +161,7 @@ class Rank:
         coords = coords | {"replicas": self.store.replicas.sizes()}
         self.events.hide([secret["value"] for secret in secrets], self.trainer)
         await self.trainer.send({"run": run, "coords": coords, "secrets": list(secrets)} | self.faults.inherited())
+        return True
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:
         """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""

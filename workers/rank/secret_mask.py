@@ -1,6 +1,5 @@
 """Replaces the values of secrets in what a rank prints and reports."""
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,13 +14,14 @@ class SecretMask:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         texts = {text for value in values for text in (value, *(line.strip() for line in value.splitlines()))}
-        hidden = sorted((text.encode() for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
-        self._pattern = re.compile(b"|".join(map(re.escape, hidden))) if hidden else None
+        self._hidden = sorted((text.encode() for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
         #: At most this many bytes at the end of a text may be the beginning of a secret.
-        self.overlap = max(map(len, hidden), default=1) - 1
+        self.overlap = max(map(len, self._hidden), default=1) - 1
 
     def hide(self, data: bytes) -> bytes:
-        return data if self._pattern is None else self._pattern.sub(MASK, data)
+        for text in self._hidden:  # many times faster than one pattern of all
+            data = data.replace(text, MASK)
+        return data
 
     def hide_in(self, text: str) -> str:
         return self.hide(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")

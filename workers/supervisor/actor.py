@@ -87,7 +87,7 @@ class Supervisor:
 
     async def _until_event_or_missed(self, after: int, wait_s: float) -> None:
         waits = [asyncio.ensure_future(self.spool.wait(after, wait_s, LINGER_S))]
-        if not self.secrets.here:
+        if self.secrets.now is None:
             waits.append(asyncio.ensure_future(self.secrets.until_missed()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -14,7 +14,6 @@ from ..messages.gang_spec import GangSpec
 from ..messages.metric_block import printed_blocks
 from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
-from ..messages.secret import Secret
 from ..program.program import ENTRY
 from .event_merger import EventMerger
 from .gang_secrets import GangSecrets
@@ -93,10 +92,7 @@ class EventPump:
         try:
             await self.journal.settled()
             if assignment is not None:
-                holder = replica_holder(members, member)
-                replicas = replicas_at(members, member)
-                holding = None if holder is None else holder.handle
-                await member.placed.start(self.spec.run, assignment, holding, replicas, await self._secrets(member))
+                await self._start(members, member, assignment)
             while not member.exited:
                 if not await self.merger.spool.room(self._pull_s):
                     await member.placed.heartbeat()
@@ -109,10 +105,15 @@ class EventPump:
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
 
-    async def _secrets(self, member: Member) -> Sequence[Secret]:
-        """The job's secrets. The rank's lease is kept while they are not here."""
-        async with leases_kept([member], self.spec.lease_s):
-            return await self.secrets.values()
+    async def _start(self, members: Sequence[Member], member: Member, assignment: RankAssignment) -> None:
+        """Give the rank its run, unless a predecessor did. It waits for the job's secrets, and its lease is kept meanwhile."""
+        holder, replicas = replica_holder(members, member), replicas_at(members, member)
+        given = (self.spec.run, assignment, None if holder is None else holder.handle, replicas)
+        if not await member.placed.start(*given, self.secrets.now):
+            async with leases_kept([member], self.spec.lease_s):
+                secrets = await self.secrets.values()
+            self.watch.progress.began()
+            await member.placed.start(*given, secrets)
 
     def flush(self, members: Sequence[Member]) -> None:
         """At a generation's end: emit the events that wait for ranks that will not report any more."""

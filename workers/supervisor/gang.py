@@ -30,7 +30,7 @@ class Gang:
         self, spec: GangSpec, journal: Journal, spool: Spool, secrets: GangSecrets, state: GangState | None = None
     ) -> None:
         state = state or GangState()
-        self.spec, self.journal, self.spool = spec, journal, spool
+        self.spec, self.journal, self.spool, self.secrets = spec, journal, spool, secrets
         self.phase: Phase = state.phase
         self.stopping = state.stopping
         self.generation, self.restore, self.distrusted = state.generation, state.restore, state.distrusted

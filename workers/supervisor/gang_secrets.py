@@ -24,8 +24,9 @@ class GangSecrets:
         await self._missed.wait()
 
     @property
-    def here(self) -> bool:
-        return self._values is not None
+    def now(self) -> Sequence[Secret] | None:
+        """They, or None if they are not here."""
+        return self._values
 
     def provide(self, values: Sequence[Secret]) -> None:
         self._values = values

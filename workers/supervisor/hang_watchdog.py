@@ -5,10 +5,9 @@ On NCCL it also asks NCCL's RAS subsystem, some seconds before the verdict is du
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..messages.event_buffer import Spool
 from ..messages.gang_spec import GangSpec
 from ..messages.nccl_report import RasReport
 from .policies.diagnosis import diagnose
@@ -29,19 +28,22 @@ ASKED: Final = 3
 ENDED: Final = "a collective did not end, and NCCL's watchdog aborted the trainer"
 
 
-async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, spool: Spool) -> Failure:
-    """Wait for a hang of this generation, with no time limit, and return it. Cancel the call when the generation ends."""
+async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, is_held: Callable[[], bool]) -> Failure:
+    """Wait for a hang of this generation, with no time limit, and return it. Cancel the call when the generation ends.
+
+    `is_held`: whether the ranks wait for the dispatcher.
+    """
     while True:
         ahead_s = min(WITNESS_S, progress.limit_s / 2) if spec.device == "cuda" else 0.0
         await asyncio.sleep(max(progress.left_s - ahead_s, LOOK_S))
-        if spool.full:  # the ranks wait for the dispatcher
+        if is_held():
             progress.began()
         if progress.left_s > ahead_s:
             continue
         asking = asyncio.ensure_future(_ask_nccl(spec, members))
         try:
             await asyncio.sleep(progress.left_s)
-            if spool.full:
+            if is_held():
                 progress.began()
             if progress.left_s > 0:
                 continue

@@ -95,7 +95,9 @@ class Generations:
     async def _watch_for_a_hang(self) -> None:
         gang = self.gang
         if gang.spec.hang_timeout_s is not None:
-            self.fail(await hang(gang.spec, gang.members, gang.watch.progress, gang.spool))
+            self.fail(
+                await hang(gang.spec, gang.members, gang.watch.progress, lambda: gang.spool.full or gang.secrets.missed)
+            )
 
     def stop_watching(self) -> None:
         if self._watchdog:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..messages.event import plain, to_json
-from ..messages.rank_event import DoneEvent, FailedEvent, facts_of
+from ..messages.rank_event import DoneEvent, FailedEvent, StoppedEvent, facts_of
 from ..messages.rendezvous import RankAssignment
 from ..messages.secret import Secret
 from ..messages.stop_request import Ending
@@ -51,12 +51,16 @@ class Link:
         self.released = threading.Event()
 
     def orders(self) -> dict[str, Any]:
-        """Wait for the orders and return them. Ends the process if the actor is gone."""
-        line = self._lines.readline()
-        if not line:
-            os._exit(0)
-        orders: dict[str, Any] = json.loads(line)
-        return orders
+        """Wait for the orders and return them. Ends the process if the actor is gone, or wants it to end before it has begun."""
+        for line in self._lines:
+            orders: dict[str, Any] = json.loads(line)
+            if "run" in orders:
+                return orders
+            if orders.get("stop"):
+                self.send(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
+                self.send(DoneEvent.kind, {})
+                break
+        os._exit(0)
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
         """Send one event. Waits while the actor's spool is full."""
@@ -127,10 +131,15 @@ def _failed(error: BaseException, step: int) -> FailedEvent:
     return FailedEvent(
         type=type(error).__name__,
         message=str(error),
-        traceback=text[-MAX_TRACEBACK:],
+        traceback=_end_of(text),
         step=step,
         facts=facts_of(error),
     )
+
+
+def _end_of(text: str) -> str:
+    """The last lines, whole, so that the actor recognises secrets in them."""
+    return text if len(text) <= MAX_TRACEBACK else text[-MAX_TRACEBACK:].partition("\n")[2]
 
 
 def _train_function(entry: str) -> Train:

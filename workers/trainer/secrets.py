@@ -18,7 +18,7 @@ def place(secrets: Iterable[Secret]) -> None:
 
 def _file(secret: Secret) -> str:
     """Path of a file with the value. Processes of this user on this node can read it until this process ends; then it is gone."""
-    file = os.memfd_create(secret.variable, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    file = os.memfd_create("secret", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.fchmod(file, 0o400)
     with os.fdopen(os.dup(file), "w", encoding="utf-8", newline="") as writer:
         writer.write(secret.value)

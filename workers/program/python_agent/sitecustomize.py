@@ -62,7 +62,7 @@ def _report_exceptions(name: str) -> None:
         if issubclass(kind, KeyboardInterrupt):
             return
         text = "".join(traceback.format_exception(kind, error, trace))
-        failure = {"type": kind.__name__, "message": str(error)[-MOST_TEXT:], "traceback": text[-MOST_TEXT:]}
+        failure = {"type": kind.__name__, "message": _end_of(str(error)), "traceback": _end_of(text)}
         try:
             with _connected(name, {"failed": failure}):
                 pass
@@ -70,6 +70,11 @@ def _report_exceptions(name: str) -> None:
             return  # the program's own report is in its log
 
     sys.excepthook = hook
+
+
+def _end_of(text: str) -> str:
+    """The last lines, whole, so that secrets in them are recognised."""
+    return text if len(text) <= MOST_TEXT else text[-MOST_TEXT:].partition("\n")[2]
 
 
 def _connected(name: str, first: dict[str, Any]) -> Any:

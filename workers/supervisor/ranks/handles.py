@@ -115,12 +115,17 @@ class RankHandle:
         assignment: RankAssignment,
         holder: "RankHandle | None",
         replicas: Sequence[int],
-        secrets: Sequence[Secret],
-    ) -> None:
-        """Give the trainer its run. `holder` takes replicas of its snapshots; it holds those of the ranks `replicas`."""
+        secrets: Sequence[Secret] | None,
+    ) -> bool:
+        """Give the trainer its run. `holder` takes replicas of its snapshots; it holds those of the ranks `replicas`.
+
+        `secrets`: None if they are not here. Returns whether the trainer has its run, which it may have got before.
+        """
         actor = None if holder is None else holder.actor
-        values = [secret.to_json() for secret in secrets]
-        await within(PULL_S + ANSWER_S, self.actor.start.remote(run, assignment.to_json(), actor, replicas, values))
+        values = None if secrets is None else [secret.to_json() for secret in secrets]
+        calling = self.actor.start.remote(run, assignment.to_json(), actor, replicas, values)
+        started: bool = await within(PULL_S + ANSWER_S, calling)
+        return started
 
     async def pull(self, after: int, wait_s: float) -> "list[Event]":
         """Events after number `after`; acknowledges those up to it. Waits up to `wait_s` for the first."""

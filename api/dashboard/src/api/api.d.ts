@@ -4347,7 +4347,7 @@ export interface components {
         readonly SecretValue: {
             /**
              * Value
-             * @description Text of 8 characters or more. It is never returned.
+             * @description Text of 8 characters to 65,536 bytes. It is never returned.
              */
             readonly value: string;
         };
@@ -6210,7 +6210,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `job_ended`: the job has ended */
+            /** @description `job_ended`: the job has ended; `job_pausing`: the job is being paused */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;

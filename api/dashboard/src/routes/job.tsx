@@ -59,8 +59,9 @@ function JobView({ job, tab }: { job: Job; tab: JobTab | null }) {
   const onState = useCallback(() => {
     for (const about of ["job", "timeline", "incidents"]) void client.invalidateQueries({ queryKey: [about] });
   }, [client]);
-  const live = useLive(job.id, streamOf(job, tab), onState);
-  const shown = withNewestStep(job, live);
+  const part = streamOf(job, tab);
+  const live = useLive(job.id, part, onState);
+  const shown = part === "nothing" ? job : withNewestStep(job, live);
   return (
     <>
       <JobHead job={shown} connection={live.connection} action={<JobActions job={job} />}>

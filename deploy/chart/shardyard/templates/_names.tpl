@@ -37,6 +37,11 @@
 {{- default (printf "%s-secrets-key" (include "shardyard.fullname" .)) .Values.secretsKey.existingSecret -}}
 {{- end -}}
 
+{{/* The chart's own Secret always has the same key: a change of it would make a new one, and lose the secrets. */}}
+{{- define "shardyard.secretsKeyEntry" -}}
+{{- ternary .Values.secretsKey.key "key" (ne .Values.secretsKey.existingSecret "") -}}
+{{- end -}}
+
 {{- define "shardyard.tokenSecret" -}}
 {{- default (printf "%s-token" (include "shardyard.fullname" .)) .Values.api.token.existingSecret -}}
 {{- end -}}

@@ -83,7 +83,7 @@ imagePullSecrets:
     secretName: {{ include "shardyard.secretsKeySecret" . }}
     defaultMode: 0400
     items:
-      - {key: {{ .Values.secretsKey.key }}, path: key}
+      - {key: {{ include "shardyard.secretsKeyEntry" . }}, path: key}
 {{- end -}}
 
 {{- define "shardyard.storageEnv" -}}

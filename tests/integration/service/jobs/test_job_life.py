@@ -145,6 +145,8 @@ class Known:
     def reshard(self, ranks: int) -> type[Exception] | None:
         if ranks == self.ranks:
             return None
+        if self.state == State.PAUSING:
+            return JobPausing
         if self.state not in (State.QUEUED, State.PAUSED, State.RESHARDING):
             if State.RESHARDING not in MOVES[self.state]:
                 return JobEnded
@@ -497,7 +499,7 @@ async def refusal(work: Coroutine[Any, Any, Any]) -> type[Exception] | None:
     """How something is refused, None if it is not."""
     try:
         await work
-    except (JobEnded, LeaseLost) as error:
+    except (JobEnded, JobPausing, LeaseLost) as error:
         return type(error)
     return None
 

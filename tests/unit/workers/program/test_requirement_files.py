@@ -33,6 +33,11 @@ def test_a_list_with_those_that_it_names_is_read(tmp_path: Path) -> None:
         "one-1.0-py3-none-any.whl",
         "one @ file:///shared/one",
         "-f wheels",
+        "-f  wheels",
+        "one @ libs/one.whl",
+        "--index-url ./simple",
+        "--extra-index-url=simple",
+        "-i  ../simple",
     ],
 )
 def test_what_would_be_installed_from_the_code_is_refused(tmp_path: Path, line: str) -> None:
@@ -40,6 +45,28 @@ def test_what_would_be_installed_from_the_code_is_refused(tmp_path: Path, line: 
     with pytest.raises(EnvironmentNotBuilt, match="nothing is installed from the folder of the code") as refused:
         read_requirements(tmp_path / "requirements.txt")
     assert repr(line) in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ["one @ https://example.com/one-${V}.whl", "one @ ${PWD}/one.whl", "${HOME}/one"])
+def test_variables_that_the_digest_does_not_cover_are_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    with pytest.raises(EnvironmentNotBuilt, match="variables are only for users and passwords"):
+        read_requirements(tmp_path / "requirements.txt")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "one @ https://${USER}:${TOKEN}@example.com/one.whl",
+        "--index-url https://${TOKEN}@example.com/simple",
+        "--extra-index-url file:///mirror/simple",
+        "one @ git+ssh://git@example.com/one@v1",
+        "one[two] == 1.0 ; python_version < '4'",
+    ],
+)
+def test_addresses_of_packages_are_accepted(tmp_path: Path, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    assert read_requirements(tmp_path / "requirements.txt").contents == (f"{line}\n".encode(),)
 
 
 @pytest.mark.parametrize(

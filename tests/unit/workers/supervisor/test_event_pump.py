@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
+
 from shardyard.workers.messages.event_buffer import Event, Spool
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.messages.secret import Secret
 from shardyard.workers.rank.actor import Reservation
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
@@ -14,6 +17,7 @@ from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.ranks.neighbours import assignments
 
 
 class Written(Journal):
@@ -141,3 +145,50 @@ async def test_ranks_wait_while_the_spool_is_full() -> None:
     member = Member(0, handle=RankHandle(rank))
     found = [one async for one in gang.pump.follow([member], member, None)]
     assert beats.is_set() and rank.acknowledged == [0] and isinstance(found[-1], RankLost)
+
+
+class Startable:
+    """An actor that waits for its run, or has it; then it is gone."""
+
+    def __init__(self, started: bool) -> None:
+        self.started = started
+        self.calls: list[Any] = []
+        self.start, self.pull, self.heartbeat = Call(self._start), Call(self._pull), Call(self._beat)
+
+    async def _start(self, run: Any, coords: Any, holder: Any, replicas: Any, secrets: Any) -> bool:
+        self.calls.append(secrets)
+        self.started = self.started or secrets is not None
+        return self.started
+
+    async def _pull(self, after: int, wait_s: float) -> list[Event]:
+        raise TimeoutError("no answer")
+
+    async def _beat(self) -> None: ...
+
+
+class Call:
+    def __init__(self, remote: Any) -> None:
+        self.remote = remote
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_only_a_rank_without_its_run_waits_for_secrets(started: bool) -> None:
+    """After a supervisor's death those that run are followed at once, though nothing gives their secrets again."""
+    journal, secrets, actor = Written(Spool(1 << 20)), GangSecrets(True), Startable(started)
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1, secrets=True), journal, journal.spool, secrets)
+    here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
+    member = Member(0, handle=RankHandle(actor), reservation=here)
+    (assignment,) = assignments(gang.spec, [member], None)
+
+    async def first() -> EventTaken | RankLost:
+        async with contextlib.aclosing(gang.pump.follow([member], member, assignment)) as taken:
+            return await anext(taken)
+
+    following = asyncio.ensure_future(first())
+    if not started:
+        await asyncio.wait_for(secrets.until_missed(), 10)
+        secrets.provide([Secret("TOKEN", "hf_abcdefgh")])
+    assert isinstance(await asyncio.wait_for(following, 10), RankLost)
+    given = [{"variable": "TOKEN", "value": "hf_abcdefgh", "file": False}]
+    assert actor.calls == ([None] if started else [None, given])
+    assert not secrets.missed

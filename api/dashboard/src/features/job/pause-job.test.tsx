@@ -1,6 +1,7 @@
 import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
+import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
 import { PauseJob } from "./pause-job";
@@ -30,4 +31,15 @@ test("while the gang saves the button waits, and a refusal is shown", async () =
   open(<PauseJob job={job({ state: "running" })} />);
   await userEvent.click(screen.getByRole("button", { name: "Pause" }));
   expect((await screen.findByRole("alert")).textContent).toContain("The job has ended");
+});
+
+test("a running program is paused after a question, because it may lose what it has not saved", async () => {
+  const sent = given({ "POST /v1/jobs/job-1/pause": () => Response.json(jobWire({ state: "pausing" }), { status: 202 }) });
+  open(<PauseJob job={job({ state: "running", spec: { command: ["python", "train.py"] } })} />);
+  await userEvent.click(screen.getByRole("button", { name: "Pause" }));
+  expect(sent).toEqual([]);
+  await expectAccessible(screen.getByRole("dialog", { name: "Pause llama-nano?" }));
+  await userEvent.click(screen.getByRole("button", { name: "Pause the job" }));
+  await waitFor(() => { expect(screen.queryByRole("dialog")).toBeNull(); });
+  expect(sent.map(({ url }) => url.pathname)).toEqual(["/v1/jobs/job-1/pause"]);
 });

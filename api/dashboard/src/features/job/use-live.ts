@@ -59,6 +59,7 @@ export function useLive(id: string, part: StreamPart, onState: () => void): Live
       ending.abort();
       batch.stop();
       setConnection("connecting");
+      setProblem(null);
     };
   }, [id, part, onState]);
 
