@@ -33,6 +33,8 @@ from ..store.dialect import unix_now
 
 #: State in which the gang was asked to end → reason of that end.
 _ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
+#: Ends for which the training code is not to blame.
+_NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE}
 
 
 async def lose_attempt(
@@ -44,9 +46,7 @@ async def lose_attempt(
     the job's new state.
     """
     on_request = _ON_REQUEST.get(State(job["state"]))
-    if on_request is not None and cause.reason in MACHINES | {
-        SECRET_UNAVAILABLE
-    }:  # it was asked to end, however it ended
+    if on_request is not None and cause.reason in _NOT_ITS_CODE:  # it was asked to end, however it ended
         cause = replace(cause, reason=on_request, message=job["message"])
     error = await _error(tx, job) if cause.reason == "exception" else None
     earlier = None if error is None else await attempts.ended_by(tx, job["id"], error)

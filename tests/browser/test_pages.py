@@ -224,6 +224,28 @@ def test_what_a_program_logs_is_drawn(page: Page, plane: ControlPlane) -> None:
     expect(page.get_by_role("figure", name="val/accuracy")).to_be_visible()
 
 
+def test_the_list_of_jobs_has_columns_of_choice(page: Page, pair: tuple[Job, Job]) -> None:
+    page.goto("/")
+    page.get_by_role("button", name="Columns…").click()
+    dialog = page.get_by_role("dialog", name="Columns")
+    dialog.get_by_role("searchbox").fill("optimizer.lr")
+    dialog.get_by_role("checkbox", name="spec.train.optimizer.lr").check()
+    assert_accessible(page)
+    dialog.get_by_role("button", name="Close").click()
+    head = page.get_by_role("columnheader", name="optimizer.lr")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    rates = [str(job.spec["train"]["optimizer"]["lr"]) for job in pair]
+    for job, rate in zip(pair, rates, strict=True):
+        expect(page.get_by_role("row").filter(has=page.get_by_role("link", name=job.name))).to_contain_text(rate)
+    assert rates[0] != rates[1]
+    page.goto(page.url)
+    expect(page.get_by_role("columnheader", name="optimizer.lr")).to_have_attribute("aria-sort", "ascending")
+    assert_accessible(page)
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "jobs-columns.png", full_page=True, animations="disabled")
+
+
 def test_a_secret_is_stored_and_removed(page: Page, plane: ControlPlane) -> None:
     page.goto("/secrets")
     page.get_by_label("Name").fill("BROWSER_TOKEN")

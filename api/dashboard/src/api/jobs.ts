@@ -180,7 +180,7 @@ export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
 }
 
 /** Labels replace all of the job's. Raises `Problem` with the fields and their remedies. */
-export async function editJob(id: string, changes: Pick<Job, "name" | "labels" | "notes">): Promise<Job> {
+export async function editJob(id: string, changes: Partial<Pick<Job, "name" | "labels" | "notes">>): Promise<Job> {
   const body: Body = { type: "application/json", text: JSON.stringify(changes) };
   return toJob(await patch("/v1/jobs/{job}", { path: { job: id } }, body));
 }

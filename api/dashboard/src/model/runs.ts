@@ -39,7 +39,8 @@ export function differences(specs: readonly unknown[]): Difference[] {
     .filter(({ values }) => new Set(values).size > 1);
 }
 
-function leaves(value: unknown, field: string): [string, string][] {
+/** The fields of a value, by their paths below `field`, as text. */
+export function leaves(value: unknown, field: string): [string, string][] {
   const inner = typeof value === "object" && value !== null && !Array.isArray(value) ? Object.entries(value) : [];
   if (inner.length === 0) return [[field, typeof value === "string" ? value : JSON.stringify(value)]];
   return inner.flatMap(([key, below]) => leaves(below, field === "" ? key : `${field}.${key}`));

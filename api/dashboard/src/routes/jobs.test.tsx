@@ -4,6 +4,7 @@ import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { JobWire } from "../api/jobs";
 import { makeClient } from "../api/query-client";
+import { expectAccessible } from "../testing/accessible";
 import { jobWire } from "../testing/jobs";
 import { JobsPage } from "./jobs";
 
@@ -111,4 +112,38 @@ test("jobs are selected to be compared, or cancelled together", async () => {
   expect(within(selected).getByRole("button", { name: "Cancel 1 job" })).toBeTruthy();
   await userEvent.click(within(selected).getByRole("button", { name: "Clear selection" }));
   expect(screen.queryByRole("group", { name: "Selected jobs" })).toBeNull();
+});
+
+test("columns are chosen, kept in the address, and order the jobs", async () => {
+  localStorage.clear();
+  const withRate = (id: string, name: string, lr: number) => jobWire({ id, name, spec: { name, train: { optimizer: { lr } } } });
+  given(() => page([withRate("job-1", "one", 0.1), withRate("job-2", "two", 0.02), withRate("job-3", "three", 3)]));
+  open("/?state=running");
+  await userEvent.click(await screen.findByRole("button", { name: "Columns…" }));
+  const dialog = within(screen.getByRole("dialog", { name: "Columns" }));
+  await userEvent.type(dialog.getByRole("searchbox"), "lr");
+  await userEvent.click(dialog.getByRole("checkbox", { name: "spec.train.optimizer.lr" }));
+  await expectAccessible(document.body);
+  await userEvent.click(dialog.getByRole("button", { name: "Close" }));
+  expect(new URLSearchParams(location.search).get("columns")).toBe("spec.train.optimizer.lr");
+  const head = screen.getByRole("columnheader", { name: "optimizer.lr" });
+  expect(within(screen.getByRole("row", { name: /two/ })).getByText("0.02")).toBeTruthy();
+  const names = () => screen.getAllByRole("rowheader").map((cell) => cell.textContent);
+  await userEvent.click(within(head).getByRole("button"));
+  expect([head.getAttribute("aria-sort"), names()]).toEqual(["ascending", ["two", "one", "three"]]);
+  await userEvent.click(within(head).getByRole("button"));
+  expect([head.getAttribute("aria-sort"), names()]).toEqual(["descending", ["three", "one", "two"]]);
+  typed(screen.getByRole("searchbox", { name: "Text" }), "x");
+  expect(Object.fromEntries(new URLSearchParams(location.search))).toEqual({ state: "running", text: "x", columns: "spec.train.optimizer.lr", by: "-spec.train.optimizer.lr" });
+  await userEvent.click(within(head).getByRole("button"));
+  expect([head.getAttribute("aria-sort"), names()]).toEqual(["none", ["one", "two", "three"]]);
+});
+
+test("a browser keeps the columns that it had last", async () => {
+  localStorage.setItem("shardyard.job-columns", "label.team");
+  given(() => page([jobWire({ labels: { team: "search" } })]));
+  open("/");
+  expect(await screen.findByRole("columnheader", { name: "team" })).toBeTruthy();
+  expect(screen.getByText("search")).toBeTruthy();
+  localStorage.clear();
 });

@@ -7,13 +7,16 @@ import { type Job, type JobFilter, listJobs, NO_FILTER, SORTS } from "../api/job
 import { getSparklines } from "../api/sparklines";
 import { Empty } from "../components/empty";
 import { ProblemNotice } from "../components/problem-notice";
-import { BulkCancel } from "../features/jobs/bulk-cancel";
+import { BulkCancel, BulkPause, BulkResume } from "../features/jobs/bulk-actions";
+import { ChooseColumns } from "../features/jobs/choose-columns";
 import { Filter } from "../features/jobs/filter";
 import { JobTable } from "../features/jobs/job-table";
+import { useColumns } from "../hooks/use-columns";
 import { useDebounced } from "../hooks/use-debounced";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
 import { compareAddress, MAX_COMPARED } from "../model/addresses";
+import { ordered } from "../model/job-columns";
 import "../features/jobs/jobs.css";
 
 const POLL_MS = 2000;
@@ -24,8 +27,10 @@ export function JobsPage() {
   const now = useNow();
   const [filter, setFilter] = useFilter();
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
+  const { columns, by, change } = useColumns();
   const query = useJobs(filter);
-  const jobs = query.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const loaded = query.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const jobs = by === "" ? loaded : ordered(loaded, by);
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
   const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "";
@@ -35,11 +40,12 @@ export function JobsPage() {
       <div className="page-head">
         <h1>Jobs</h1>
         <Filter filter={filter} onChange={setFilter} />
+        {jobs.length > 0 && <ChooseColumns jobs={jobs} columns={columns} onChange={(chosen) => { change(chosen, by); }} />}
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
       {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} />}
-      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} />}
+      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} />}
       {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
         <button className="button load-more" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
@@ -81,6 +87,8 @@ function Selection({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void 
     <div className="selection card" role="group" aria-label="Selected jobs">
       <span>{jobs.length} selected</span>
       {jobs.length >= 2 && jobs.length <= MAX_COMPARED && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
+      <BulkPause jobs={jobs} onDone={onNone} />
+      <BulkResume jobs={jobs} onDone={onNone} />
       <BulkCancel jobs={jobs} onDone={onNone} />
       <button className="button" onClick={onNone}>Clear selection</button>
     </div>
@@ -109,7 +117,7 @@ function useFilter(): [JobFilter, (filter: JobFilter) => void] {
   const [params, setParams] = useSearchParams();
   const change = (filter: JobFilter) => {
     const entries = Object.entries(filter).filter(([name, value]) => value !== NO_FILTER[name as keyof JobFilter]);
-    setParams(Object.fromEntries(entries), { replace: true });
+    setParams((known) => new URLSearchParams([...entries, ...[...known].filter(([name]) => !(name in NO_FILTER))]), { replace: true });
   };
   const text = (name: keyof JobFilter) => params.get(name) ?? "";
   const sort = SORTS.find((known) => known === params.get("sort")) ?? NO_FILTER.sort;

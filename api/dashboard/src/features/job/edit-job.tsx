@@ -19,16 +19,23 @@ export function EditJob({ job }: { job: Job }) {
 
 function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   const client = useQueryClient();
-  const [name, setName] = useState(job.name);
-  const [labels, setLabels] = useState(() => Object.entries(job.labels).map(([key, value]) => `${key}=${value}`).join("\n"));
-  const [notes, setNotes] = useState(job.notes);
+  const [before] = useState(() => ({ name: job.name, labels: toText(job.labels), notes: job.notes }));
+  const [name, setName] = useState(before.name);
+  const [labels, setLabels] = useState(before.labels);
+  const [notes, setNotes] = useState(before.notes);
+  const same = name === before.name && labels === before.labels && notes === before.notes;
   const change = useMutation({
-    mutationFn: async () => editJob(job.id, { name, labels: toLabels(labels), notes }),
+    // Only what was changed here: another user may have changed the rest meanwhile.
+    mutationFn: async () => editJob(job.id, {
+      ...(name !== before.name && { name }),
+      ...(labels !== before.labels && { labels: toLabels(labels) }),
+      ...(notes !== before.notes && { notes }),
+    }),
     onSuccess: onDone,
     onSettled: () => Promise.all(["job", "jobs"].map((about) => client.invalidateQueries({ queryKey: [about] }))),
   });
   return (
-    <Confirm title={`Edit ${job.name}`} yes="Save" no="Leave it as it is" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
+    <Confirm title={`Edit ${job.name}`} yes="Save" no="Leave it as it is" harmless busy={change.isPending || same} onYes={() => { change.mutate(); }} onNo={onDone}>
       <div className="form edit-job">
         <label className="form-wide">
           Name
@@ -47,6 +54,8 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
     </Confirm>
   );
 }
+
+const toText = (labels: Job["labels"]) => Object.entries(labels).map(([key, value]) => `${key}=${value}`).join("\n");
 
 /** A label a line; empty lines do not count. Raises `Problem`. */
 function toLabels(text: string): Record<string, string> {

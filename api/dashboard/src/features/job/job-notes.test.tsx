@@ -53,3 +53,14 @@ test("a refusal is shown by field, and the dialog keeps what was typed", async (
   expect(sent).toHaveLength(1);
   await expectAccessible(document.body);
 });
+
+test("what was not changed is not sent, so that it does not undo what another user has changed", async () => {
+  const sent = given({ "PATCH /v1/jobs/job-1": () => Response.json(jobWire({})) });
+  open(<JobNotes job={job({ labels: { team: "research" }, notes: "One." })} />);
+  await userEvent.click(screen.getByRole("button", { name: "Edit…" }));
+  expect(screen.getByRole<HTMLButtonElement>("button", { name: "Save" }).disabled).toBe(true);
+  await retype(/Notes/, "Two.");
+  await userEvent.click(screen.getByRole("button", { name: "Save" }));
+  await waitFor(() => { expect(screen.queryByRole("dialog")).toBeNull(); });
+  expect(sent.map(({ body }) => JSON.parse(body) as unknown)).toEqual([{ notes: "Two." }]);
+});

@@ -7,6 +7,7 @@ import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
 import { loss, short } from "../../model/format";
+import { cellsOf, headOf } from "../../model/job-columns";
 import { JobProgress } from "./job-progress";
 import { Sparkline } from "./sparkline";
 import "./job-table.css";
@@ -18,9 +19,14 @@ export interface JobTableProps {
   sparklines?: ReadonlyMap<string, LossSparkline> | undefined;
   selected: ReadonlySet<string>;
   onSelect: (selected: ReadonlySet<string>) => void;
+  /** Paths of further columns (`job-columns.ts`). */
+  columns?: readonly string[] | undefined;
+  /** The column by which the rows are ordered, `-` before it for the largest first. */
+  by?: string | undefined;
+  onOrder?: ((by: string) => void) | undefined;
 }
 
-export function JobTable({ jobs, now, sparklines, selected, onSelect }: JobTableProps) {
+export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = [], by = "", onOrder }: JobTableProps) {
   const all = jobs.every((job) => selected.has(job.id));
   const selectAll = () => { onSelect(all ? new Set() : new Set(jobs.map((job) => job.id))); };
   const select = (id: string) => {
@@ -28,7 +34,7 @@ export function JobTable({ jobs, now, sparklines, selected, onSelect }: JobTable
     onSelect(new Set(selected.has(id) ? others : [...others, id]));
   };
   return (
-    <div className="job-table card">
+    <div className="job-table card" data-wide={columns.length > 0 || undefined} tabIndex={columns.length > 0 ? 0 : undefined}>
       <table>
         <thead>
           <tr>
@@ -39,16 +45,28 @@ export function JobTable({ jobs, now, sparklines, selected, onSelect }: JobTable
             <th scope="col">Progress</th>
             <th scope="col" className="right" colSpan={2}>Loss</th>
             <th scope="col" className="right">Tokens/s</th>
+            {columns.map((path) => <ColumnHead key={path} path={path} by={by} onOrder={onOrder} />)}
             <th scope="col" className="right">Created</th>
           </tr>
         </thead>
         <tbody>
           {jobs.map((job) => (
-            <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} />
+            <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} columns={columns} />
           ))}
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** Its button orders the rows by the column, first the smallest value, then the largest, then as they were. */
+function ColumnHead({ path, by, onOrder }: { path: string; by: string; onOrder: ((by: string) => void) | undefined }) {
+  const order = by === path ? "ascending" : by === `-${path}` ? "descending" : "none";
+  const next = { none: path, ascending: `-${path}`, descending: "" }[order];
+  return (
+    <th scope="col" className="right" aria-sort={order} title={path}>
+      <button className="job-table-order" onClick={() => onOrder?.(next)}>{headOf(path)}{{ none: "", ascending: " ↑", descending: " ↓" }[order]}</button>
+    </th>
   );
 }
 
@@ -58,9 +76,11 @@ interface RowProps {
   sparkline: LossSparkline | undefined;
   selected: boolean;
   onSelect: () => void;
+  columns: readonly string[];
 }
 
-function Row({ job, now, sparkline, selected, onSelect }: RowProps) {
+function Row({ job, now, sparkline, selected, onSelect, columns }: RowProps) {
+  const cells = columns.length > 0 ? cellsOf(job) : null;
   return (
     <tr data-state={job.state} data-selected={selected || undefined}>
       <td className="job-table-select"><input type="checkbox" aria-label={`Select ${job.name}`} checked={selected} onChange={onSelect} /></td>
@@ -75,6 +95,9 @@ function Row({ job, now, sparkline, selected, onSelect }: RowProps) {
       <td className="job-table-curve">{sparkline && <Sparkline curve={sparkline} name={job.name} />}</td>
       <td className="job-table-loss right number">{loss(job.progress?.loss ?? null)}</td>
       <td className="job-table-speed right number">{short(job.progress?.tokensPerSecond ?? null)}</td>
+      {columns.map((path) => (
+        <td key={path} className="job-table-chosen right number" data-head={headOf(path)}><span>{cells?.get(path) ?? "–"}</span></td>
+      ))}
       <td className="job-table-created right quiet"><TimeAgo at={job.createdAt} now={now} /></td>
     </tr>
   );

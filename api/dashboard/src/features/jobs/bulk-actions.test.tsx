@@ -4,7 +4,7 @@ import { expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
-import { BulkCancel } from "./bulk-cancel";
+import { BulkCancel, BulkPause, BulkResume } from "./bulk-actions";
 
 const JOBS = [job(), job({ id: "job-2", name: "other" }), job({ id: "job-3", name: "over", state: "failed" })];
 const accepted = () => Response.json(jobWire({ state: "cancelling" }), { status: 202 });
@@ -41,4 +41,25 @@ test("the one that cannot be cancelled is named, and the others are all the same
 test("jobs that all have ended are nothing to cancel", () => {
   open(<BulkCancel jobs={[job({ state: "failed" })]} onDone={vi.fn()} />);
   expect(screen.getByRole<HTMLButtonElement>("button", { name: "Cancel 0 jobs" }).disabled).toBe(true);
+});
+
+test("those that run or wait are paused, and those that are paused resumed", async () => {
+  const paths = ["/v1/jobs/job-1/pause", "/v1/jobs/job-2/pause", "/v1/jobs/job-4/resume"];
+  const requests = given(Object.fromEntries(paths.map((path) => [`POST ${path}`, accepted])));
+  const jobs = [job(), job({ id: "job-2", name: "waits", state: "queued" }), job({ id: "job-3", state: "failed" }), job({ id: "job-4", name: "rests", state: "paused" })];
+  const done = vi.fn();
+  open(<><BulkPause jobs={jobs} onDone={done} /><BulkResume jobs={jobs} onDone={done} /></>);
+  for (const name of ["Pause 2 jobs", "Resume 1 job"]) {
+    await userEvent.click(screen.getByRole("button", { name }));
+    await expectAccessible(screen.getByRole("dialog", { name: `${name}?` }));
+    await userEvent.click(screen.getAllByRole("button", { name }).at(-1) ?? document.body);
+    await expect.poll(() => screen.queryByRole("dialog")).toBeNull();
+  }
+  expect(requests.map(({ url }) => url.pathname).toSorted()).toEqual(paths);
+  expect(done).toHaveBeenCalledTimes(2);
+});
+
+test("where none can be paused or resumed there is no button", () => {
+  open(<><BulkPause jobs={[job({ state: "paused" })]} onDone={vi.fn()} /><BulkResume jobs={[job()]} onDone={vi.fn()} /></>);
+  expect(screen.queryByRole("button")).toBeNull();
 });

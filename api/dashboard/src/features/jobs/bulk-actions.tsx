@@ -1,0 +1,99 @@
+/** Cancels, pauses or resumes several jobs after a confirmation. Jobs that refuse are listed with the reason and stay selected. */
+
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { Problem } from "../../api/http";
+import { cancelJob, pauseJob, resumeJob, type Job } from "../../api/jobs";
+import { Confirm } from "../../components/confirm";
+import { ProblemNotice } from "../../components/problem-notice";
+import { isFinal } from "../../model/jobs";
+
+/** Requests at once, at most. */
+const AT_ONCE = 4;
+
+interface BulkProps {
+  jobs: readonly Job[];
+  onDone: () => void;
+}
+
+export function BulkCancel({ jobs, onDone }: BulkProps) {
+  return (
+    <BulkAction jobs={jobs.filter((job) => !isFinal(job.state))} onDone={onDone} verb="Cancel" done="cancelled" no="Keep them running" act={cancelJob} danger>
+      <p>Their newest checkpoints are kept. A cancelled job cannot be restarted; a new job can resume from its checkpoint.</p>
+    </BulkAction>
+  );
+}
+
+export function BulkPause({ jobs, onDone }: BulkProps) {
+  const pausable = jobs.filter((job) => !isFinal(job.state) && !["pausing", "paused", "cancelling"].includes(job.state));
+  if (pausable.length === 0) return null;
+  return (
+    <BulkAction jobs={pausable} onDone={onDone} verb="Pause" done="paused" no="Keep them running" act={pauseJob}>
+      <p>They save after their current step, and free their devices. Programs get SIGTERM, and have 30 seconds to save.</p>
+    </BulkAction>
+  );
+}
+
+export function BulkResume({ jobs, onDone }: BulkProps) {
+  const paused = jobs.filter((job) => job.state === "paused");
+  if (paused.length === 0) return null;
+  return (
+    <BulkAction jobs={paused} onDone={onDone} verb="Resume" done="resumed" no="Keep them paused" act={resumeJob}>
+      <p>They are queued again, and continue from their newest checkpoints.</p>
+    </BulkAction>
+  );
+}
+
+interface BulkActionProps extends BulkProps {
+  verb: string;
+  done: string;
+  no: string;
+  act: (id: string) => Promise<Job>;
+  danger?: boolean;
+  children: ReactNode;
+}
+
+function BulkAction({ jobs, onDone, verb, done, no, act, danger = false, children }: BulkActionProps) {
+  const client = useQueryClient();
+  const [open, setOpen] = useState(false);
+  const change = useMutation({
+    mutationFn: () => actOnAll(jobs, act, done),
+    onSuccess: () => { setOpen(false); onDone(); },
+    onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
+  });
+  const what = `${verb} ${jobs.length === 1 ? "1 job" : `${jobs.length} jobs`}`;
+  return (
+    <>
+      <button className={danger ? "button danger" : "button"} disabled={jobs.length === 0} onClick={() => { setOpen(true); }}>{what}</button>
+      {open && (
+        <Confirm
+          title={`${what}?`}
+          yes={what}
+          no={no}
+          harmless={!danger}
+          busy={change.isPending}
+          onYes={() => { change.mutate(); }}
+          onNo={() => { setOpen(false); change.reset(); }}
+        >
+          <ul className="bulk-names">{jobs.map((job) => <li key={job.id}>{job.name} <span className="quiet">{job.state}</span></li>)}</ul>
+          {children}
+          {change.error && <ProblemNotice problem={change.error} />}
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+/** Raises one `Problem` that names every job that refused. */
+async function actOnAll(jobs: readonly Job[], act: (id: string) => Promise<Job>, done: string): Promise<void> {
+  const waiting = [...jobs];
+  const refused: { field: string; message: string; remedy: null }[] = [];
+  const work = async () => {
+    for (let job = waiting.shift(); job !== undefined; job = waiting.shift()) {
+      const { name } = job;
+      await act(job.id).catch((error: unknown) => { refused.push({ field: name, message: (error as Error).message, remedy: null }); });
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  if (refused.length > 0) throw new Problem(409, "refused", `${refused.length} of ${jobs.length} jobs were not ${done}`, "", refused);
+}

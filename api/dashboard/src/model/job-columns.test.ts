@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import { job } from "../testing/jobs";
+import { cellsOf, headOf, ordered, pathsOf } from "./job-columns";
+
+const trained = (id: string, lr: number | undefined, labels: Record<string, string> = {}) =>
+  job({ id, labels, spec: { name: "a", train: { steps: 10, ...(lr !== undefined && { optimizer: { lr } }) } } });
+
+test("a job has the fields of its spec, its labels and its results", () => {
+  const cells = cellsOf(trained("job-1", 0.001, { team: "search" }));
+  expect(cells.get("spec.train.optimizer.lr")).toBe("0.001");
+  expect(cells.get("spec.train.steps")).toBe("10");
+  expect(cells.get("label.team")).toBe("search");
+});
+
+test("what differs between jobs is offered first", () => {
+  const paths = pathsOf([trained("job-1", 0.1), trained("job-2", 0.2, { team: "a" })]);
+  expect(paths.slice(0, 2)).toEqual(["label.team", "spec.train.optimizer.lr"]);
+  expect(paths).toContain("spec.train.steps");
+});
+
+test("heads are short", () => {
+  expect(["spec.train.optimizer.lr", "spec.train.steps", "spec.name", "label.team", "result.lastLoss"].map(headOf)).toEqual(["optimizer.lr", "steps", "name", "team", "lastLoss"]);
+});
+
+test("numbers are ordered by their size, and jobs without a value come last", () => {
+  const jobs = [trained("a", 0.1), trained("b", undefined), trained("c", 0.02), trained("d", 3)];
+  const ids = (by: string) => ordered(jobs, by).map(({ id }) => id);
+  expect(ids("spec.train.optimizer.lr")).toEqual(["c", "a", "d", "b"]);
+  expect(ids("-spec.train.optimizer.lr")).toEqual(["d", "a", "c", "b"]);
+});
