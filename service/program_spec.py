@@ -16,6 +16,16 @@ Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PLAIN_TEXT)]
 
 
+def has_credentials(url: str) -> bool:
+    """Whether an address may hold a token: as a user or password of http, or as a password of anything else."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return False
+    if scheme.removeprefix("git+") in ("http", "https"):
+        return "@" in rest.partition("?")[0].partition("/")[0] or "?" in rest
+    return urlsplit(url).password is not None
+
+
 class Code(SpecPart):
     """A folder, or a repository, whose files are uploaded with the job. Every node gets a copy, in which the program starts."""
 
@@ -40,7 +50,7 @@ class Code(SpecPart):
         min_length=1,
         max_length=1024,
         pattern=PLAIN_TEXT,
-        description="Branch, tag or commit of `git`. null: the default branch.",
+        description="Branch, tag or full commit of `git`. null: the default branch.",
     )
     ignore: list[Pattern] = Field(
         default_factory=list,
@@ -59,10 +69,10 @@ class Code(SpecPart):
             raise ValueError("code has either dir, a folder to upload, or git, the address of a repository")
         if self.ref is not None and self.git is None:
             raise ValueError("ref is a branch, tag or commit of git, which is not given")
-        if self.git is not None and "@" in self.git and urlsplit(self.git).password:
+        if self.git is not None and has_credentials(self.git):
             raise Refusal(
                 "git",
-                "The address has a password, and every user can read the specs of all jobs.",
+                "The address has a user, a password or a token, and every user can read the specs of all jobs.",
                 "Leave it out: the repository is cloned where the job is submitted, with the credentials that git has there.",
             )
         return self

@@ -22,7 +22,7 @@ _REMEDY: Final = (
 
 def seal(settings: Settings, name: str, value: str) -> bytes:
     """The secret, encrypted. Makes the data folder's key if there is none. Raises SecretsKeyUnusable."""
-    return _cipher(settings, make=True).encrypt(json.dumps([name, value]).encode())
+    return _cipher(settings, make=True).encrypt(json.dumps([name, value], ensure_ascii=False).encode())
 
 
 def opened(settings: Settings, name: str, sealed: bytes) -> str:

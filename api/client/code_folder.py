@@ -22,7 +22,7 @@ from ...service.program_spec import Code
 from ...workers import code_archive
 from ...workers.code_archive import InvalidArchive, Manifest
 from ..errors import CodeFolderUnusable
-from .git_clone import clone
+from .git_clone import ELSEWHERE, clone
 
 #: Never uploaded, and outside git repositories not either.
 _NEVER: Final = (".git",)
@@ -192,7 +192,10 @@ def _git(folder: Path, *words: str) -> bytes | None:
         return None
     command = ["git", "-C", str(folder), *words]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S, check=False)
+        known = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+        done = subprocess.run(
+            command, env=known, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

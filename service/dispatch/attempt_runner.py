@@ -88,7 +88,7 @@ class Attempt:
         except (UnknownSecret, InvalidSpec) as missing:
             await self._lose(self._cause(SECRET_UNAVAILABLE, f"{missing.message} {missing.remedy}"))
         except SecretsKeyUnusable as unusable:
-            await self._lose(self._cause(unusable.code, unusable.message))
+            await self._lose(self._cause(unusable.code, f"{unusable.message} {unusable.remedy}"))
         except ClusterError as error:
             await self._lose(self._cause("cluster_unreachable", error.message))
         finally:

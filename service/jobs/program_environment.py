@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..errors import InvalidSpec, MissingFile
-from ..program_spec import Environment
+from ..program_spec import Environment, has_credentials
 
 _FIELD: Final = "env.python"
 _NAMES: Final = ("pyproject.toml", "uv.lock")
@@ -77,4 +77,4 @@ def _wrong(text: str) -> str | None:
     parts = urlsplit(url)
     if parts.scheme.removeprefix("git+") not in ("https", "http", "ssh"):
         return "names a file or an unknown kind of address"
-    return "has a password, and every user can read the specs of all jobs" if parts.password else None
+    return "has a user or a password, and every user can read the specs of all jobs" if has_credentials(url) else None

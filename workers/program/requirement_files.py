@@ -29,7 +29,7 @@ _INCLUDE: Final = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s*)
 #: A line that names something on this machine. What follows an @ is the address of a package.
 _LOCAL: Final = re.compile(
     r"(-e|--editable)\b|\.|/|~|file:|(-f|--find-links)(?![\s=]+(\w+://|/))|[\w.-]+(/|\.(whl|zip|tar\.gz)\b)|"
-    r"(-i|--(default-|extra-)?index(-url)?)(?=[\s=])(?![\s=]+(https?://|file:///|/))|[^-@;][^@;]*@(?!\s*(git\+)?(https?|ssh)://)"
+    r"(-i|--(default-|extra-)?index(-url)?)(?=[\s=])(?![\s=]+(https?://|file:///|/))|(git\+)?file:|[\w.-]+\s*(\[[^\]]*\])?\s*@(?!\s*(git\+)?(https?|ssh)://)"
 )
 #: Of an address what may differ between jobs that share an environment: user and password, as variables.
 _USER: Final = re.compile(r"://[^/@\s]*@")

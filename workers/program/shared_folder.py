@@ -7,6 +7,7 @@ the locks of a process that dies, so that another rank goes on. The lock file's 
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -80,12 +81,11 @@ def _remove(lock_path: Path) -> bool:
     with _locked(lock_path, fcntl.LOCK_EX) as alone:
         if alone is None:
             return False
-        removed = folder.with_name(f".{folder.name}.removed")
-        shutil.rmtree(removed, ignore_errors=True)  # of a process that died
         there = folder.exists()
         if there:
-            folder.rename(removed)  # whole, or not at all
-        shutil.rmtree(removed, ignore_errors=True)
+            folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.removed"))  # whole, or not at all
+        for removed in folder.parent.glob(f".{folder.name}.*.removed"):  # also of processes that died
+            shutil.rmtree(removed, ignore_errors=True)
         lock_path.unlink(missing_ok=True)
         return there
 

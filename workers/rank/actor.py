@@ -151,6 +151,8 @@ class Rank:
         if secrets is None:
             return False
         self.started = coords["generation"]
+        if self.trainer.gone.is_set():  # asked to end before it began
+            return True
         if holder is None:
             self.store.drop_replicas_except(replicas)
         else:

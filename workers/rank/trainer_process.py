@@ -44,6 +44,8 @@ class TrainerProcess:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a run, a stop request or a release. A trainer that is already gone is no error."""
+        if self.gone.is_set():
+            return
         with contextlib.suppress(ConnectionError):
             await asyncio.get_running_loop().sock_sendall(self._control, json.dumps(message).encode() + b"\n")
 

@@ -139,7 +139,9 @@ def _failed(error: BaseException, step: int) -> FailedEvent:
 
 def _end_of(text: str) -> str:
     """The last lines, whole, so that the actor recognises secrets in them."""
-    return text if len(text) <= MAX_TRACEBACK else text[-MAX_TRACEBACK:].partition("\n")[2]
+    if len(text) <= MAX_TRACEBACK:
+        return text
+    return text[-MAX_TRACEBACK:].partition("\n")[2] or f"(a line of {len(text):,} characters)"
 
 
 def _train_function(entry: str) -> Train:

@@ -66,13 +66,16 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(changes: dict[s
         ({}, "either dir"),
         ({"dir": ".", "git": "https://example.com/a"}, "either dir"),
         ({"dir": ".", "ref": "main"}, "ref is a branch"),
-        ({"git": "https://me:token@example.com/a"}, "has a password"),
+        ({"git": "https://me:pa55word@example.com/a"}, "a password or a token"),
+        ({"git": "https://pa55word@example.com/a"}, "a password or a token"),
+        ({"git": "https://example.com/a?private_token=pa55word"}, "a password or a token"),
+        ({"git": "ssh://me:pa55word@example.com/a"}, "a password or a token"),
     ],
 )
 def test_code_that_cannot_be_meant_is_refused(code: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says) as refused:
         CommandSpec.model_validate({"name": "mine", "command": "true", "code": code})
-    assert "token" not in str(refused.value.errors(include_input=False))
+    assert "pa55word" not in str(refused.value.errors(include_input=False))
 
 
 @pytest.mark.parametrize("url", ["https://example.com/a", "git@example.com:a/b.git", "ssh://git@example.com/a", "/r"])

@@ -74,7 +74,9 @@ def _report_exceptions(name: str) -> None:
 
 def _end_of(text: str) -> str:
     """The last lines, whole, so that secrets in them are recognised."""
-    return text if len(text) <= MOST_TEXT else text[-MOST_TEXT:].partition("\n")[2]
+    if len(text) <= MOST_TEXT:
+        return text
+    return text[-MOST_TEXT:].partition("\n")[2] or f"(a line of {len(text):,} characters)"
 
 
 def _connected(name: str, first: dict[str, Any]) -> Any:

@@ -4144,7 +4144,7 @@ export interface components {
             readonly git: string | null;
             /**
              * Ref
-             * @description Branch, tag or commit of `git`. null: the default branch.
+             * @description Branch, tag or full commit of `git`. null: the default branch.
              * @default null
              */
             readonly ref: string | null;

@@ -26,6 +26,8 @@ export function pathsOf(jobs: readonly Job[]): string[] {
 /** The end of a path, as a column's head. */
 export const headOf = (path: string) => path.split(".").slice(path.startsWith("spec.") ? -2 : 1).join(".").replace(/^(spec|train)\./, "");
 
+const number = (text: string) => (text.trim() === "" || Number.isNaN(Number(text)) ? null : Number(text));
+
 /** The jobs in the order of a column, numbers by their size; `-` before the path turns it around. Jobs without a value come last. */
 export function ordered(jobs: readonly Job[], by: string): Job[] {
   const [path, sign] = by.startsWith("-") ? [by.slice(1), -1] : [by, 1];
@@ -33,7 +35,8 @@ export function ordered(jobs: readonly Job[], by: string): Job[] {
   return [...jobs].sort((a, b) => {
     const [left, right] = [values.get(a.id), values.get(b.id)];
     if (left === undefined || right === undefined) return Number(left === undefined) - Number(right === undefined);
-    const difference = Number(left) - Number(right);
-    return sign * (Number.isNaN(difference) ? left.localeCompare(right) : difference);
+    const [a1, b1] = [number(left), number(right)];
+    if (a1 !== null && b1 !== null) return sign * (a1 - b1);
+    return sign * (Number(a1 === null) - Number(b1 === null) || left.localeCompare(right));
   });
 }

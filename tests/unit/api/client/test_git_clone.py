@@ -97,6 +97,38 @@ def test_a_branch_a_tag_and_a_commit_are_cloned(repository: Path, address: str, 
     assert found == {None: "two", "main": "two", "v1": "one", "try": "one", first: "one"}
 
 
+def test_a_repository_of_the_environment_is_left_alone(
+    repository: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a hook of another repository."""
+    (other := tmp_path / "other").mkdir()
+    git(other, "init")
+    git(other, "commit", "--allow-empty", "-m", "mine")
+    before = git(other, "rev-parse", "HEAD")
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_DIR", str(other / ".git"))
+        (folder := tmp_path / "clone").mkdir()
+        clone(f"{address}/repository/.git", "v1", folder)
+        assert (folder / "train.py").read_text() == "one" and code_folder.files(folder, []) == ["train.py"]
+    assert git(other, "rev-parse", "HEAD") == before and git(other, "symbolic-ref", "HEAD") == "refs/heads/main"
+
+
+def test_submodules_may_be_named_relative_to_the_repository(repository: Path, address: str, tmp_path: Path) -> None:
+    (library := repository.parent / "library").mkdir()
+    git(library, "init")
+    (library / "lib.py").write_text("lib")
+    git(library, "add", ".")
+    git(library, "commit", "-m", "lib")
+    (repository / ".gitmodules").write_text('[submodule "lib"]\n\tpath = lib\n\turl = ../../library/.git\n')
+    git(repository, "-c", "protocol.file.allow=always", "clone", str(library), "lib")
+    git(repository, "add", ".gitmodules", "lib")
+    git(repository, "commit", "-m", "with a library")
+    (folder := tmp_path / "clone").mkdir()
+    clone(f"{address}/repository/.git", None, folder)
+    assert (folder / "lib" / "lib.py").read_text() == "lib"
+    assert code_folder.files(folder, []) == [".gitmodules", "lib/lib.py", "train.py"]
+
+
 def test_its_files_are_packed_with_the_commit(repository: Path, address: str) -> None:
     document = {"name": "mine", "command": "true", "code": {"git": f"{address}/repository/.git", "ref": "v1"}}
     with code_folder.packed(document) as packed:
@@ -114,7 +146,7 @@ def test_its_files_are_packed_with_the_commit(repository: Path, address: str) ->
         ("repository/.git", "absent", "code.ref", "absent"),
         ("repository/.git", "--upload-pack=true", "code.", "upload-pack"),
         ("nothing/.git", None, "code.git", "not found"),
-        ("private/.git", None, "code.git", "uthentication failed"),
+        ("private/.git", None, "code.git", "could not read Username"),
     ],
 )
 def test_what_cannot_be_cloned_is_explained(

@@ -35,6 +35,8 @@ def test_a_list_with_those_that_it_names_is_read(tmp_path: Path) -> None:
         "-f wheels",
         "-f  wheels",
         "one @ libs/one.whl",
+        "one[two] @ ./one.whl",
+        "git+file:///shared/one",
         "--index-url ./simple",
         "--extra-index-url=simple",
         "-i  ../simple",
@@ -62,6 +64,10 @@ def test_variables_that_the_digest_does_not_cover_are_refused(tmp_path: Path, li
         "--extra-index-url file:///mirror/simple",
         "one @ git+ssh://git@example.com/one@v1",
         "one[two] == 1.0 ; python_version < '4'",
+        "git+https://github.com/a/b@main",
+        "git+https://${TOKEN}@github.com/a/b.git",
+        "git+ssh://git@github.com/a/b.git",
+        "one [two] @ https://example.com/one.whl",
     ],
 )
 def test_addresses_of_packages_are_accepted(tmp_path: Path, line: str) -> None:

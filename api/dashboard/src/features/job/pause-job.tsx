@@ -13,7 +13,7 @@ export function PauseJob({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
   const paused = job.state === "paused";
   const change = useMutation({
-    mutationFn: () => (paused ? resumeJob(job.id) : pauseJob(job.id)),
+    mutationFn: (act: typeof pauseJob) => act(job.id),
     onSettled: () => {
       setOpen(false);
       return client.invalidateQueries({ queryKey: ["job"] });
@@ -24,11 +24,11 @@ export function PauseJob({ job }: { job: Job }) {
   const asks = !trains(job) && !paused && job.state !== "queued";
   return (
     <>
-      <button className="button" disabled={underWay || change.isPending} onClick={() => { if (asks) setOpen(true); else change.mutate(); }}>
+      <button className="button" disabled={underWay || change.isPending} onClick={() => { if (asks) setOpen(true); else change.mutate(paused ? resumeJob : pauseJob); }}>
         {underWay ? "Pausing…" : paused ? "Resume" : "Pause"}
       </button>
-      {open && (
-        <Confirm title={`Pause ${job.name}?`} yes="Pause the job" no="Keep it running" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={() => { setOpen(false); }}>
+      {open && asks && (
+        <Confirm title={`Pause ${job.name}?`} yes="Pause the job" no="Keep it running" harmless busy={change.isPending} onYes={() => { change.mutate(pauseJob); }} onNo={() => { setOpen(false); }}>
           <p>Its program gets SIGTERM, and has 30 seconds to save. When the job is resumed, the command starts again.</p>
         </Confirm>
       )}

@@ -26,9 +26,8 @@ export function BulkCancel({ jobs, onDone }: BulkProps) {
 
 export function BulkPause({ jobs, onDone }: BulkProps) {
   const pausable = jobs.filter((job) => !isFinal(job.state) && !["pausing", "paused", "cancelling"].includes(job.state));
-  if (pausable.length === 0) return null;
   return (
-    <BulkAction jobs={pausable} onDone={onDone} verb="Pause" done="paused" no="Keep them running" act={pauseJob}>
+    <BulkAction jobs={pausable} onDone={onDone} verb="Pause" done="paused" no="Keep them running" act={pauseJob} hides>
       <p>They save after their current step, and free their devices. Programs get SIGTERM, and have 30 seconds to save.</p>
     </BulkAction>
   );
@@ -36,9 +35,8 @@ export function BulkPause({ jobs, onDone }: BulkProps) {
 
 export function BulkResume({ jobs, onDone }: BulkProps) {
   const paused = jobs.filter((job) => job.state === "paused");
-  if (paused.length === 0) return null;
   return (
-    <BulkAction jobs={paused} onDone={onDone} verb="Resume" done="resumed" no="Keep them paused" act={resumeJob}>
+    <BulkAction jobs={paused} onDone={onDone} verb="Resume" done="resumed" no="Keep them paused" act={resumeJob} hides>
       <p>They are queued again, and continue from their newest checkpoints.</p>
     </BulkAction>
   );
@@ -50,22 +48,27 @@ interface BulkActionProps extends BulkProps {
   no: string;
   act: (id: string) => Promise<Job>;
   danger?: boolean;
+  /** Without jobs there is no button. */
+  hides?: boolean;
   children: ReactNode;
 }
 
-function BulkAction({ jobs, onDone, verb, done, no, act, danger = false, children }: BulkActionProps) {
+function BulkAction({ jobs: now, onDone, verb, done, no, act, danger = false, hides = false, children }: BulkActionProps) {
   const client = useQueryClient();
-  const [open, setOpen] = useState(false);
+  // Those that the dialog was opened for: their states change while it is open.
+  const [asked, ask] = useState<readonly Job[] | null>(null);
+  const jobs = asked ?? now;
   const change = useMutation({
     mutationFn: () => actOnAll(jobs, act, done),
-    onSuccess: () => { setOpen(false); onDone(); },
+    onSuccess: () => { ask(null); onDone(); },
     onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
   });
+  if (hides && jobs.length === 0) return null;
   const what = `${verb} ${jobs.length === 1 ? "1 job" : `${jobs.length} jobs`}`;
   return (
     <>
-      <button className={danger ? "button danger" : "button"} disabled={jobs.length === 0} onClick={() => { setOpen(true); }}>{what}</button>
-      {open && (
+      <button className={danger ? "button danger" : "button"} disabled={jobs.length === 0} onClick={() => { ask(now); }}>{what}</button>
+      {asked && (
         <Confirm
           title={`${what}?`}
           yes={what}
@@ -73,7 +76,7 @@ function BulkAction({ jobs, onDone, verb, done, no, act, danger = false, childre
           harmless={!danger}
           busy={change.isPending}
           onYes={() => { change.mutate(); }}
-          onNo={() => { setOpen(false); change.reset(); }}
+          onNo={() => { ask(null); change.reset(); }}
         >
           <ul className="bulk-names">{jobs.map((job) => <li key={job.id}>{job.name} <span className="quiet">{job.state}</span></li>)}</ul>
           {children}

@@ -34,7 +34,7 @@ export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = 
     onSelect(new Set(selected.has(id) ? others : [...others, id]));
   };
   return (
-    <div className="job-table card" data-wide={columns.length > 0 || undefined} tabIndex={columns.length > 0 ? 0 : undefined}>
+    <div className="job-table card" data-wide={columns.length > 0 || undefined} {...(columns.length > 0 && { role: "region", "aria-label": "Jobs", tabIndex: 0 })}>
       <table>
         <thead>
           <tr>
