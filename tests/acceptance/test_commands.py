@@ -95,13 +95,15 @@ def forgets():
 if dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     forgets()
 dist.all_reduce(torch.ones(3))
+dist.destroy_process_group()  # gloo may abort at the exit of a process that does not call it
 """
     with plane.client() as client:
         job = submitted(client, tmp_path, script, policy={"hang_timeout_s": 5})
         done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
         assert done.state == "succeeded", done.message
-        (incident,) = client.incidents(job.id).items
-        assert (incident.cause, incident.rank) == ("hang", 1)
+        incidents = client.incidents(job.id).items
+        assert [(one.cause, one.rank) for one in incidents] == [("hang", 1)], incidents
+        (incident,) = incidents
         assert "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0, 1)" in incident.message, (
             incident.message
         )
