@@ -68,7 +68,7 @@ class Code(SpecPart):
         if (self.dir is None) == (self.git is None):
             raise ValueError("code has either dir, a folder to upload, or git, the address of a repository")
         if self.ref is not None and self.git is None:
-            raise ValueError("ref is a branch, tag or commit of git, which is not given")
+            raise ValueError("ref is a branch, tag or full commit of git, which is not given")
         if self.git is not None and has_credentials(self.git):
             raise Refusal(
                 "git",

@@ -186,37 +186,30 @@ def _devices(job: Job) -> str:
 
 def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
     """Cancel a job."""
-    screen = Screen()
     with Client(url) as client:
-        found = client.cancel(job)
-    if json:
-        screen.json(found)
-    else:
-        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+        _print_changed(client.cancel(job), json)
 
 
 def pause(job: JobName, url: Url = None, json: Json = False) -> None:
     """Pause a job: it saves a checkpoint and frees its devices. `shardyard resume` continues it."""
-    screen = Screen()
     with Client(url) as client:
-        found = client.pause(job)
-    if json:
-        screen.json(found)
-    else:
-        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
-        screen.hint(f"Continue it with: shardyard resume {found.id}")
+        _print_changed(found := client.pause(job), json, f"Continue it with: shardyard resume {found.id}")
 
 
 def resume(job: JobName, url: Url = None, json: Json = False) -> None:
     """Queue a paused job again. It continues from its newest checkpoint."""
-    screen = Screen()
     with Client(url) as client:
-        found = client.resume(job)
+        _print_changed(found := client.resume(job), json, f"Watch it with: shardyard watch {found.id}")
+
+
+def _print_changed(found: Job, json: bool, hint: str | None = None) -> None:
+    screen = Screen()
     if json:
         screen.json(found)
-    else:
-        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
-        screen.hint(f"Watch it with: shardyard watch {found.id}")
+        return
+    screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+    if hint is not None:
+        screen.hint(hint)
 
 
 def reshard(
