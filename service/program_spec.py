@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, StringConstraints, model_validator
 
 from ..strategies.layout import Refusal
-from ..workers.spec_part import PLAIN_TEXT, SpecPart
+from ..workers.spec_part import PLAIN_TEXT, PathText, SpecPart
 
 #: An argument of a program, which no null character can be in.
 Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
@@ -29,19 +29,13 @@ def has_credentials(url: str) -> bool:
 class Code(SpecPart):
     """A folder, or a repository, whose files are uploaded with the job. Every node gets a copy, in which the program starts."""
 
-    dir: str | None = Field(
+    dir: PathText | None = Field(
         None,
-        min_length=1,
-        max_length=4096,
-        pattern=PLAIN_TEXT,
         description="Folder on the machine that submits the job. The command line and the Python client upload its files: those that git "
         "knows or does not ignore, or outside a repository all that no .gitignore file excludes.",
     )
-    git: str | None = Field(
+    git: PathText | None = Field(
         None,
-        min_length=1,
-        max_length=4096,
-        pattern=PLAIN_TEXT,
         description="Address of a git repository, such as https://github.com/pytorch/examples, in the place of `dir`. The command line and "
         "the Python client clone it, with the credentials that git has there, and upload its files.",
     )
@@ -90,10 +84,7 @@ RequirementText = Annotated[str, StringConstraints(min_length=1, max_length=1024
 class Environment(SpecPart):
     """The Python environment of a job's program. Each node builds it once with uv, and keeps it for other jobs."""
 
-    python: (
-        Annotated[list[RequirementText], Field(min_length=1, max_length=1024)]
-        | Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=PLAIN_TEXT)]
-    ) = Field(
+    python: Annotated[list[RequirementText], Field(min_length=1, max_length=1024)] | PathText = Field(
         description="A file of requirements in the folder of `code`, or as every node sees it: a .txt file, pyproject.toml, or uv.lock "
         "with the pyproject.toml beside it. Or a list of requirements, such as [einops==0.8, timm].",
     )

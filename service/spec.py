@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from ..workers.spec import TrainSpec
-from ..workers.spec_part import PLAIN_TEXT, Finite, SpecPart
+from ..workers.spec_part import PLAIN_TEXT, Finite, PathText, SpecPart
 from .program_spec import Argument, Code, Environment
 
 Label = Annotated[
@@ -271,11 +271,8 @@ class CommandSpec(SpecOfJob):
         description="Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; "
         "without `code` the home folder of the user that runs the ranks.",
     )
-    tensorboard: str | None = Field(
+    tensorboard: PathText | None = Field(
         None,
-        min_length=1,
-        max_length=4096,
-        pattern=PLAIN_TEXT,
         description="Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the "
         "program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.",
     )
