@@ -35,6 +35,7 @@ from .routes import (
     secrets,
     session,
     sparklines,
+    sweeps,
     traces,
 )
 
@@ -46,6 +47,7 @@ Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is 
 _TAGS = [
     {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
     {"name": "code", "description": "Upload a folder of code for jobs that run a command."},
+    {"name": "sweeps", "description": "Run many trials of one job, and stop the worse ones early."},
     {"name": "secrets", "description": "Store secrets for the ranks of jobs."},
     {"name": "telemetry", "description": "Follow a job: live events, metrics, logs."},
     {"name": "checkpoints", "description": "Let the cluster verify or export a job's checkpoints."},
@@ -89,6 +91,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         schema,
         ranks,
         secrets,
+        sweeps,
         session,
     ):
         app.include_router(

@@ -15,6 +15,7 @@ from ..service.schemas.problem import Problem
 from ..service.schemas.secret import SecretValue
 from ..service.schemas.session import SignIn
 from ..service.spec import CommandSpec, JobSpec
+from ..service.sweep_spec import SweepOfCommand, SweepOfTraining
 from .http.stream_schema import stream_components
 
 _TOKEN = {
@@ -34,6 +35,8 @@ def document(app: FastAPI) -> dict[str, Any]:
         for model in (
             JobSpec,
             CommandSpec,
+            SweepOfTraining,
+            SweepOfCommand,
             CodeManifest,
             SecretValue,
             FaultRequest,

@@ -106,6 +106,18 @@ class JobNotFound(ShardyardError):
     code = "job_not_found"
 
 
+class SweepNotFound(ShardyardError):
+    """No sweep has this id or name."""
+
+    code = "sweep_not_found"
+
+
+class SweepEnded(ShardyardError):
+    """The sweep has ended, and cannot be cancelled any more."""
+
+    code = "sweep_ended"
+
+
 class NodeNotFound(ShardyardError):
     """No known node has this id or host."""
 

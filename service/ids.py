@@ -11,13 +11,14 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
 _ULID = re.compile(r"[0-9a-z]{26}")
 
-Kind = Literal["job", "fault", "trace", "operation", "code"]
+Kind = Literal["job", "fault", "trace", "operation", "code", "sweep"]
 _PREFIXES: Final[dict[Kind, str]] = {
     "job": "job-",
     "fault": "fault-",
     "trace": "trace-",
     "operation": "op-",
     "code": "code-",
+    "sweep": "sweep-",
 }
 
 

@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     )
     pull_s: float = Field(10.0, gt=0, description="Maximum time that one pull of a gang's events waits.")
     nodes_s: float = Field(3.0, gt=0, description="Interval at which the nodes are listed.")
-    sweep_s: float = Field(10.0, gt=0, description="Interval at which gangs without a job are removed.")
+    stray_gangs_s: float = Field(10.0, gt=0, description="Interval at which gangs without a job are removed.")
     retry_backoff_s: float = Field(
         5.0,
         gt=0,

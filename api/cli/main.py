@@ -33,6 +33,7 @@ from .commands import (
     run_watch,
     sample,
     secrets,
+    sweeps,
     top,
     trace,
     up_down,
@@ -68,6 +69,7 @@ _PANELS = {
         *(
             top.top,
             jobs.list_,
+            sweeps.sweeps,
             jobs.show,
             history.timeline,
             history.incidents,
@@ -116,6 +118,7 @@ def _shardyard(
 
 
 _NEXT = {
+    "sweep_not_found": "See which sweeps there are with: shardyard sweeps",
     "job_not_found": "See which jobs there are with: shardyard list",
     "node_not_found": "See which nodes there are with: shardyard nodes",
     "job_ended": "See how it ended with: shardyard show JOB",

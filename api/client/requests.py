@@ -30,6 +30,7 @@ from ...service.schemas.server import Server, Template, Templates
 from ...service.schemas.session import SignInCode
 from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
+from ...service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...service.spec import CommandSpec, JobKind, JobSpec
@@ -67,6 +68,27 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
 def submit(document: Any, key: str | None) -> Call[Job]:
     content = json.dumps(document).encode()
     return Call("POST", "/v1/jobs", Job.model_validate, content=content, headers=_keyed(key))
+
+
+def submit_sweep(document: Any, key: str | None) -> Call[SweepDetail]:
+    content = json.dumps(document).encode()
+    return Call("POST", "/v1/sweeps", SweepDetail.model_validate, content=content, headers=_keyed(key))
+
+
+def sweeps(limit: int, cursor: str | None) -> Call[Sweeps]:
+    return Call("GET", "/v1/sweeps", Sweeps.model_validate, params={"limit": limit, "cursor": cursor})
+
+
+def sweep(name: str) -> Call[SweepDetail]:
+    return Call("GET", f"/v1/sweeps/{_quoted(name)}", SweepDetail.model_validate)
+
+
+def trials(name: str) -> Call[SweepTrials]:
+    return Call("GET", f"/v1/sweeps/{_quoted(name)}/trials", SweepTrials.model_validate)
+
+
+def cancel_sweep(name: str) -> Call[SweepDetail]:
+    return Call("POST", f"/v1/sweeps/{_quoted(name)}/cancel", SweepDetail.model_validate)
 
 
 def preview(document: Any) -> Call[Preview]:

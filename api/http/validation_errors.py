@@ -128,6 +128,7 @@ def _parameter_error(item: Mapping[str, Any]) -> FieldError:
     field = dotted(tuple(part for part in item["loc"][1:] if part != "[key]")) or str(item["loc"][0])
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, Refusal):
+        field = ".".join(filter(None, (field, cause.field)))
         return FieldError(field=field, message=cause.message, remedy=cause.remedy)
     return FieldError(field=field, message=_sentence(item["msg"]), remedy=_by_limits(item))
 
@@ -164,6 +165,9 @@ def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldErr
         where = (*path, cause.field) if cause.field else path
         return FieldError(field=dotted(where), message=cause.message, remedy=cause.remedy)
     match item["type"]:
+        case "extra_forbidden" if path == ("sweep",):
+            remedy = "Send a sweep to POST /v1/sweeps; `shardyard submit` does. Leave it out for a single job."
+            return _finding(path, "This is the spec of a sweep, and not of a job.", remedy)
         case "extra_forbidden":
             known = sorted(_properties(path[:-1], _kind(document)))
             return _finding(path, f"Unknown key {path[-1]!r}.", _did_you_mean(path[-1], known))

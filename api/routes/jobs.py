@@ -52,7 +52,8 @@ _EDIT_BODY = request_body.described(
     {"all": {"name": "nano", "labels": {"team": "search"}, "notes": "The learning rate is too high.\nNext: 3e-4."}},
 )
 _OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
-_OF_THE_SPEC = (
+#: Codes of the errors of a spec that is refused.
+OF_THE_SPEC = (
     "invalid_encoding",
     "invalid_syntax",
     "request_timeout",
@@ -72,7 +73,7 @@ _OF_THE_SPEC = (
     "unknown_code",
     "unknown_secret",
 )
-_REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
+_REFUSALS = describe(*OF_THE_SPEC, "idempotency_conflict")
 
 
 @router.post(
@@ -102,7 +103,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     "/jobs/preview",
     operation_id="previewJob",
     summary="Preview a job",
-    responses=describe(*_OF_THE_SPEC),
+    responses=describe(*OF_THE_SPEC),
     openapi_extra={"requestBody": _BODY},
 )
 async def preview_job(request: Request, context: In) -> Preview:

@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
-FILES = ("client.py", "job.py", "job_changes.py", "metric_questions.py", "questions.py", "service_questions.py")
+FILES = (
+    "client.py",
+    "job.py",
+    "job_changes.py",
+    "metric_questions.py",
+    "questions.py",
+    "service_questions.py",
+    "sweep_questions.py",
+)
 
 HEADER = "# Generated from api/client/_async/{name}; change that file, then run: make sync-client\n"
 
@@ -29,13 +37,16 @@ NAMES = {
     "AsyncMetricQuestions": "MetricQuestions",
     "AsyncQuestions": "Questions",
     "AsyncServiceQuestions": "ServiceQuestions",
+    "AsyncSweepQuestions": "SweepQuestions",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
     "anext": "next",
     "aread": "read",
 }
-_IN_TEXT = re.compile(r"\bAsync(Client|JobActions|JobChanges|JobHandle|MetricQuestions|Questions|ServiceQuestions)\b")
+_IN_TEXT = re.compile(
+    r"\bAsync(Client|JobActions|JobChanges|JobHandle|MetricQuestions|Questions|ServiceQuestions|SweepQuestions)\b"
+)
 
 
 def generated(name: str) -> str:

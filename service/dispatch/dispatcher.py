@@ -38,6 +38,7 @@ from .attempt_runner import Attempt
 from .elastic_growth import Growth
 from .lease_owner import Owner
 from .operation_runner import OperationRunner
+from .sweep_runner import SweepRunner
 from .warm_corpora import WarmCorpora
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Dispatcher:
         self._growth = Growth()
         self._operations = OperationRunner(store, settings, cluster, self.owner)
         self._corpora = WarmCorpora(store, settings, cluster)
+        self._sweeps = SweepRunner(store, settings)
         self._wake = wake or asyncio.Event()
         self._look = asyncio.Event()  # set when the nodes changed
         self._running: dict[str, _Running] = {}  # by lease token
@@ -99,6 +101,10 @@ class Dispatcher:
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, self.settings)
 
+        async def advance_sweeps() -> None:
+            if await self._sweeps.run_once():
+                self._wake.set()
+
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
@@ -106,7 +112,8 @@ class Dispatcher:
                 group.create_task(_forever(self._renew, lambda: self.settings.lease_s / 3), name="leases")
                 group.create_task(_forever(self._grow, lambda: self.settings.nodes_s), name="growth")
                 group.create_task(_forever(self._look_ahead, lambda: self.settings.nodes_s), name="corpora")
-                group.create_task(_forever(self._sweep, lambda: self.settings.sweep_s), name="sweep")
+                group.create_task(_forever(self._remove_strays, lambda: self.settings.stray_gangs_s), name="strays")
+                group.create_task(_forever(advance_sweeps, lambda: self.settings.poll_s), name="sweeps")
                 group.create_task(_forever(remove_unused_code, lambda: _UNUSED_CODE_S), name="code")
         finally:
             await self._leave()
@@ -279,7 +286,7 @@ class Dispatcher:
         if self._waiting and self._seen and self._unreachable is None:
             await self._corpora.prepare_next()
 
-    async def _sweep(self) -> None:
+    async def _remove_strays(self) -> None:
         """Remove gangs without a job: of ended jobs, of earlier attempts and, on a cluster of our own, of unknown jobs."""
         if not self._connected or self._other_owner is not None:
             return
@@ -314,7 +321,7 @@ class Dispatcher:
         running = [each.task for each in self._running.values()]
         for task in running:
             task.cancel()
-        await asyncio.gather(self._operations.stop(), *running, return_exceptions=True)
+        await asyncio.gather(self._operations.stop(), self._sweeps.leave(), *running, return_exceptions=True)
         if not tokens and not self._seen:
             return
         try:

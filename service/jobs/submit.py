@@ -51,7 +51,7 @@ async def submit(
             known = await job_rows.by_key(tx, idempotency_key)
         if known is not None:
             return _replayed(known, body_hash), False
-    row = await _row(store, settings, spec, files or SpecFiles())
+    row = await row_of(store, settings, spec, files or SpecFiles())
     row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
     async with store.write() as tx:
         if row["elastic"] and isinstance(spec, JobSpec):
@@ -68,7 +68,8 @@ async def submit(
     return (job_of(stored), True) if created else (_replayed(stored, body_hash), False)
 
 
-async def _row(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
+async def row_of(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
+    """The row of a checked spec, which is not stored yet. Raises what `submit` raises for the spec."""
     if isinstance(spec, CommandSpec):
         return await command_job.new_row(store, settings, spec, files)
     return (await new_row(store, settings, spec, files)).row

@@ -45,6 +45,13 @@ def of_ranks(rows: Iterable[Mapping[str, Any]], axes: Sequence[str]) -> Any:
     return frame.set_index(["attempt", "step", "rank"])
 
 
+def of_trials(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """By number: state, job, step, value and device-seconds, and a column for each parameter."""
+    names = ("number", "state", "job", "step", "value", "device_s")
+    flat = [{**{name: row[name] for name in names}, **(row["parameters"] or {})} for row in rows]
+    return _pandas().DataFrame(flat, columns=None if flat else list(names)).set_index("number")
+
+
 def _pandas() -> Any:
     try:
         import pandas

@@ -50,6 +50,15 @@ async def between(tx: AsyncConnection, job_id: str, low: int, high: int) -> Sequ
     return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
 
 
+async def mean_loss(tx: AsyncConnection, job_id: str, low: int, high: int) -> float | None:
+    """The mean of the losses of these steps; None if there is none, or one of them is not finite."""
+    mean, known, all_ = func.avg(steps.c.loss), func.count(steps.c.loss), func.count()
+    row = (
+        await tx.execute(select(mean, known, all_).where(steps.c.job_id == job_id, steps.c.step.between(low, high)))
+    ).one()
+    return None if row[0] is None or row[1] < row[2] else float(row[0])
+
+
 async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, buckets: int) -> Sequence[RowMapping]:
     """For each of `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
 

@@ -23,11 +23,11 @@ from sqlalchemy import (
     text,
 )
 
-from . import program_tables
+from . import program_tables, sweep_tables
 from .metadata import METADATA
 
 #: All tables of METADATA are known with this module.
-__all__ = ["METADATA", "program_tables"]
+__all__ = ["METADATA", "program_tables", "sweep_tables"]
 
 
 def _counter(name: str) -> Column[int]:

@@ -8,6 +8,7 @@ import pytest
 from harness.ranks import train
 
 from shardyard.api import spec_file
+from shardyard.api.http.sweep_document import read_sweep
 from shardyard.api.http.validation_errors import read_spec, read_training_spec
 from shardyard.service.jobs.validation import check_layout
 from shardyard.service.spec import JobSpec
@@ -70,9 +71,11 @@ def test_it_trains(path: Path, root: Path, request: pytest.FixtureRequest) -> No
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_it_is_accepted_as_it_stands_and_explains_itself(path: Path) -> None:
     text = path.read_text()
-    assert f"#   shardyard run examples/{path.name}\n" in text
+    document = spec_file.load(path)
+    command = "submit" if "sweep" in document else "run"
+    assert f"#   shardyard {command} examples/{path.name}\n" in text
     assert len(text.partition("name:")[0].splitlines()) >= 2
-    spec = read_spec(spec_file.load(path))
+    spec = read_sweep(document)[1] if "sweep" in document else read_spec(document)
     assert spec.name == path.stem
     if isinstance(spec, JobSpec) and (path.stem != "smollm2" or WEIGHTS.exists()):
         check_layout(spec.train, 256)

@@ -22,6 +22,7 @@ OF_EXTRA = {
     "fp8": {"strategies/fp8.py"},
     "pandas": {"service/schemas/dataframes.py"},
     "postgres": set[str](),
+    "sweeps": {"service/sweeps/optuna_search.py"},
     "tensorboard": {"workers/program/event_files.py", "workers/program/event_follower.py"},
 }
 #: Declared and not imported: named elsewhere.

@@ -14,6 +14,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.errors import TokenUnreadable, WeakToken
 from shardyard.api.http.problems import CODES
+from shardyard.api.http.sweep_document import read_sweep
 from shardyard.api.http.validation_errors import read_spec
 from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidSetting
 from shardyard.service.policies.retry import INFRASTRUCTURE
@@ -76,4 +77,5 @@ def specs_on_pages() -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("document", [pytest.param(one, id=name) for name, one in specs_on_pages()])
 def test_specs_on_pages_are_specs(document: dict[str, Any]) -> None:
-    assert read_spec(document).name == document["name"]
+    spec = read_sweep(document)[1] if "sweep" in document else read_spec(document)
+    assert spec.name == document["name"]

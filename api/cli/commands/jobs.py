@@ -12,12 +12,13 @@ from ....service.schemas.job import Budgets, Job
 from ....service.schemas.memory_plan import MemoryPlan
 from ....service.schemas.preview import Preview
 from ....service.schemas.timeline import Plan, StateSpan
-from ...client import Client
+from ...client import Client, requests
 from ...errors import InvalidParameter
 from ...spec_document import parse
 from ..exit_codes import of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
+from . import sweeps
 
 #: Number of past states that `show` prints.
 _STATES = 20
@@ -37,9 +38,13 @@ def submit(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Submit a job and return, or wait for its end."""
+    """Submit a job, or a sweep of jobs, and return, or wait for its end."""
     screen = Screen()
+    document = requests.document(spec)
     with Client(url) as client:
+        if isinstance(document, dict) and "sweep" in document:
+            _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
+            return
         if dry_run:
             _preview(screen, client.preview(spec), spec, json)
             return
@@ -59,6 +64,27 @@ def submit(
     else:
         ended(screen, job)
     raise typer.Exit(of_state(job.state))
+
+
+def _submit_sweep(
+    screen: Screen, client: Client, document: dict[str, Any], key: str | None, json: bool, *, wait: bool, dry_run: bool
+) -> None:
+    if dry_run:
+        remedy = "Leave it out to see how one trial would run; the submission checks the sweep."
+        raise InvalidParameter("A sweep has no dry run.", field="sweep", remedy=remedy)
+    found = client.submit_sweep(document, idempotency_key=key, on_upload=screen.uploading)
+    if not json:
+        screen.out.print(f"{found.id}  {found.name}  {found.state}  {found.trials} trials")
+    if wait:
+        found = client.wait_for_sweep(found.id)
+    if json:
+        screen.json(found)
+    elif wait:
+        sweeps.show(screen, found, client.trials(found.id).items, 20)
+    else:
+        screen.hint(f"See its trials with: shardyard sweeps {found.id}")
+    if wait:
+        raise typer.Exit(of_state(found.state))
 
 
 def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:

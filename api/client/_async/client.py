@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
@@ -40,11 +40,12 @@ from .job import AsyncJobHandle
 from .job_changes import AsyncJobChanges
 from .questions import AsyncQuestions
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
+from .sweep_questions import AsyncSweepQuestions
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncJobChanges, AsyncQuestions):
+class AsyncClient(AsyncJobChanges, AsyncQuestions, AsyncSweepQuestions):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -93,7 +94,11 @@ class AsyncClient(AsyncJobChanges, AsyncQuestions):
         that have arrived, and of all, before each part.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        document = requests.document(spec)
+        document = await self._uploaded(requests.document(spec), on_upload)
+        return await self._handle(requests.submit(document, idempotency_key))
+
+    async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
+        """The document, once the folder of code that it names is uploaded."""
         with ExitStack() as stack:
             packed = await in_thread(partial(stack.enter_context, requests.packed(document)))
             if packed is not None:
@@ -105,7 +110,7 @@ class AsyncClient(AsyncJobChanges, AsyncQuestions):
                     content = await in_thread(partial(packed.part, number))
                     archive = await self._ask(requests.put_code_part(archive.id, number, content))
                 document = packed.named_in(document)
-        return await self._handle(requests.submit(document, idempotency_key))
+        return document
 
     async def job(self, job: str) -> AsyncJobHandle:
         """A job by its id, or the newest of that name."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
@@ -41,11 +41,12 @@ from .job import JobHandle
 from .job_changes import JobChanges
 from .questions import Questions
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
+from .sweep_questions import SweepQuestions
 
 T = TypeVar("T")
 
 
-class Client(JobChanges, Questions):
+class Client(JobChanges, Questions, SweepQuestions):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -94,7 +95,11 @@ class Client(JobChanges, Questions):
         that have arrived, and of all, before each part.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        document = requests.document(spec)
+        document = self._uploaded(requests.document(spec), on_upload)
+        return self._handle(requests.submit(document, idempotency_key))
+
+    def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
+        """The document, once the folder of code that it names is uploaded."""
         with ExitStack() as stack:
             packed = in_thread(partial(stack.enter_context, requests.packed(document)))
             if packed is not None:
@@ -106,7 +111,7 @@ class Client(JobChanges, Questions):
                     content = in_thread(partial(packed.part, number))
                     archive = self._ask(requests.put_code_part(archive.id, number, content))
                 document = packed.named_in(document)
-        return self._handle(requests.submit(document, idempotency_key))
+        return document
 
     def job(self, job: str) -> JobHandle:
         """A job by its id, or the newest of that name."""

@@ -29,7 +29,7 @@ GPU_NODES = [
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Of a control plane whose Ray cluster is its own."""
-    fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1}
+    fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "stray_gangs_s": 0.1}
     return Settings(data_dir=tmp_path, ray_address="elsewhere:6379", **fast)
 
 

@@ -36,7 +36,7 @@ BAD = {
         ("PORT", "CPU_RANKS_PER_CORE", "MAX_RANKS", "CORDON_FAULTS", "OPERATIONS_AT_ONCE"), ("x", "-1", "1e99")
     ),
     **dict.fromkeys(
-        ("LEASE_S", "POLL_S", "PULL_S", "NODES_S", "SWEEP_S", "CANCEL_S", "RESHARD_S"), ("soon", "0", "-1")
+        ("LEASE_S", "POLL_S", "PULL_S", "NODES_S", "STRAY_GANGS_S", "CANCEL_S", "RESHARD_S"), ("soon", "0", "-1")
     ),
     **dict.fromkeys(
         ("RETRY_BACKOFF_S", "RETRY_BACKOFF_MAX_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MAX_S", "OPERATION_S"),

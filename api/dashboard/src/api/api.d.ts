@@ -902,6 +902,90 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/sweeps": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List sweeps
+         * @description One page of sweeps, newest first.
+         */
+        readonly get: operations["listSweeps"];
+        readonly put?: never;
+        /**
+         * Submit a sweep
+         * @description Check a job spec with a part `sweep` (YAML or JSON), and begin its trials. A refused one stores nothing.
+         */
+        readonly post: operations["submitSweep"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/sweeps/{sweep}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a sweep
+         * @description A sweep by its id, or the newest of that name.
+         */
+        readonly get: operations["getSweep"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/sweeps/{sweep}/trials": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the trials of a sweep
+         * @description All trials of a sweep, by number; there are at most 1,000.
+         */
+        readonly get: operations["listTrials"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/sweeps/{sweep}/cancel": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Cancel a sweep
+         * @description Cancel all trials of a sweep that have not ended. Repeating is harmless.
+         */
+        readonly post: operations["cancelSweep"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/session": {
         readonly parameters: {
             readonly query?: never;
@@ -987,6 +1071,38 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Asha
+         * @description Early stopping by asynchronous successive halving.
+         *
+         *     Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020), algorithm 2.
+         */
+        readonly Asha: {
+            /**
+             * Min Steps
+             * @description Step of the first rung, at which a trial is compared with others for the first time.
+             */
+            readonly min_steps: number;
+            /**
+             * Reduction
+             * @description Of the trials that reached a rung, the best 1/reduction continue; the next rung is at reduction times its step.
+             * @default 3
+             */
+            readonly reduction: number;
+            /**
+             * Max Steps
+             * @description Steps of a trial that is never stopped. null: `train.steps`; a command has to give it.
+             * @default null
+             */
+            readonly max_steps: number | null;
+            /**
+             * Losers
+             * @description What happens to a trial that does not continue. `pause`: it saves, and continues later if it is among the best by then. `cancel`: it ends, for programs that cannot continue.
+             * @default pause
+             * @enum {string}
+             */
+            readonly losers: "pause" | "cancel";
+        };
         /**
          * Budget
          * @description How many attempts or repairs are used, and how many are allowed.
@@ -2180,6 +2296,43 @@ export interface components {
          */
         readonly Order: "newest" | "oldest" | "name";
         /**
+         * Parameter
+         * @description The values of a parameter: a list of them, or a range. A plain list such as `[1, 2]` is its values.
+         */
+        readonly Parameter: {
+            /**
+             * Values
+             * @description All values that it may have. null: a range, by `min` and `max`.
+             * @default null
+             */
+            readonly values: readonly (string | boolean | number)[] | null;
+            /**
+             * Min
+             * @description Lowest value of a range. Whole numbers at both ends: only whole numbers are drawn.
+             * @default null
+             */
+            readonly min: number | null;
+            /**
+             * Max
+             * @description Highest value of a range.
+             * @default null
+             */
+            readonly max: number | null;
+            /**
+             * Scale
+             * @description `log`: the logarithm is drawn evenly, so that each power of ten is as likely as the next.
+             * @default linear
+             * @enum {string}
+             */
+            readonly scale: "linear" | "log";
+            /**
+             * Count
+             * @description Number of values, from `min` to `max`, that a grid takes of a range.
+             * @default null
+             */
+            readonly count: number | null;
+        };
+        /**
          * Plan
          * @description Sizes that a gang reported before its first step; null if they are not known yet, or if a custom model does not report them.
          */
@@ -2819,6 +2972,187 @@ export interface components {
             readonly export: string | null;
             /** Steps */
             readonly steps: number | null;
+        };
+        /**
+         * Sweep
+         * @description Many trials of one job, each with other values of some of its parameters.
+         */
+        readonly Sweep: {
+            /**
+             * Parameters
+             * @description The keys of the job's spec that vary, such as `train.optimizer.lr`, and their values. A command finds `resources.env.LR` in the environment variable LR.
+             */
+            readonly parameters: {
+                readonly [key: string]: components["schemas"]["Parameter"] | readonly (string | boolean | number)[];
+            };
+            /**
+             * Search
+             * @description `grid`: all combinations. `random`: independent draws. `sobol`: a sequence that covers the space evenly (scrambled). `optuna`: Optuna's TPE, which learns from the trials before; it needs the extra `sweeps`.
+             * @default random
+             * @enum {string}
+             */
+            readonly search: "grid" | "random" | "sobol" | "optuna";
+            /**
+             * Trials
+             * @description Number of trials. null: 16; of a grid all combinations.
+             * @default null
+             */
+            readonly trials: number | null;
+            /**
+             * Seed
+             * @description Seed of the draws. The same seed gives the same trials; optuna's depend on results.
+             * @default 0
+             */
+            readonly seed: number;
+            /**
+             * Metric
+             * @description What is compared: `loss`, `validation_loss`, or a metric that the job logs. null: `loss`; a command has to give it.
+             * @default null
+             */
+            readonly metric: string | null;
+            /**
+             * Goal
+             * @description Whether lower or higher values are better.
+             * @default minimize
+             * @enum {string}
+             */
+            readonly goal: "minimize" | "maximize";
+            /**
+             * Parallel
+             * @description Number of trials, at most, that run or wait in the queue at the same time.
+             * @default 8
+             */
+            readonly parallel: number;
+            /** @description Stops trials early whose metric is worse than that of others. null: all run to their end. */
+            readonly asha?: components["schemas"]["Asha"] | null;
+        };
+        /**
+         * SweepDetail
+         * @description A sweep, without its trials.
+         */
+        readonly SweepDetail: {
+            /** Id */
+            readonly id: string;
+            /** Name */
+            readonly name: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            readonly state: "running" | "cancelling" | "succeeded" | "failed" | "cancelled";
+            /** Message */
+            readonly message: string | null;
+            /** Submitted sweep */
+            readonly sweep: components["schemas"]["Sweep"];
+            /** Metric */
+            readonly metric: string;
+            /**
+             * Rungs
+             * @description Steps at which trials are compared; empty without `asha`.
+             */
+            readonly rungs: readonly number[];
+            /** Trials */
+            readonly trials: number;
+            /**
+             * Counts
+             * @description Number of trials by state.
+             */
+            readonly counts: {
+                readonly [key: string]: number;
+            };
+            /** @description The trial with the best metric among those that ran to their end; without such, of the highest rung. */
+            readonly best: components["schemas"]["SweepTrial"] | null;
+            /**
+             * Device S
+             * @description Device-seconds of all trials, up to now.
+             * @default 0
+             */
+            readonly device_s: number;
+            /** Spec of the jobs without the parameters' values */
+            readonly spec: {
+                readonly [key: string]: unknown;
+            };
+            /** Actor */
+            readonly actor: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            readonly created_at: string;
+            /** Finished At */
+            readonly finished_at: string | null;
+        };
+        /**
+         * SweepTrial
+         * @description One trial of a sweep.
+         */
+        readonly SweepTrial: {
+            /** Number */
+            readonly number: number;
+            /**
+             * State
+             * @description `waiting`: it has no job yet. `active`: its job runs or waits in the queue. `paused`: stopped at a rung, and may continue. `stopped`: given up at a rung. `refused`: its spec was refused. Otherwise as its job ended.
+             * @enum {string}
+             */
+            readonly state: "waiting" | "active" | "paused" | "succeeded" | "failed" | "cancelled" | "stopped" | "refused";
+            /**
+             * Parameters
+             * @description Values by path; null: not decided yet.
+             */
+            readonly parameters: {
+                readonly [key: string]: unknown;
+            } | null;
+            /**
+             * Job
+             * @description Id of its job.
+             */
+            readonly job: string | null;
+            /**
+             * Job State
+             * @description State of its job; null: it has none, or the job was deleted.
+             */
+            readonly job_state: string | null;
+            /**
+             * Step
+             * @description Newest step that the job reported.
+             */
+            readonly step: number | null;
+            /**
+             * Rungs
+             * @description The metric at each rung that it reached; null where it was not finite.
+             */
+            readonly rungs: readonly (number | null)[];
+            /**
+             * Value
+             * @description The metric at its end, or else at its last rung.
+             */
+            readonly value: number | null;
+            /** Message */
+            readonly message: string | null;
+            /**
+             * Device S
+             * @description Device-seconds that its job has held, up to now.
+             * @default 0
+             */
+            readonly device_s: number;
+        };
+        /**
+         * SweepTrials
+         * @description All trials of a sweep, by number.
+         */
+        readonly SweepTrials: {
+            /** Items */
+            readonly items: readonly components["schemas"]["SweepTrial"][];
+        };
+        /**
+         * Sweeps
+         * @description One page of sweeps, newest first. `next` is the cursor of the following page, null on the last one.
+         */
+        readonly Sweeps: {
+            /** Items */
+            readonly items: readonly components["schemas"]["SweepDetail"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * Template
@@ -4306,6 +4640,155 @@ export interface components {
              *     }
              */
             readonly policy: components["schemas"]["CommandPolicy"];
+        };
+        /**
+         * SweepOfTraining
+         * @description A sweep over a training job, as YAML or JSON: the job's spec, and `sweep`.
+         */
+        readonly SweepOfTraining: {
+            /**
+             * Apiversion
+             * @description Version of the spec's format.
+             * @default shardyard/v1
+             * @constant
+             */
+            readonly apiVersion: "shardyard/v1";
+            /**
+             * Name
+             * @description Name of the job: lower-case letters, digits and dashes.
+             */
+            readonly name: string;
+            /**
+             * @default {
+             *       "device": "auto",
+             *       "gpu": null,
+             *       "within": null,
+             *       "cpus_per_gpu": 0,
+             *       "env": {},
+             *       "force": false
+             *     }
+             */
+            readonly resources: components["schemas"]["Resources"];
+            /**
+             * Secrets
+             * @description Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.
+             */
+            readonly secrets?: readonly (components["schemas"]["SecretUse"] | string)[];
+            /** Labels */
+            readonly labels?: {
+                readonly [key: string]: string;
+            };
+            readonly train: components["schemas"]["TrainSpec"];
+            /**
+             * @default {
+             *       "max_restarts": 3,
+             *       "max_retries": 0,
+             *       "spares": 0,
+             *       "max_repairs": 20,
+             *       "hang_timeout_s": 30,
+             *       "straggler": {
+             *         "factor": 1.5,
+             *         "seconds": 30,
+             *         "steps": 20
+             *       },
+             *       "loss_spike": {
+             *         "deviations": 10,
+             *         "window": 100
+             *       },
+             *       "elastic_grace_s": 60
+             *     }
+             */
+            readonly policy: components["schemas"]["Policy"];
+            readonly sweep: components["schemas"]["Sweep"];
+        };
+        /**
+         * SweepOfCommand
+         * @description A sweep over a job that runs a command, as YAML or JSON: the job's spec, and `sweep`.
+         */
+        readonly SweepOfCommand: {
+            /**
+             * Apiversion
+             * @description Version of the spec's format.
+             * @default shardyard/v1
+             * @constant
+             */
+            readonly apiVersion: "shardyard/v1";
+            /**
+             * Name
+             * @description Name of the job: lower-case letters, digits and dashes.
+             */
+            readonly name: string;
+            /**
+             * @default {
+             *       "device": "auto",
+             *       "gpu": null,
+             *       "within": null,
+             *       "cpus_per_gpu": 0,
+             *       "env": {},
+             *       "force": false
+             *     }
+             */
+            readonly resources: components["schemas"]["Resources"];
+            /**
+             * Secrets
+             * @description Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.
+             */
+            readonly secrets?: readonly (components["schemas"]["SecretUse"] | string)[];
+            /** Labels */
+            readonly labels?: {
+                readonly [key: string]: string;
+            };
+            /**
+             * Command
+             * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
+             */
+            readonly command: readonly string[] | string;
+            /**
+             * Command Per
+             * @description `rank`: each rank runs the command. `node`: one process per node runs it, and starts the node's ranks itself, as torchrun does; it finds the number of nodes, its own, and the number of its ranks in PET_NNODES, PET_NODE_RANK and PET_NPROC_PER_NODE, which torchrun reads.
+             * @default rank
+             * @enum {string}
+             */
+            readonly command_per: "rank" | "node";
+            /**
+             * Ranks
+             * @description Number of ranks, each on a device of its own.
+             * @default 1
+             */
+            readonly ranks: number;
+            /**
+             * Ranks Per Node
+             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
+             * @default null
+             */
+            readonly ranks_per_node: number | null;
+            /** @description A folder or a repository of code to upload. null: the code is on the nodes already. */
+            readonly code?: components["schemas"]["Code"] | null;
+            /**
+             * Cwd
+             * @description Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; without `code` the home folder of the user that runs the ranks.
+             * @default null
+             */
+            readonly cwd: string | null;
+            /**
+             * Tensorboard
+             * @description Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.
+             * @default null
+             */
+            readonly tensorboard: string | null;
+            /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
+            readonly env?: components["schemas"]["Environment"] | null;
+            /**
+             * @default {
+             *       "max_restarts": 3,
+             *       "max_retries": 0,
+             *       "spares": 0,
+             *       "max_repairs": 20,
+             *       "hang_timeout_s": 600
+             *     }
+             */
+            readonly policy: components["schemas"]["CommandPolicy"];
+            readonly sweep: components["schemas"]["Sweep"];
         };
         /**
          * CodeManifest
@@ -9408,6 +9891,448 @@ export interface operations {
             };
             /** @description `foreign_origin`: sent from another site */
             readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listSweeps: {
+        readonly parameters: {
+            readonly query?: {
+                readonly limit?: number;
+                /** @description `next` of the previous page. */
+                readonly cursor?: string | null;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Sweeps"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly submitSweep: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["SweepOfTraining"] | components["schemas"]["SweepOfCommand"];
+            };
+        };
+        readonly responses: {
+            /** @description The sweep already existed: same key, same body. */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SweepDetail"];
+                };
+            };
+            /** @description Successful Response */
+            readonly 201: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SweepDetail"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt; `idempotency_conflict`: the idempotency key was used for another body */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job; `unknown_code`: no such archive of code; `unknown_secret`: no such secret */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getSweep: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly sweep: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SweepDetail"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `sweep_not_found`: no such sweep */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listTrials: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly sweep: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SweepTrials"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `sweep_not_found`: no such sweep */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly cancelSweep: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly sweep: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SweepDetail"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `sweep_not_found`: no such sweep */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `sweep_ended`: the sweep has ended */
+            readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

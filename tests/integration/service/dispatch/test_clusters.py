@@ -30,7 +30,7 @@ from ...inprocess_cluster import InProcessCluster, run_until_stopped
 
 
 def named(folder: Path, cluster: str) -> Settings:
-    fast = {"poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "lease_s": 600.0}
+    fast = {"poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "stray_gangs_s": 0.1, "lease_s": 600.0}
     return Settings(data_dir=folder, cluster=cluster, ray_address=f"{cluster}:6379", **fast)
 
 

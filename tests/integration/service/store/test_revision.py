@@ -162,7 +162,7 @@ def test_a_process_does_not_start_without_a_database(
 async def test_a_dispatcher_pauses_while_the_schema_does_not_fit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = Settings(data_dir=tmp_path, poll_s=0.01, nodes_s=0.01, sweep_s=0.01, lease_s=0.03)
+    settings = Settings(data_dir=tmp_path, poll_s=0.01, nodes_s=0.01, stray_gangs_s=0.01, lease_s=0.03)
     migrated_sqlite(settings.database)
     store, cluster = Store(settings.database), _Counting()
     dispatching = asyncio.create_task(Dispatcher(store, settings, cluster).run())

@@ -31,6 +31,8 @@ _FOR_BROWSERS = {"signIn", "signOut"}
 #: Of an empty tar file.
 MANIFEST = Manifest(1024, 1, (hashlib.sha256(bytes(1024)).hexdigest(),))
 
+SWEEP = {**SPEC, "name": "tune", "sweep": {"parameters": {"train.seed": [1, 2]}, "search": "grid"}}
+
 ASKED: dict[str, list[Ask]] = {
     "submitJob": [lambda client, job, trace: client.submit({**SPEC, "name": "other"}, idempotency_key="mine")],
     "previewJob": [lambda client, job, trace: client.preview(SPEC)],
@@ -40,6 +42,14 @@ ASKED: dict[str, list[Ask]] = {
         ),
         lambda client, job, trace: client.jobs(limit=1, cursor=job),
     ],
+    "submitSweep": [lambda client, job, trace: client.submit_sweep(SWEEP, idempotency_key="mine")],
+    "listSweeps": [
+        lambda client, job, trace: client.sweeps(limit=5),
+        lambda client, job, trace: client.sweeps(cursor="sweep-" + "z" * 26),
+    ],
+    "getSweep": [lambda client, job, trace: client.sweep("tune")],
+    "listTrials": [lambda client, job, trace: client.trials("tune")],
+    "cancelSweep": [lambda client, job, trace: client.cancel_sweep("tune")],
     "beginCodeUpload": [lambda client, job, trace: client._ask(requests.begin_code(MANIFEST))],
     "uploadCodePart": [
         lambda client, job, trace: client._ask(requests.put_code_part(MANIFEST.digest, 0, deflated(bytes(1024))))

@@ -1,0 +1,66 @@
+# Generated from api/client/_async/sweep_questions.py; change that file, then run: make sync-client
+"""The calls of `Client` about sweeps."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from ....service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
+from .. import requests
+from ..transport import Call
+from .runtime import Answer, sleep
+
+T = TypeVar("T")
+
+
+class SweepQuestions(ABC):
+    """The client implements how a request is sent and repeated, and how code is uploaded."""
+
+    @abstractmethod
+    def _ask(self, call: Call[T]) -> T: ...
+
+    @abstractmethod
+    def _patiently(self, ask: Callable[[], Answer[T]]) -> T: ...
+
+    @abstractmethod
+    def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any: ...
+
+    def submit_sweep(
+        self,
+        spec: requests.Spec,
+        *,
+        idempotency_key: str | None = None,
+        on_upload: Callable[[int, int], None] | None = None,
+    ) -> SweepDetail:
+        """Submit a sweep: a job's spec with a part `sweep`. Otherwise as `submit`; returns the stored sweep."""
+        document = self._uploaded(requests.document(spec), on_upload)
+        return self._ask(requests.submit_sweep(document, idempotency_key))
+
+    def wait_for_sweep(self, sweep: str, timeout_s: float | None = None) -> SweepDetail:
+        """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`."""
+        began = time.monotonic()
+        found = self.sweep(sweep)
+        while found.finished_at is None:
+            if timeout_s is not None and time.monotonic() - began > timeout_s:
+                raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
+            sleep(0.5)
+            found = self._patiently(partial(self.sweep, found.id))
+        return found
+
+    def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:
+        """One page of sweeps, newest first."""
+        return self._ask(requests.sweeps(limit, cursor))
+
+    def sweep(self, sweep: str) -> SweepDetail:
+        """A sweep by its id, or the newest of that name."""
+        return self._ask(requests.sweep(sweep))
+
+    def trials(self, sweep: str) -> SweepTrials:
+        """All trials of a sweep, by number."""
+        return self._ask(requests.trials(sweep))
+
+    def cancel_sweep(self, sweep: str) -> SweepDetail:
+        """Cancel all trials of a sweep that have not ended. Repeating is harmless. Raises `ApiError` `sweep_ended`."""
+        return self._ask(requests.cancel_sweep(sweep))

@@ -1,0 +1,127 @@
+"""Reads sweeps: one by id or name with its trials, and pages of a list."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..errors import InvalidCursor, SweepNotFound
+from ..ids import parse
+from ..schemas.sweep import SweepDetail, Sweeps, SweepTrial, SweepTrials
+from ..store import sweeps as rows
+from ..store.engine import Store
+from ..sweep_spec import Sweep
+
+#: The standings of a trial whose state they are not.
+_BY_OUTCOME: Final = ("done", "over")
+
+
+async def get_sweep(store: Store, id_or_name: str) -> SweepDetail:
+    """The sweep of this id, or the newest of this name. Raises SweepNotFound."""
+    async with store.read() as tx:
+        row = await existing(tx, id_or_name)
+        (found,) = await _details(tx, [row])
+    return found
+
+
+async def list_sweeps(store: Store, cursor: str | None = None, limit: int = 50) -> Sweeps:
+    """One page of sweeps, newest first. Raises InvalidCursor."""
+    if cursor is not None and parse("sweep", cursor) is None:
+        raise InvalidCursor(
+            f"{cursor[:80]!r} is not a cursor.", field="cursor", remedy="Use `next` of the page before."
+        )
+    async with store.read() as tx:
+        found = await rows.page(tx, cursor, limit + 1)
+        items = await _details(tx, found[:limit])
+    return Sweeps(items=items, next=items[-1].id if len(found) > limit else None)
+
+
+async def trials(store: Store, id_or_name: str) -> SweepTrials:
+    """All trials of a sweep, by number. Raises SweepNotFound."""
+    async with store.read() as tx:
+        row = await existing(tx, id_or_name)
+        found = await rows.with_jobs(tx, row["id"], metric_of(row))
+        spent = await rows.device_seconds(tx, [row["id"]], time.time())
+    return SweepTrials(items=[_trial(one, spent.get((row["id"], one["number"]), 0.0)) for one in found])
+
+
+async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
+    """The row of the sweep of this id, or of the newest of this name. Raises SweepNotFound."""
+    row = None
+    if "\0" not in id_or_name:
+        row = await rows.by_id(tx, id_or_name) or await rows.newest_named(tx, id_or_name)
+    if row is None:
+        raise SweepNotFound(
+            f"There is no sweep {id_or_name[:80]!r}.", remedy="See `shardyard sweeps` for the sweeps that exist."
+        )
+    return row
+
+
+def metric_of(row: RowMapping | Mapping[str, Any]) -> str:
+    """The metric that a stored sweep compares."""
+    return str(row["sweep"].get("metric") or "loss")
+
+
+def rungs_of(row: RowMapping | Mapping[str, Any]) -> list[int]:
+    """The steps at which a stored sweep compares its trials."""
+    asha = Sweep.model_validate(row["sweep"]).asha
+    if asha is None:
+        return []
+    return asha.rungs(asha.max_steps or int(row["spec"]["train"]["steps"]))
+
+
+async def _details(tx: AsyncConnection, found: Sequence[RowMapping]) -> list[SweepDetail]:
+    ids = [row["id"] for row in found]
+    counts, spent = await rows.counts(tx, ids), await rows.device_seconds(tx, ids, time.time())
+    best = {row["id"]: await rows.best(tx, row["id"], row["sweep"].get("goal") != "maximize") for row in found}
+    return [_detail(row, counts.get(row["id"], {}), spent, best[row["id"]]) for row in found]
+
+
+def _detail(
+    row: RowMapping,
+    counts: Mapping[tuple[str, str | None], int],
+    spent: Mapping[tuple[str, int], float],
+    best: RowMapping | None,
+) -> SweepDetail:
+    by_state: dict[str, int] = {}
+    for (standing, outcome), count in counts.items():
+        state = _state(standing, outcome)
+        by_state[state] = by_state.get(state, 0) + count
+    return SweepDetail(
+        id=row["id"],
+        name=row["name"],
+        state=row["state"],
+        message=row["message"],
+        sweep=Sweep.model_validate(row["sweep"]),
+        metric=metric_of(row),
+        rungs=rungs_of(row),
+        trials=row["trials"],
+        counts=by_state,
+        best=None if best is None else _trial(best, spent.get((row["id"], best["number"]), 0.0)),
+        device_s=sum(seconds for (sweep_id, _), seconds in spent.items() if sweep_id == row["id"]),
+        actor=row["actor"],
+        created_at=row["created_at"],
+        finished_at=row["finished_at"],
+        spec=row["spec"],
+    )
+
+
+def _trial(row: RowMapping, device_s: float) -> SweepTrial:
+    return SweepTrial(
+        number=row["number"],
+        state=_state(row["standing"], row["outcome"]),
+        parameters=row["parameters"],
+        job=row["job_id"],
+        job_state=row["job_state"],
+        step=row["step"],
+        rungs=row["rungs"],
+        value=row["value"],
+        message=row["message"],
+        device_s=device_s,
+    )
+
+
+def _state(standing: str, outcome: str | None) -> Any:
+    return outcome if standing in _BY_OUTCOME else standing

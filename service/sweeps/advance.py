@@ -1,0 +1,251 @@
+"""Advances one sweep: it reads how its trials are, decides (`policies/asha.py`), stores the decisions, and carries them out.
+
+A decision is stored with what is `due` for the trial's job, before anything is done. The dispatcher that finds it due does it; each such
+act is harmless if repeated. So a dispatcher may die at any line, and the next one continues.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ...strategies.layout import Refusal
+from ..database_errors import DatabaseError
+from ..errors import JobEnded, JobNotFound, JobPausing, ShardyardError
+from ..jobs import pause as pausing
+from ..jobs import submit as submitting
+from ..policies.asha import Action, Limits, Trial, decide
+from ..queries.sweeps import metric_of, rungs_of
+from ..settings import Settings
+from ..states import FINAL, State
+from ..store import sweeps as rows
+from ..store.engine import Store
+from ..sweep_spec import Sweep
+from . import metric_values, optuna_search
+from .request import spec_of, trial_document
+
+log = logging.getLogger(__name__)
+
+#: Decision → the trial's standing from then on, and what is due for its job.
+_BECOMES: Final = {
+    Action.BEGIN: ("active", "submit"),
+    Action.CONTINUE: ("active", "resume"),
+    Action.STOP: ("paused", "pause"),
+    Action.GIVE_UP: ("over", "cancel"),
+}
+
+
+class SweepLeaseLost(Exception):
+    """Another dispatcher advances the sweep now."""
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """A sweep's row, read."""
+
+    row: RowMapping
+    sweep: Sweep
+    metric: str
+    rungs: Sequence[int]
+
+    @property
+    def id(self) -> str:
+        return str(self.row["id"])
+
+    @property
+    def limits(self) -> Limits:
+        asha = self.sweep.asha
+        return (
+            Limits(self.sweep.parallel)
+            if asha is None
+            else Limits(self.sweep.parallel, asha.reduction, asha.losers == "cancel")
+        )
+
+
+class Advance:
+    """Advances sweeps under one lease token. It keeps which sweeps wait for their trials, so that these are read only when one has news."""
+
+    def __init__(self, store: Store, settings: Settings, token: str) -> None:
+        self._store, self._settings, self._token = store, settings, token
+        self._waiting: set[str] = set()
+
+    async def advance(self, row: RowMapping) -> bool:
+        """Take one step. Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError."""
+        found = _Sweep(row, Sweep.model_validate(row["sweep"]), metric_of(row), rungs_of(row))
+        cancelling = row["state"] == "cancelling"
+        async with self._store.read() as tx:
+            busy = await rows.busy(tx, found.id, found.metric)
+            news = {one["number"]: values for one in busy if (values := await self._news(tx, found, one))}
+        due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
+        if news or cancelling or not (due or found.id in self._waiting):
+            due = await self._decide(found, news, cancelling)
+        for one in due:
+            await self._carry_out(found, one)
+        return bool(due)
+
+    def forget(self, sweep_ids: Sequence[str]) -> None:
+        """Keep only what is known of these sweeps."""
+        self._waiting &= set(sweep_ids)
+
+    async def _news(self, tx: AsyncConnection, found: _Sweep, one: RowMapping) -> dict[str, Any]:
+        """The columns of an active trial that change: it came to a rung, or its job ended."""
+        if one["standing"] != "active" or one["due"] is not None:
+            return {}
+        if one["job_state"] is None:
+            return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
+        news: dict[str, Any] = {}
+        measured = await metric_values.at_rungs(tx, one, found.metric, found.rungs[len(one["rungs"]) :])
+        if measured:
+            finite = [value for value in measured if value is not None]
+            news = {"rungs": [*one["rungs"], *measured], "value": finite[-1] if finite else one["value"]}
+        if one["job_state"] in FINAL:
+            news |= _ending(found, one)
+        return news
+
+    async def _decide(
+        self, found: _Sweep, news: Mapping[int, Mapping[str, Any]], cancelling: bool
+    ) -> Sequence[RowMapping]:
+        """Store the news and what follows from them. Returns the trials that have something due."""
+        async with self._store.read() as tx:
+            before = await rows.all_of(tx, found.id)
+        after = [{**one, **news.get(one["number"], {})} for one in before]
+        reached = {
+            one["number"] for one in after if one["standing"] == "active" and "rungs" in news.get(one["number"], {})
+        }
+        changes = {number: dict(values) for number, values in news.items()}
+        following = _give_up(after) if cancelling else self._decisions(found, after, reached)
+        for number, values in following.items():
+            changes[number] = changes.get(number, {}) | values
+        await self._choose_parameters(found, after, changes)
+        async with self._store.write() as tx:
+            if await rows.lock(tx, found.id, self._token) is None:
+                raise SweepLeaseLost(f"another dispatcher advances {found.id}")
+            for number, values in changes.items():
+                await rows.change(tx, found.id, number, values)
+            final = [{**one, **changes.get(one["number"], {})} for one in after]
+            if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
+                await self._settle(tx, found, final, cancelling)
+            due = [one for one in await rows.busy(tx, found.id, found.metric) if one["due"] is not None]
+        self._waiting.add(found.id)
+        return due
+
+    def _decisions(
+        self, found: _Sweep, after: Sequence[Mapping[str, Any]], reached: set[int]
+    ) -> dict[int, dict[str, Any]]:
+        sign = 1.0 if found.sweep.goal == "minimize" else -1.0
+        trials = [
+            Trial(
+                one["number"],
+                one["standing"],
+                tuple(None if value is None else sign * value for value in one["rungs"]),
+            )
+            for one in after
+        ]
+        changes: dict[int, dict[str, Any]] = {}
+        for decision in decide(trials, found.limits, reached):
+            standing, due = _BECOMES[decision.action]
+            if decision.action == Action.STOP and found.limits.final:
+                standing, due = "over", "cancel"
+            changes[decision.number] = {"standing": standing, "due": due}
+            if standing == "over":
+                changes[decision.number]["outcome"] = "stopped"
+        return changes
+
+    async def _choose_parameters(
+        self, found: _Sweep, after: Sequence[Mapping[str, Any]], changes: dict[int, dict[str, Any]]
+    ) -> None:
+        """Ask Optuna for the parameters of the trials that begin."""
+        seen = [_seen(one) for one in after if one["parameters"] is not None]
+        for one in after:
+            change = changes.get(one["number"], {})
+            if change.get("due") == "submit" and one["parameters"] is None:
+                point = await asyncio.to_thread(optuna_search.ask, found.sweep, seen, one["number"])
+                change["parameters"] = point
+                seen.append(optuna_search.Seen(point, (), None, ended=False))
+
+    async def _settle(
+        self, tx: AsyncConnection, found: _Sweep, final: Sequence[Mapping[str, Any]], cancelling: bool
+    ) -> None:
+        done = sum(one["standing"] == "done" for one in final)
+        state, message = "cancelled" if cancelling else "succeeded" if done else "failed", None
+        if state == "failed":
+            message = next((one["message"] for one in final if one["message"]), "No trial ran to its end.")
+        await rows.settle(tx, found.id, self._token, state, message, time.time())
+        self._waiting.discard(found.id)
+        log.info("%s has %s: %d of %d trials ran to their end", found.id, state, done, len(final))
+
+    async def _carry_out(self, found: _Sweep, one: RowMapping) -> None:
+        """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due."""
+        done: dict[str, Any] = {"due": None}
+        try:
+            match one["due"]:
+                case "submit":
+                    done["job_id"] = await self._submit(found, one)
+                case "pause":
+                    await pausing.pause(self._store, one["job_id"], found.row["actor"])
+                case "resume":
+                    await pausing.resume(self._store, one["job_id"], found.row["actor"])
+                case "cancel" if one["job_id"] is not None:
+                    await submitting.cancel(self._store, one["job_id"], found.row["actor"])
+        except (JobPausing, DatabaseError) as error:
+            log.debug("%s, trial %d: %s", found.id, one["number"], error)
+            return
+        except (JobEnded, JobNotFound):  # a user was faster; its end is news later
+            pass
+        except (ShardyardError, Refusal, ValidationError) as error:
+            if getattr(error, "retry_after_s", None) is not None:
+                return
+            done |= {"standing": "over", "outcome": "refused", "message": _said(error)}
+        async with self._store.write() as tx:
+            if await rows.lock(tx, found.id, self._token) is None:
+                raise SweepLeaseLost(f"another dispatcher advances {found.id}")
+            await rows.change(tx, found.id, one["number"], done)
+        if one["due"] == "cancel" or done.get("outcome") == "refused":
+            self._waiting.discard(found.id)
+
+    async def _submit(self, found: _Sweep, one: RowMapping) -> str:
+        document = trial_document(found.row["spec"], found.id, one["number"], one["parameters"])
+        spec, digest = await asyncio.to_thread(spec_of, document)
+        key, actor = f"{found.id}-{one['number']}", found.row["actor"]
+        job, _ = await submitting.submit(self._store, self._settings, spec, key, digest, actor)
+        return job.id
+
+
+def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:
+    """The columns of a trial whose job has ended."""
+    if one["job_state"] != State.SUCCEEDED:
+        return {"standing": "over", "outcome": one["job_state"], "message": one["job_message"]}
+    value = metric_values.at_end(one, found.metric)
+    if value is None:
+        message = f"The job succeeded, and reported no finite {found.metric}."
+        return {"standing": "over", "outcome": "failed", "message": message}
+    return {"standing": "done", "outcome": "succeeded", "value": value}
+
+
+def _give_up(after: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The changes of the trials that have not ended, when the sweep is cancelled."""
+    left = [one for one in after if one["standing"] not in ("done", "over")]
+    return {
+        one["number"]: {"standing": "over", "outcome": "cancelled", "due": "cancel" if one["job_id"] else None}
+        for one in left
+    }
+
+
+def _seen(one: Mapping[str, Any]) -> optuna_search.Seen:
+    ended = one["standing"] in ("paused", "done", "over")
+    return optuna_search.Seen(one["parameters"], one["rungs"], one["value"], ended)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    field = getattr(error, "field", None)
+    message = getattr(error, "message", str(error))
+    return f"{field}: {message}" if field else message

@@ -1,0 +1,112 @@
+"""A sweep as it is submitted: its own part, the job's spec, and the rules that concern both."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from ...strategies.layout import Refusal
+from ..spec import AnySpec, CommandSpec, kind_of
+from ..sweep_spec import Sweep, with_values
+from . import optuna_search
+from .points import Point, points
+
+#: The most values of a parameter that are checked when the sweep is submitted. The others are checked with their trials.
+_CHECKED: Final = 100
+#: Keys of a spec that cannot vary.
+_FIXED: Final = ("name", "apiVersion", "sweep")
+#: The most characters of a job's name, and of those of it that a trial's job has before its number.
+_NAME: Final = 63 - len("-999")
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """`spec`: the job's, as plain data. `points`: the parameters of all trials; None if they are decided one by one."""
+
+    spec: dict[str, Any]
+    sweep: Sweep
+    points: list[Point] | None
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The spec of the first trial. Raises Refusal for a path that is not in the spec."""
+        return with_values(self.spec, self.points[0] if self.points else self._lowest)
+
+    @property
+    def _lowest(self) -> Point:
+        return {path: parameter.at(0.0) for path, parameter in self.sweep.parameters.items()}
+
+    def extremes(self) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+        """Path, value and spec: the first trial's spec with another value, for the ends and the listed values of each parameter."""
+        for path, parameter in self.sweep.parameters.items():
+            for value in parameter.ends()[:_CHECKED]:
+                yield path, value, with_values(self.first, {path: value})
+
+
+def read_request(document: dict[str, Any], sweep: Sweep) -> SweepRequest:
+    """The request of a document that has the part `sweep`. Takes a second if the search is `sobol`. Raises Refusal, with its field."""
+    spec = {key: value for key, value in document.items() if key != "sweep"}
+    for path in sweep.parameters:
+        if path.split(".")[0].split("[")[0] in _FIXED:
+            remedy = "Name another key of the job's spec; each trial's job gets a name of its own."
+            raise Refusal(f"sweep.parameters.{path}", f"{path} cannot vary.", remedy)
+    if sweep.search == "optuna" and not optuna_search.installed():
+        raise Refusal(
+            "sweep.search",
+            "Optuna is not installed on the server.",
+            "Use sobol or random, or install shardyard[sweeps] there.",
+        )
+    return SweepRequest(spec, sweep, points(sweep))
+
+
+def metric_of(spec: AnySpec, sweep: Sweep) -> str:
+    """The name of what is compared. Raises Refusal for a command that names none."""
+    if sweep.metric is not None:
+        return sweep.metric
+    if isinstance(spec, CommandSpec):
+        raise Refusal(
+            "sweep.metric", "This key is missing.", "Name the metric that the program logs, such as accuracy."
+        )
+    return "loss"
+
+
+def rungs_of(spec: AnySpec, sweep: Sweep) -> list[int]:
+    """The steps at which trials are compared; none without `asha`. Raises Refusal if there is no such step."""
+    if sweep.asha is None:
+        return []
+    steps = sweep.asha.max_steps
+    if steps is None:
+        if isinstance(spec, CommandSpec):
+            remedy = "Give the number of steps that a trial takes if it is not stopped."
+            raise Refusal(
+                "sweep.asha.max_steps", "This key is missing: a command says nowhere how many steps it takes.", remedy
+            )
+        steps = spec.train.steps
+    if "train.steps" in sweep.parameters:
+        raise Refusal(
+            "sweep.parameters.train.steps",
+            "With asha all trials have the same number of steps.",
+            "Leave it out, or asha.",
+        )
+    found = sweep.asha.rungs(steps)
+    if not found:
+        remedy = f"Give a lower one: it is the first step at which trials of {steps} steps are compared."
+        raise Refusal(
+            "sweep.asha.min_steps", f"{sweep.asha.min_steps} is not below the {steps} steps of a trial.", remedy
+        )
+    return found
+
+
+def trial_document(spec: dict[str, Any], sweep_id: str, number: int, values: Point) -> dict[str, Any]:
+    """The spec of a trial's job, named and labelled after sweep and number."""
+    document = with_values(spec, values)
+    labels = {**(document.get("labels") or {}), "shardyard/sweep": sweep_id, "shardyard/trial": str(number)}
+    name = f"{str(document['name'])[:_NAME].rstrip('-')}-{number}"
+    return {**document, "name": name, "labels": labels}
+
+
+def spec_of(document: dict[str, Any]) -> tuple[AnySpec, str]:
+    """The checked spec of a trial's job, and its digest. Raises pydantic's ValidationError."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return kind_of(document).model_validate(document, strict=True), sha256(canonical.encode()).hexdigest()

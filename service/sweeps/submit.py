@@ -1,0 +1,97 @@
+"""Submits and cancels sweeps. A dispatcher does the rest (`advance.py`)."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...strategies.layout import Refusal
+from ..errors import IdempotencyConflict, InvalidSpec, SweepEnded
+from ..ids import new_id
+from ..jobs import submit as submitting
+from ..queries import sweeps as queries
+from ..schemas.sweep import SweepDetail
+from ..settings import Settings
+from ..spec import AnySpec
+from ..spec_files import SpecFiles
+from ..store import sweeps as rows
+from ..store.engine import Store
+from .points import Point
+from .request import SweepRequest, metric_of, rungs_of
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who submits, and how a repeated request is recognised: by its key and the digest of its document."""
+
+    actor: str
+    digest: str
+    idempotency_key: str | None = None
+
+
+async def submit(
+    store: Store,
+    settings: Settings,
+    request: SweepRequest,
+    first: AnySpec,
+    author: Author,
+    files: SpecFiles | None = None,
+) -> tuple[SweepDetail, bool]:
+    """Check the job of the first trial as a submission of it would, and store the sweep with its trials.
+
+    False beside the sweep: it was there before (the same key and document). Raises what `submit` of jobs raises,
+    and then nothing is stored.
+    """
+    idempotency_key, digest = author.idempotency_key, author.digest
+    if idempotency_key is not None:
+        async with store.read() as tx:
+            known = await rows.by_key(tx, idempotency_key)
+        if known is not None:
+            return await _replayed(store, known["id"], known["body_hash"] == digest), False
+    try:
+        metric_of(first, request.sweep)
+        rungs_of(first, request.sweep)
+    except Refusal as refusal:
+        raise InvalidSpec(refusal.message, field=refusal.field, remedy=refusal.remedy) from None
+    await submitting.row_of(store, settings, first, files or SpecFiles())
+    now, count = time.time(), request.sweep.number_of_trials
+    values = {
+        "id": new_id("sweep", now),
+        "name": first.name,
+        "state": "running",
+        "spec": request.spec,
+        "sweep": request.sweep.model_dump(mode="json", exclude_none=True),
+        "trials": count,
+        "actor": author.actor,
+        "idempotency_key": idempotency_key,
+        "body_hash": digest,
+        "created_at": now,
+    }
+    given: Sequence[Point | None] = request.points or [None] * count
+    trials = [{"number": at, "standing": "waiting", "parameters": point} for at, point in enumerate(given)]
+    async with store.write() as tx:
+        created = await rows.create(tx, values, trials)
+        stored = values if created else await rows.by_key(tx, idempotency_key or "")
+    assert stored is not None
+    if not created:
+        return await _replayed(store, str(stored["id"]), stored["body_hash"] == digest), False
+    return await queries.get_sweep(store, str(values["id"])), True
+
+
+async def _replayed(store: Store, sweep_id: str, same: bool) -> SweepDetail:
+    if same:
+        return await queries.get_sweep(store, sweep_id)
+    raise IdempotencyConflict(
+        f"This idempotency key belongs to {sweep_id}, which was submitted with another body.",
+        field="Idempotency-Key",
+        remedy="Use a new key for a new sweep.",
+    )
+
+
+async def cancel(store: Store, sweep_id: str) -> SweepDetail:
+    """Cancel all trials that have not ended. Harmless if repeated. Raises SweepNotFound, or SweepEnded if it succeeded or failed."""
+    async with store.write() as tx:
+        row = await queries.existing(tx, sweep_id)
+        if row["state"] in ("succeeded", "failed"):
+            raise SweepEnded(f"{row['id']} has {row['state']} already.", remedy="An ended sweep cannot be cancelled.")
+        await rows.cancel(tx, row["id"])
+    return await queries.get_sweep(store, row["id"])

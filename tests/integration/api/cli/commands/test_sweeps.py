@@ -1,0 +1,67 @@
+"""`shardyard sweeps`, and `shardyard submit` of a sweep."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.cli.main import run
+from shardyard.api.client import Client
+
+SWEEP = """
+name: tune
+train: {steps: 20, global_batch: 8, data: {seq_len: 64}}
+sweep:
+  parameters: {train.optimizer.lr: [0.001, 0.003], train.seed: [1, 2]}
+  search: grid
+  asha: {min_steps: 5}
+"""
+
+
+def test_a_sweep_is_submitted_listed_shown_and_cancelled(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ["--url", client.url]
+    assert run(["sweeps", *url]) == 0
+    assert "shardyard submit" in capsys.readouterr().err
+    (tmp_path / "tune.yaml").write_text(SWEEP)
+    assert run(["submit", str(tmp_path / "tune.yaml"), *url]) == 0
+    printed = capsys.readouterr()
+    sweep = client.sweep("tune")
+    assert f"{sweep.id}  tune  running  4 trials" in printed.out and f"shardyard sweeps {sweep.id}" in printed.err
+    assert run(["sweeps", "tune", *url]) == 0
+    shown = capsys.readouterr().out
+    for part in ("grid, 4 trials, at most 8 at once", "at steps 5, 15", "4 waiting", "train.optimizer.lr", "0.003"):
+        assert part in shown
+    assert run(["sweeps", "tune", "--json", *url]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["parameters"]["train.seed"] for one in found["items"]] == [1, 2, 1, 2]
+    assert run(["sweeps", "tune", "--cancel", *url]) == 0
+    assert "cancelling" in capsys.readouterr().out
+    assert run(["sweeps", *url]) == 0
+    listed = capsys.readouterr().out
+    assert sweep.id in listed and "0/4" in listed
+    frame = client.trials("tune").to_pandas()
+    assert list(frame["train.seed"]) == [1, 2, 1, 2] and frame.index.name == "number"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sweeps", "none"], "shardyard sweeps"),
+        (["sweeps", "--cancel"], "--cancel"),
+        (["submit", "tune.yaml", "--dry-run"], "no dry run"),
+    ],
+)
+def test_a_wrong_command_line_says_what_to_do(
+    client: Client,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    says: str,
+) -> None:
+    (tmp_path / "tune.yaml").write_text(SWEEP)
+    monkeypatch.chdir(tmp_path)
+    assert run([*arguments, "--url", client.url]) != 0
+    assert says in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""Sweeps under a dispatcher, whose gangs take real steps in this process."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from shardyard.service.jobs import pause as pausing
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.sweep import SweepDetail
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
+from shardyard.service.store.engine import Store
+from shardyard.service.sweeps.submit import cancel
+
+from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
+from ..sweeps.learning import STEPS, Learning, submit_sweep, sweep_ended, sweep_until, trial_with_job, trials_of
+from .dispatching import dispatching, ended, eventually, reached, submit, until
+
+RANGE = {"parameters": {"train.optimizer.lr": {"min": 0.01, "max": 1.0}}, "parallel": 4}
+ASHA = {"min_steps": 3, "reduction": 3}
+
+
+async def test_a_grid_runs_every_combination_as_an_ordinary_job(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = Learning()
+    sweep = await submit_sweep(
+        store, settings, {"parameters": {"train.optimizer.lr": [0.1, 0.4], "train.seed": [1, 2]}, "search": "grid"}
+    )
+    assert (sweep.state, sweep.trials, sweep.counts) == ("running", 4, {"waiting": 4})
+    async with dispatching(store, settings, cluster):
+        sweep = await sweep_ended(store, sweep)
+    assert (sweep.state, sweep.counts) == ("succeeded", {"succeeded": 4})
+    found = await trials_of(store, sweep)
+    assert [one.parameters for one in found] == [
+        {"train.optimizer.lr": lr, "train.seed": seed} for lr in (0.1, 0.4) for seed in (1, 2)
+    ]
+    assert [one.value for one in found] == pytest.approx(
+        [Learning.loss(one.parameters["train.optimizer.lr"], STEPS) for one in found if one.parameters]
+    )
+    assert sweep.best is not None and sweep.best.number == 2
+    job = await jobs.get_job(store, found[3].job or "")
+    assert (job.name, job.spec["train"]["optimizer"]["lr"], job.spec["train"]["seed"]) == ("tune-3", 0.4, 2)
+    assert job.labels == {"shardyard/sweep": sweep.id, "shardyard/trial": "3"}
+    assert sweep.device_s == pytest.approx(sum(one.device_s for one in found)) and all(
+        one.device_s > 0 for one in found
+    )
+
+
+async def test_no_more_trials_than_parallel_have_a_job_at_once(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    sweep = await submit_sweep(store, settings, {**RANGE, "parallel": 2, "trials": 5})
+    async with dispatching(store, settings, cluster):
+        await sweep_until(store, sweep, lambda now: now.counts == {"active": 2, "waiting": 3})
+        first = await trial_with_job(store, sweep)
+        await submitting.cancel(store, first.job or "", "tester")
+        now = await sweep_until(store, sweep, lambda now: now.counts.get("cancelled") == 1)
+        now = await sweep_until(store, sweep, lambda now: now.counts.get("active") == 2)
+        assert now.counts == {"active": 2, "cancelled": 1, "waiting": 2}
+        assert (await cancel(store, sweep.id)).state == "cancelling"
+        ended = await sweep_ended(store, sweep)
+        assert (ended.state, ended.counts) == ("cancelled", {"cancelled": 5})
+        await eventually(lambda: not cluster.living)
+        assert (await cancel(store, sweep.id)).state == "cancelled"
+
+
+@pytest.mark.full
+async def test_asha_finds_what_random_search_finds_for_a_fraction_of_its_steps(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = random_search = Learning(store)
+    async with dispatching(store, settings, cluster):
+        whole = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 27}))
+        cluster.script = halving = Learning(store)
+        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 27, "asha": ASHA}))
+    assert (
+        whole.best is not None
+        and sweep.best is not None
+        and whole.best.value is not None
+        and sweep.best.value is not None
+    )
+    assert random_search.steps == 27 * STEPS
+    assert sweep.best.value <= 1.05 * whole.best.value
+    assert halving.steps <= 0.4 * random_search.steps
+    assert sweep.counts["succeeded"] + sweep.counts["stopped"] == 27
+    found = await trials_of(store, sweep)
+    for one in found:
+        assert len(one.rungs) == sum(rung <= (one.step or 0) for rung in sweep.rungs)
+    promoted = [one for one in found if (await jobs.get_job(store, one.job or "")).attempt > 1]
+    assert promoted, "no trial was paused and continued"
+    # A stopped trial was not among the best third of those that reached its last rung.
+    for one in found:
+        if one.state == "stopped":
+            rivals = sorted(
+                other.rungs[len(one.rungs) - 1] or 0.0 for other in found if len(other.rungs) >= len(one.rungs)
+            )
+            assert (one.rungs[-1] or 0.0) > rivals[len(rivals) // 3 - 1 if len(rivals) >= 3 else 0]
+
+
+@pytest.mark.parametrize("losers", ["pause", "cancel"])
+async def test_dispatchers_that_die_at_any_moment_leave_no_trial_out_and_run_none_twice(
+    store: Store, settings: Settings, cluster: InProcessCluster, losers: str
+) -> None:
+    cluster.script = Learning(step_s=0.005)
+    settings = settings.model_copy(update={"lease_s": 0.3})
+    sweep = await submit_sweep(store, settings, {**RANGE, "trials": 12, "asha": {**ASHA, "losers": losers}})
+    draw = random.Random(0)
+    for _ in range(12):
+        async with dispatching(store, settings, cluster):
+            await asyncio.sleep(draw.uniform(0.02, 0.3))  # dies here, wherever it is
+    async with dispatching(store, settings, cluster):
+        sweep = await sweep_ended(store, sweep)
+    assert sweep.state == "succeeded" and sweep.counts["succeeded"] >= 1
+    found = await trials_of(store, sweep)
+    assert {one.state for one in found} <= {"succeeded", "stopped"}
+    listed = (await jobs.list_jobs(store, limit=100)).items
+    assert Counter(job.labels["shardyard/trial"] for job in listed) == Counter(str(number) for number in range(12))
+    assert {one.job for one in found} == {job.id for job in listed}
+    assert all(job.state in (State.SUCCEEDED, State.CANCELLED) for job in listed)
+
+
+async def test_two_dispatchers_advance_a_sweep_one_at_a_time(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = Learning()
+    async with dispatching(store, settings, cluster), dispatching(store, settings, cluster):
+        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 9, "asha": ASHA}))
+    listed = (await jobs.list_jobs(store, limit=100)).items
+    assert (sweep.state, len(listed)) == ("succeeded", 9)
+
+
+async def _fail(gang: Gang) -> None:
+    await gang.state("starting")
+    await gang.state("running")
+    await gang.emit("incident", cause="exception", message="rank 0: KeyError", rank=0)
+    await gang.state("failed", "exception", "rank 0: KeyError")
+
+
+async def test_a_sweep_whose_trials_all_fail_has_failed(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = _fail
+    async with dispatching(store, settings, cluster):
+        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 3}))
+    assert (sweep.state, sweep.counts, sweep.best) == ("failed", {"failed": 3}, None)
+    assert sweep.message
+
+
+async def test_a_trial_whose_spec_is_refused_says_why_and_the_others_run(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = Learning()
+    grid = {"parameters": {"train.layout.data": [1, 3], "train.optimizer.lr": [0.1]}, "search": "grid"}
+    async with dispatching(store, settings, cluster):
+        sweep = await sweep_ended(store, await submit_sweep(store, settings, grid))
+    assert (sweep.state, sweep.counts) == ("succeeded", {"succeeded": 1, "refused": 1})
+    assert "global_batch" in ((await trials_of(store, sweep))[1].message or "")
+
+
+async def test_a_trial_that_a_user_pauses_keeps_its_place_and_the_queue_goes_on(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    sweep = await submit_sweep(store, settings, {**RANGE, "parallel": 1, "trials": 1})
+    async with dispatching(store, settings, cluster):
+        await sweep_until(store, sweep, lambda now: now.counts == {"active": 1})
+        one = await trial_with_job(store, sweep)
+        job = await until(store, await jobs.get_job(store, one.job or ""), reached(State.RUNNING))
+        await pausing.pause(store, job.id, "tester")
+        await until(store, job, reached(State.PAUSED))
+        other = await submit(store, settings, steps=2, name="other")
+        cluster.script = Learning()
+        assert (await ended(store, other)).state == State.SUCCEEDED
+        assert (await trials_of(store, sweep))[0].state == "active"
+        await pausing.resume(store, job.id, "tester")
+        assert (await sweep_ended(store, sweep)).state == "succeeded"
+
+
+@pytest.mark.full
+async def test_optuna_learns_from_the_trials_before(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = Learning(step_s=0.001)
+    sweep = await submit_sweep(store, settings, {**RANGE, "trials": 24, "search": "optuna", "parallel": 2})
+    async with dispatching(store, settings, cluster):
+        sweep = await sweep_ended(store, sweep)
+    lrs = [float(one.parameters["train.optimizer.lr"]) for one in await trials_of(store, sweep) if one.parameters]
+    assert len(set(lrs)) == 24 and all(0.01 <= lr <= 1.0 for lr in lrs)
+    early, late = lrs[:10], lrs[-8:]
+    assert sum(abs(lr - 0.3) for lr in late) / 8 < sum(abs(lr - 0.3) for lr in early) / 10
+
+
+async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Settings) -> None:
+    first: list[SweepDetail] = [
+        await submit_sweep(store, settings, {**RANGE, "trials": 2}, key="once") for _ in range(2)
+    ]
+    assert first[0].id == first[1].id

@@ -1,0 +1,94 @@
+"""One sweep, step by step: what is due is done by the dispatcher that finds it, also for the second time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from shardyard.service.errors import SweepEnded, SweepNotFound
+from shardyard.service.jobs import submit as job_submitting
+from shardyard.service.queries import jobs
+from shardyard.service.queries import sweeps as queries
+from shardyard.service.schemas.sweep import SweepDetail
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
+from shardyard.service.store import sweeps as rows
+from shardyard.service.store.engine import Store
+from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
+from shardyard.service.sweeps.submit import cancel
+
+from .learning import submit_sweep, trials_of
+
+SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid", "asha": {"min_steps": 3}}
+
+
+async def advance(store: Store, settings: Settings, sweep: SweepDetail, token: str = "t") -> bool:
+    """A step of a dispatcher that remembers nothing."""
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, token, 600.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    return await Advance(store, settings, token).advance(row)
+
+
+async def change(store: Store, sweep: SweepDetail, number: int, values: Mapping[str, Any]) -> None:
+    async with store.write() as tx:
+        await rows.change(tx, sweep.id, number, values)
+
+
+async def test_a_submission_that_was_not_noted_gives_the_same_job(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    assert await advance(store, settings, sweep)
+    before = [one.job for one in await trials_of(store, sweep)]
+    await change(store, sweep, 1, {"due": "submit", "job_id": None})
+    assert await advance(store, settings, sweep)
+    assert [one.job for one in await trials_of(store, sweep)] == before
+    assert len((await jobs.list_jobs(store)).items) == 2
+
+
+@pytest.mark.parametrize("due", ["pause", "cancel"])
+async def test_what_is_due_is_done_once_more_without_harm(store: Store, settings: Settings, due: str) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    for _ in range(2):
+        await change(
+            store, sweep, 0, {"standing": "paused" if due == "pause" else "over", "outcome": "stopped", "due": due}
+        )
+        assert await advance(store, settings, sweep)
+    job = await jobs.get_job(store, (await trials_of(store, sweep))[0].job or "")
+    assert job.state == (State.PAUSED if due == "pause" else State.CANCELLED)
+    if due == "pause":
+        for _ in range(2):
+            await change(store, sweep, 0, {"standing": "active", "due": "resume"})
+            assert await advance(store, settings, sweep)
+        assert (await jobs.get_job(store, job.id)).state == State.QUEUED
+
+
+async def test_without_the_lease_nothing_is_stored(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "other", 600.0)
+        assert not await rows.take(tx, sweep.id, "t", 600.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    with pytest.raises(SweepLeaseLost):
+        await Advance(store, settings, "t").advance(row)
+    assert (await queries.get_sweep(store, sweep.id)).counts == {"waiting": 2}
+    async with store.write() as tx:
+        await rows.release(tx, "other")
+        assert await rows.take(tx, sweep.id, "t", 600.0)
+
+
+async def test_a_job_that_is_gone_is_a_cancelled_trial(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    await change(store, sweep, 0, {"job_id": "job-of-old"})
+    second = (await trials_of(store, sweep))[1].job or ""
+    await job_submitting.cancel(store, second, "tester")
+    await advance(store, settings, sweep)
+    found = await queries.get_sweep(store, sweep.id)
+    assert (found.state, found.counts, found.message) == ("failed", {"cancelled": 2}, "Its job was deleted.")
+    with pytest.raises(SweepEnded):
+        await cancel(store, sweep.id)
+    with pytest.raises(SweepNotFound):
+        await cancel(store, "sweep-of-none")

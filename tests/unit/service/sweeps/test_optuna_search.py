@@ -1,0 +1,30 @@
+"""Optuna's sampler over stored trials."""
+
+from shardyard.service.sweep_spec import Sweep
+from shardyard.service.sweeps.optuna_search import Seen, ask, installed
+
+SWEEP = Sweep.model_validate(
+    {
+        "parameters": {"a": {"min": 0.01, "max": 1.0, "scale": "log"}, "b": [True, "x", 3], "c": {"min": 1, "max": 9}},
+        "search": "optuna",
+    }
+)
+
+
+def seen(point: dict[str, object], value: float | None, *, ended: bool = True) -> Seen:
+    return Seen(point, (value,), value, ended)
+
+
+def test_values_are_of_the_parameters_and_the_same_each_time() -> None:
+    assert installed()
+    point = ask(SWEEP, [], 0)
+    assert 0.01 <= point["a"] <= 1.0 and point["b"] in (True, "x", 3) and point["c"] in range(1, 10)
+    assert ask(SWEEP, [], 0) == point != ask(SWEEP, [], 1)
+
+
+def test_it_learns_from_ended_trials_and_knows_running_and_failed_ones() -> None:
+    one = Sweep.model_validate({"parameters": {"a": {"min": 0.0, "max": 1.0}}, "search": "optuna"})
+    known = [seen({"a": at / 30}, abs(at / 30 - 0.5)) for at in range(30)]
+    known += [seen({"a": 0.9}, None), seen({"a": 0.4}, None, ended=False)]
+    drawn = [ask(one, known, number)["a"] for number in range(32, 52)]
+    assert sum(abs(value - 0.5) for value in drawn) / 20 < 0.15  # 0.25 is that of even draws

@@ -1,0 +1,63 @@
+"""Rules that concern a sweep and the spec of its jobs, and the specs of trials."""
+
+import pytest
+
+from shardyard.service.spec import CommandSpec, JobSpec, kind_of
+from shardyard.service.sweep_spec import Sweep
+from shardyard.service.sweeps.request import metric_of, read_request, rungs_of, spec_of, trial_document
+from shardyard.strategies.layout import Refusal
+
+TRAIN = {"name": "a" * 63, "train": {"steps": 100, "global_batch": 4}, "labels": {"team": "search"}}
+COMMAND = {"name": "mine", "command": "true"}
+
+
+def sweep(**fields: object) -> Sweep:
+    return Sweep.model_validate({"parameters": {"train.seed": [1, 2]}, **fields})
+
+
+def test_a_trial_has_a_name_and_labels_of_its_own() -> None:
+    document = trial_document(TRAIN, "sweep-1", 999, {"train.seed": 7})
+    spec, digest = spec_of(document)
+    assert isinstance(spec, JobSpec) and spec.train.seed == 7
+    assert spec.name == "a" * 59 + "-999"
+    assert spec.labels == {"team": "search", "shardyard/sweep": "sweep-1", "shardyard/trial": "999"}
+    assert digest == spec_of(trial_document(TRAIN, "sweep-1", 999, {"train.seed": 7}))[1]
+    assert trial_document({**TRAIN, "name": "a" * 58 + "-bcde"}, "s", 1, {})["name"] == "a" * 58 + "-1"
+
+
+def test_the_metric_of_a_command_has_to_be_named() -> None:
+    train, command = kind_of(TRAIN).model_validate(TRAIN), CommandSpec.model_validate(COMMAND)
+    assert metric_of(train, sweep()) == "loss" and metric_of(command, sweep(metric="acc")) == "acc"
+    with pytest.raises(Refusal) as refused:
+        metric_of(command, sweep())
+    assert refused.value.field == "sweep.metric"
+
+
+def test_rungs_follow_the_steps_of_the_job_or_of_the_sweep() -> None:
+    train, command = kind_of(TRAIN).model_validate(TRAIN), CommandSpec.model_validate(COMMAND)
+    assert rungs_of(train, sweep()) == []
+    assert rungs_of(train, sweep(asha={"min_steps": 10})) == [10, 30, 90]
+    assert rungs_of(command, sweep(asha={"min_steps": 10, "max_steps": 31})) == [10, 30]
+    for spec, fields, field in (
+        (command, {"asha": {"min_steps": 10}}, "sweep.asha.max_steps"),
+        (train, {"asha": {"min_steps": 100}}, "sweep.asha.min_steps"),
+        (train, {"asha": {"min_steps": 1}, "parameters": {"train.steps": [1]}}, "sweep.parameters.train.steps"),
+    ):
+        with pytest.raises(Refusal) as refused:
+            rungs_of(spec, sweep(**fields))
+        assert refused.value.field == field
+
+
+def test_the_first_trial_and_the_ends_of_each_parameter_are_checked() -> None:
+    request = read_request(
+        {**TRAIN, "sweep": {}}, sweep(parameters={"train.seed": {"min": 1, "max": 9}, "train.steps": [5, 6]})
+    )
+    assert "sweep" not in request.first and request.points is not None
+    drawn = {path.split(".")[1]: value for path, value in request.points[0].items()}
+    assert request.first["train"] == {"global_batch": 4, **drawn}
+    assert [(path, value) for path, value, _ in request.extremes()] == [
+        ("train.seed", 1),
+        ("train.seed", 9),
+        ("train.steps", 5),
+        ("train.steps", 6),
+    ]
