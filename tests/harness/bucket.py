@@ -22,6 +22,8 @@ from .patience import PATIENCE_S
 
 WEED = Path(sys.executable).with_name("weed")
 LOOPBACK = "127.0.0.1"
+#: Where the server makes a socket for each part, which no option moves.
+_SOCKETS = Path("/tmp")
 #: Each part of the server listens twice.
 PARTS = ("master", "volume", "filer", "s3")
 
@@ -79,6 +81,7 @@ class Buckets:
         self._folder = Path(tempfile.mkdtemp(prefix="sy-s3-"))
         self._door = Door()
         self._process: subprocess.Popen[bytes] | None = None
+        self._sockets: list[Path] = []
         self.environment = {
             "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{self._door.port}",
             "AWS_ACCESS_KEY_ID": "tester",
@@ -98,6 +101,9 @@ class Buckets:
             ports = _free_ports(2 * len(PARTS))
             with (self._folder / "log").open("ab") as log:
                 self._process = subprocess.Popen(self._command(ports), stdout=log, stderr=log, start_new_session=True)
+            self._sockets = [
+                _SOCKETS / f"seaweedfs-{part}-grpc-{port}.sock" for part, port in zip(PARTS, ports[1::2], strict=True)
+            ]
             if self._answers(ports[-2]):
                 self._door.server = ports[-2]
                 return
@@ -110,6 +116,8 @@ class Buckets:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
             self._process.wait(PATIENCE_S)
+        for path in self._sockets:
+            path.unlink(missing_ok=True)
 
     def end(self) -> None:
         self.kill()
