@@ -4,6 +4,10 @@ import logging
 from typing import Final
 from uuid import uuid4
 
+from sqlalchemy.engine import RowMapping
+
+from ..database_errors import DatabaseError
+from ..failure_log import FailureLog
 from ..settings import Settings
 from ..store import sweeps as rows
 from ..store.engine import Store
@@ -19,26 +23,43 @@ class SweepRunner:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store, self._settings = store, settings
         self._token = uuid4().hex
+        self._failures = FailureLog(log)
+        self._broken: set[str] = set()  # sweeps that could not be advanced the last time
         self._advance = Advance(store, settings, self._token)
 
     async def run_once(self) -> bool:
         """Advance every sweep by a step. Returns whether the queue may have changed. Raises DatabaseError."""
         changed, after, known = False, "", []
+        self._broken.clear()
         while True:
             async with self._store.read() as tx:
                 found = await rows.to_advance(tx, self._token, _PAGE, after)
             for row in found:
                 known.append(row["id"])
                 if row["held"] or await self._take(row["id"]):
-                    try:
-                        changed |= await self._advance.advance(row)
-                    except SweepLeaseLost as error:
-                        log.info("%s", error)
+                    changed |= await self._step(row)
             if len(found) < _PAGE:
                 break
             after = found[-1]["id"]
         self._advance.forget(known)
+        if not self._broken:
+            for cause in self._failures.failing:
+                self._failures.works(cause, f"Every sweep is advanced again [{cause}].")
         return changed
+
+    async def _step(self, row: RowMapping) -> bool:
+        """Advance one sweep. A sweep that cannot be advanced stops no other."""
+        try:
+            return await self._advance.advance(row)
+        except SweepLeaseLost as error:
+            log.info("%s", error)
+            return False
+        except DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001  the outermost loop over sweeps
+            self._broken.add(row["id"])
+            self._failures.failed(type(error).__name__, f"{row['id']} could not be advanced; it is tried again", error)
+            return False
 
     async def _take(self, sweep_id: str) -> bool:
         async with self._store.write() as tx:
