@@ -67,6 +67,14 @@ def test_a_sweep_with_early_stopping_is_followed_to_its_end(page: Page, plane: C
     with plane.client() as client:
         sweep = client.submit_sweep(document(tmp_path, RATES, 27, 0.1, search="grid", parallel=3, asha=asha))
         page.goto(f"/sweeps/{sweep.name}")
+        table = page.get_by_role("region", name="Table of trials")
+        expect(table.get_by_text("paused").first).to_be_visible(timeout=PATIENCE_MS)
+        table.get_by_role("row").nth(2).hover()
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        page.emulate_media(color_scheme="dark")
+        page.screenshot(path=SHOTS / "sweep-live.png", full_page=True, animations="disabled")
+        assert_accessible(page)
+        page.emulate_media(color_scheme="light")
         expect(page.locator(".sweep-head .state-badge")).to_have_text("succeeded", timeout=4 * PATIENCE_MS)
         ended = client.wait_for_sweep(sweep.id, timeout_s=PATIENCE_S)
         assert ended.best is not None and ended.best.parameters is not None
@@ -81,8 +89,8 @@ def test_a_sweep_with_early_stopping_is_followed_to_its_end(page: Page, plane: C
         expect(row).to_contain_text(re.compile(f"^{step}{sum(len(one.rungs) >= rung for one in trials)}"))
     assert {one.state for one in trials} == {"succeeded", "stopped"}
     stopped = sum(one.state == "stopped" for one in trials)
-    expect(page.get_by_role("region", name="Table of trials").get_by_text("stopped")).to_have_count(stopped)
-    SHOTS.mkdir(parents=True, exist_ok=True)
+    expect(table.get_by_text("stopped")).to_have_count(stopped)
+    table.get_by_text("stopped").first.hover()  # what is pointed at has its contrast, too
     page.screenshot(path=SHOTS / "sweep-asha.png", full_page=True, animations="disabled")
     assert_accessible(page)
 

@@ -5,7 +5,7 @@ import { given, open } from "../testing/control-plane";
 import { sweepWire, trialWire } from "../testing/sweeps";
 import { SweepPage } from "./sweep";
 
-vi.mock("../components/chart", async () => ({ Chart: (await import("../testing/chart")).Chart }));
+vi.mock("../components/chart", () => import("../testing/chart"));
 
 const TRIALS = [
   trialWire({ number: 0, rungs: [3, 2.7] }),
