@@ -40,7 +40,7 @@ test("a sweep has its best trial, its chart, its rungs and its trials", async ()
   await expectAccessible(container);
 });
 
-test("any column orders the trials", async () => {
+test("any column orders the trials, and is in the address", async () => {
   given(answers("succeeded"));
   open(<SweepPage id="tune" />, "/sweeps/tune");
   const order = async (name: string) => { fireEvent.click(await screen.findByRole("button", { name })); };
@@ -48,6 +48,7 @@ test("any column orders the trials", async () => {
   await order("loss ↑");
   expect(numbers()).toEqual(["1", "0 best", "2", "3"]);
   expect(screen.getByRole("columnheader", { name: "loss ↓" }).getAttribute("aria-sort")).toBe("descending");
+  expect(location.search).toBe("?by=-value");
   await order("lr");
   expect(numbers()).toEqual(["0 best", "3", "2", "1"]);
 });

@@ -19,7 +19,8 @@ export function SweepsPage() {
     queryFn: ({ pageParam, signal }) => listSweeps(pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.next,
-    refetchInterval: POLL_MS,
+    // All pages are read again: the more there are, the less often.
+    refetchInterval: ({ state }) => POLL_MS * Math.max(1, state.data?.pages.length ?? 1),
   });
   const sweeps = query.data?.pages.flatMap((page) => page.sweeps) ?? [];
   return (

@@ -1,7 +1,7 @@
-/** The trials of a sweep, a page of them at a time, in the order of any column. */
+/** The trials of a sweep, a page of them at a time, in the order of any column, which is in the address. */
 
 import { useMemo, useState } from "react";
-import { Link } from "wouter";
+import { Link, useSearchParams } from "wouter";
 import type { Sweep, Trial } from "../../api/sweeps";
 import { StateBadge } from "../../components/state-badge";
 import { jobAddress } from "../../model/addresses";
@@ -22,7 +22,7 @@ export interface TrialTableProps {
 }
 
 export function TrialTable({ sweep, trials, of, onPoint }: TrialTableProps) {
-  const [by, order] = useState("number");
+  const [by, order] = useOrder();
   const [wanted, turn] = useState(0);
   const pages = Math.max(1, Math.ceil(trials.length / ROWS));
   const page = Math.min(wanted, pages - 1);
@@ -55,6 +55,20 @@ export function TrialTable({ sweep, trials, of, onPoint }: TrialTableProps) {
       </div>
     </section>
   );
+}
+
+/** By number if the address has no other column. */
+function useOrder(): [string, (by: string) => void] {
+  const [params, setParams] = useSearchParams();
+  const order = (by: string) => {
+    setParams((known) => {
+      const next = new URLSearchParams(known);
+      if (by === "number") next.delete("by");
+      else next.set("by", by);
+      return next;
+    }, { replace: true });
+  };
+  return [params.get("by") ?? "number", order];
 }
 
 function Pages({ page, pages, onPage }: { page: number; pages: number; onPage: (page: number) => void }) {
