@@ -1,43 +1,18 @@
 """Sweeps on a real cluster: what early stopping saves, by the device-seconds of the attempts, also if the dispatcher is killed."""
 
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
+from harness.sweep_program import document
 
-#: The loss falls to that of the learning rate. It continues where it was stopped.
-SCRIPT = """
-import json, os, pathlib, sys, time
-state = pathlib.Path(__file__).parent / os.environ["SHARDYARD_JOB"]
-done = int(state.read_text()) if state.exists() else 0
-lr, steps, step_s = float(os.environ["LR"]), int(sys.argv[1]), float(sys.argv[2])
-for step in range(done + 1, steps + 1):
-    time.sleep(step_s)
-    loss = (lr - 0.3) ** 2 + 0.05 + 1 / step
-    print(json.dumps({"shardyard": {"valid_loss": loss}, "step": step}), flush=True)
-    state.write_text(str(step))
-"""
-
-
-def document(folder: Path, steps: int, step_s: float, **sweep: Any) -> dict[str, Any]:
-    (folder / "train.py").write_text(SCRIPT)
-    command = [sys.executable, str(folder / "train.py"), str(steps), str(step_s)]
-    # Text, as a variable is: sweeps of programs list such values.
-    values = [f"{0.05 + 0.05 * at:.2f}" for at in range(18)]
-    return {
-        "name": "tune",
-        "command": command,
-        "resources": {"device": "cpu"},
-        "sweep": {"parameters": {"resources.env.LR": values}, "metric": "valid_loss", **sweep},
-    }
+RATES = [0.05 + 0.05 * at for at in range(18)]
 
 
 def test_a_sweep_of_a_program_runs_its_trials_and_names_the_best(plane: ControlPlane, tmp_path: Path) -> None:
-    spec = document(tmp_path, 2, 0.01, search="grid", trials=3)
+    spec = document(tmp_path, RATES, 2, 0.01, search="grid", trials=3)
     with plane.client() as client:
         sweep = client.wait_for_sweep(client.submit_sweep(spec).id, timeout_s=PATIENCE_S)
         assert (sweep.state, sweep.counts) == ("succeeded", {"succeeded": 3}), sweep.message
@@ -55,10 +30,10 @@ def test_early_stopping_finds_the_best_with_two_fifths_of_the_device_seconds(
     draws = {"search": "random", "trials": 18, "parallel": 6}
     with plane.client() as client:
         whole = client.wait_for_sweep(
-            client.submit_sweep(document(tmp_path, 81, 1.0, **draws)).id, timeout_s=12 * PATIENCE_S
+            client.submit_sweep(document(tmp_path, RATES, 81, 1.0, **draws)).id, timeout_s=12 * PATIENCE_S
         )
         asha = {"min_steps": 3, "max_steps": 81}
-        halving = client.submit_sweep(document(tmp_path, 81, 1.0, **draws, asha=asha))
+        halving = client.submit_sweep(document(tmp_path, RATES, 81, 1.0, **draws, asha=asha))
         until(lambda: client.sweep(halving.id).counts.get("paused", 0) >= 3, PATIENCE_S, "trials to be paused")
     plane.kill()
     time.sleep(1)

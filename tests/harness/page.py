@@ -77,4 +77,5 @@ def open_tab(page: Page, name: str) -> None:
 def assert_accessible(page: Page) -> None:
     """By axe, as it looks now: WCAG 2.2 A and AA."""
     page.evaluate(_AXE.read_text())
-    assert page.evaluate(_FOUND) == []
+    found = page.evaluate(_FOUND)
+    assert found == [], found

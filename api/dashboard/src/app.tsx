@@ -1,7 +1,9 @@
 /** The routes: which page each address shows. */
 
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
+import { lazy } from "react";
 import { Route, Switch } from "wouter";
+import { LoadedPart } from "./components/loaded-part";
 import { RouteChange } from "./components/route-change";
 import { SignedIn } from "./features/session/sign-in";
 import { ClusterPage } from "./routes/cluster";
@@ -12,6 +14,9 @@ import { NewJobPage } from "./routes/new-job";
 import { NotFoundPage } from "./routes/not-found";
 import { SecretsPage } from "./routes/secrets";
 import { TopBar } from "./routes/top-bar";
+
+const SweepsPage = lazy(async () => ({ default: (await import("./routes/sweeps")).SweepsPage }));
+const SweepPage = lazy(async () => ({ default: (await import("./routes/sweep")).SweepPage }));
 
 export function App({ client }: { client: QueryClient }) {
   return (
@@ -26,6 +31,8 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/cluster"><ClusterPage /></Route>
             <Route path="/compare"><ComparePage /></Route>
             <Route path="/secrets"><SecretsPage /></Route>
+            <Route path="/sweeps"><LoadedPart><SweepsPage /></LoadedPart></Route>
+            <Route path="/sweeps/:id">{({ id }) => <LoadedPart key={id}><SweepPage id={decodeURIComponent(id)} /></LoadedPart>}</Route>
             <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={decodeURIComponent(id)} tab={tab} />}</Route>
             <Route><NotFoundPage /></Route>
           </Switch>

@@ -16,6 +16,8 @@ export interface Line {
   /** A colour of the theme, without its dashes: `blue`. */
   colour: string;
   dots?: boolean;
+  /** Dots that no line joins. */
+  scattered?: boolean;
   /** Drawn faintly, and not in the legend. */
   faint?: boolean;
   /** Points have a `low` and a `high`. */
@@ -71,7 +73,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
   const data = useMemo(() => align(lines, log), [lines, log]);
   // uPlot's callbacks outlive a rendering, so they read the newest data, range and callback from here.
   const newest = useRef<Newest>({ data, lines, zoom, onZoom });
-  const styles = lines.map(({ label, colour, dots, faint, band }) => [label, colour, dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
+  const styles = lines.map(({ label, colour, dots, scattered, faint, band }) => [label, colour, scattered ? "scattered" : dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
   const zoomable = onZoom !== undefined;
 
   useEffect(() => {
@@ -170,9 +172,9 @@ function series(styles: string, colour: (name: string) => string, newest: { read
     };
     const [label = "", name = "", kind, band] = lineStyle.split("|");
     const stroke = colour(name);
-    const dots = kind === "dots";
+    const dots = kind === "dots" || kind === "scattered";
     if (kind === "faint") made.push({ ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 1 });
-    else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false } });
+    else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false }, ...(kind === "scattered" && { paths: () => null }) });
     if (band === "band") {
       const bound = { ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 0.75 }; // else a spike one column wide is hardly seen
       made.push(bound, bound);

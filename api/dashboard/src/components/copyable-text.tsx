@@ -11,7 +11,8 @@ export function CopyableText({ text, label }: { text: string; label: string }) {
   );
 }
 
-export function CopyButton({ text }: { text: string }) {
+/** `label`: what it says before it is pressed. */
+export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {
     // Absent outside secure contexts (plain http from another machine): then selecting by hand is the way.
@@ -21,5 +22,5 @@ export function CopyButton({ text }: { text: string }) {
       setTimeout(() => { setCopied(false); }, 1500);
     });
   };
-  return <button type="button" className="button small" onClick={copy}>{copied ? "Copied" : "Copy"}</button>;
+  return <button type="button" className="button small" onClick={copy}>{copied ? "Copied" : label}</button>;
 }

@@ -1,4 +1,4 @@
-/** A job's state: a word and a colour, never a colour alone. */
+/** The state of a job, a sweep or a trial: a word and a colour, never a colour alone. */
 
 import type { State } from "../api/jobs";
 import "./state-badge.css";
@@ -16,6 +16,9 @@ const TONES: Readonly<Record<string, string>> = {
   succeeded: "good",
   failed: "bad",
   cancelled: "off",
+  active: "run",
+  stopped: "off",
+  refused: "bad",
 };
 
 export function StateBadge({ state }: { state: State }) {

@@ -10,6 +10,9 @@ export const compareAddress = (jobs: readonly string[]) => `/compare?${new URLSe
 /** `search`: what the tab is set to, with its question mark, or empty. */
 export const jobAddress = (id: string, tab: JobTab = "overview", search = "") => `/jobs/${encodeURIComponent(id)}${tab === "overview" ? "" : `/${tab}`}${search}`;
 
+/** `sweep`: its id, or a name of which the newest is meant. */
+export const sweepAddress = (sweep: string) => `/sweeps/${encodeURIComponent(sweep)}`;
+
 export const logAddress = (id: string, rank: number) => jobAddress(id, "logs", `?rank=${rank}`);
 
 /** The page at an address. The tabs of a job are one page. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { parseDocument, isMap, isSeq, type Node } from "yaml";
-import { keyOf, keysOf, pathAt } from "./spec-keys";
+import { isSweep, keyOf, keysOf, pathAt } from "./spec-keys";
 
 const SPEC = `# A comment with key: value
 name: quickstart
@@ -74,4 +74,9 @@ test.each([
 
 test.each(["a: {b: [", "a:\n  - {", 'a: "b', "}}]]", "a: 'it''s': b", "- - - a: 1", "\t\ta: 1", "a: {\n\n# c: {\n  b: 1"])("half a spec (%j) is no reason to stop", (text) => {
   for (let at = 0; at <= text.length; at += 1) expect(pathAt(text, at)).toBeInstanceOf(Array);
+});
+
+test("a text is a sweep by its own key, in YAML and in JSON", () => {
+  expect(["name: a\nsweep:\n  trials: 3\n", "sweep: {trials: 3}", '{"name": "a", "sweep": {"trials": 3}}'].map(isSweep)).toEqual([true, true, true]);
+  expect(["name: sweep\n", "labels: {sweep: a}\n", "labels:\n  sweep: a\n", "# sweep: a\n", ""].map(isSweep)).toEqual([false, false, false, false, false]);
 });

@@ -133,3 +133,6 @@ export function keyOf(text: string, field: string): Key | null {
   }
   return null;
 }
+
+/** Whether the text is a sweep over a job, by its part `sweep`. */
+export const isSweep = (text: string) => keysOf(text).some(({ path }) => path.length === 1 && path[0] === "sweep");

@@ -5,6 +5,7 @@ import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
 import { type SentRequest, given, open } from "../testing/control-plane";
 import { jobWire } from "../testing/jobs";
+import { sweepWire } from "../testing/sweeps";
 import { NewJobPage } from "./new-job";
 
 const QUICK = "name: quick\ntrain:\n  steps: 20\n";
@@ -198,4 +199,26 @@ test("a parent that is not there is said", async () => {
   given({ "GET /v1/templates": () => Response.json({ items: [] }) });
   open(<NewJobPage />, "/new?from=job-0");
   expect(await screen.findByRole("alert")).toBeTruthy();
+});
+
+test("a spec with a part sweep is submitted as a sweep, without a preview", async () => {
+  const text = "name: tune\nsweep:\n  parameters:\n    train.optimizer.lr: [0.001, 0.01]\n";
+  const answers = [refusal(), Response.json(sweepWire({ id: "sweep-7" }), { status: 201 })];
+  const requests = given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "sweep", about: "A sweep.", text }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "POST /v1/sweeps": () => answers.shift() ?? Response.error(),
+  });
+  const { container } = open(<NewJobPage />, "/new");
+  await editor();
+  expect(screen.getByText(/It has no preview/)).toBeTruthy();
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  expect(await screen.findByText("'many' is no whole number.")).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  await expect.poll(() => location.pathname).toBe("/sweeps/sweep-7");
+  const sent = requests.filter(({ method }) => method === "POST");
+  expect(sent.map(({ url }) => url.pathname)).toEqual(["/v1/sweeps", "/v1/sweeps"]);
+  expect(sent[1]?.body).toBe(text);
+  expect(sent[1]?.headers.get("Idempotency-Key")).toBe(sent[0]?.headers.get("Idempotency-Key"));
 });

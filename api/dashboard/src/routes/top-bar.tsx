@@ -14,6 +14,7 @@ const PAGES: readonly { address: string; name: string; also?: string }[] = [
   { address: "/new", name: "New job" },
   { address: "/cluster", name: "Cluster" },
   { address: "/compare", name: "Compare" },
+  { address: "/sweeps", name: "Sweeps", also: "/sweeps/" },
   { address: "/secrets", name: "Secrets" },
 ];
 

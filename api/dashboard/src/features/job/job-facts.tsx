@@ -5,8 +5,9 @@ import type { Plan } from "../../api/events";
 import type { Job, Summary } from "../../api/jobs";
 import { Facts } from "../../components/facts";
 import { TimeAgo } from "../../components/time-ago";
-import { jobAddress } from "../../model/addresses";
+import { jobAddress, sweepAddress } from "../../model/addresses";
 import { duration, integer, loss, precisionOf, secondsBetween, short } from "../../model/format";
+import { SWEEP_LABEL, TRIAL_LABEL } from "../../model/sweeps";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
   const ran = secondsBetween(job.startedAt, job.finishedAt ?? now);
@@ -26,6 +27,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Running for", value: job.startedAt && !job.finishedAt ? duration(ran) : null },
         { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },
         { name: "Parent", value: job.parent && <Link href={jobAddress(job.parent)}>{job.parent}</Link> },
+        { name: "Sweep", value: job.labels[SWEEP_LABEL] ? <Sweep id={job.labels[SWEEP_LABEL]} trial={job.labels[TRIAL_LABEL]} /> : null },
         { name: "Attempt", value: job.attempt > 1 ? `${job.attempt} (${job.restarts} restarts)` : null },
         { name: "Checkpoint", value: !job.summary && job.checkpoint && <code>{job.checkpoint}</code> },
         {
@@ -36,6 +38,11 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
       ]}
     />
   );
+}
+
+/** The sweep of which the job is a trial. */
+function Sweep({ id, trial }: { id: string; trial: string | undefined }) {
+  return <><Link href={sweepAddress(id)}>{id}</Link>{trial !== undefined && `, trial ${trial}`}</>;
 }
 
 export function JobSummary({ summary }: { summary: Summary }) {

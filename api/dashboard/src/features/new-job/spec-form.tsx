@@ -6,12 +6,13 @@ import { useLocation } from "wouter";
 import { Problem, toFieldErrors } from "../../api/http";
 import { previewJob, submitJob } from "../../api/jobs";
 import { getSchema } from "../../api/schema";
+import { submitSweep } from "../../api/sweeps";
 import type { Template } from "../../api/templates";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useDebounced } from "../../hooks/use-debounced";
-import { jobAddress } from "../../model/addresses";
+import { jobAddress, sweepAddress } from "../../model/addresses";
 import { help } from "../../model/schema";
-import { keyOf, pathAt } from "../../model/spec-keys";
+import { isSweep, keyOf, pathAt } from "../../model/spec-keys";
 import { FieldHelp } from "./field-help";
 import { Findings } from "./findings";
 import { PreviewFacts } from "./preview-facts";
@@ -61,6 +62,7 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
         <div className="stack">
           <div id="spec-findings" aria-live="polite">
             {found && <Findings title={found.title} errors={found.findings} lineOf={lineOf} onGo={onGo} />}
+            {!found && isSweep(draft.text) && <p className="card pad">This is a sweep. It has no preview; Submit checks it, and stores nothing if it is refused.</p>}
             {!found && preview && <PreviewFacts preview={preview} />}
             {!found && preview && preview.warnings.length > 0 && (
               <Findings title="Fields without effect" errors={toFieldErrors(preview.warnings)} harmless lineOf={lineOf} onGo={onGo} />
@@ -76,30 +78,40 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
 /** The control plane's preview of the text once it is stable; until then the preview before it. */
 function usePreview(text: string) {
   const settled = useDebounced(text);
+  const sweep = isSweep(settled);
   const query = useQuery({
     queryKey: ["preview", settled],
     queryFn: ({ signal }) => previewJob(settled, signal),
+    enabled: !sweep,
     placeholderData: (before) => before,
     retry: false,
     gcTime: 0,
   });
   const refused = query.error instanceof Problem && !query.error.retryable ? query.error : null;
+  if (sweep) return { preview: null, problem: null };
   return { preview: query.data ?? null, problem: refused };
 }
 
 function useSubmit(draft: { text: string; key: string; forget: () => void }) {
   const [, navigate] = useLocation();
   return useMutation({
-    mutationFn: () => submitJob(draft.text, draft.key),
-    onSuccess: (job) => {
+    mutationFn: () => submitted(draft.text, draft.key),
+    onSuccess: (address) => {
       draft.forget();
-      navigate(jobAddress(job.id));
+      navigate(address);
     },
   });
+}
+
+/** The address of the job or of the sweep that a text has become. */
+async function submitted(text: string, key: string): Promise<string> {
+  return isSweep(text) ? sweepAddress((await submitSweep(text, key)).id) : jobAddress((await submitJob(text, key)).id);
 }
 
 function Help({ text, cursor }: { text: string; cursor: number }) {
   const { data } = useQuery({ queryKey: ["schema"], queryFn: ({ signal }) => getSchema(signal), staleTime: Infinity });
   const path = pathAt(text, cursor);
+  // The schema is that of a job.
+  if (path[0] === "sweep") return null;
   return data ? <FieldHelp help={help(data, path)} path={path} /> : null;
 }

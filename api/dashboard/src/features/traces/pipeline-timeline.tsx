@@ -2,10 +2,10 @@
 
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type RefObject } from "react";
 import type { StepSpans, TimeRange } from "../../api/traces";
+import { useWidth } from "../../hooks/use-width";
 import { inView, describeSpan, categoryOf, CATEGORIES, formatMicros, moved, paths, spanAt, type View, zoomed } from "../../model/lane";
 import { type Chosen, onKey } from "../../model/lane-keys";
 import { LANE, type Lane, lanesOf, PIPELINE_HEAD, PITCH } from "../../model/lanes";
-import { useWidth } from "./use-width";
 import "./traces.css";
 
 export interface PipelineTimelineProps {

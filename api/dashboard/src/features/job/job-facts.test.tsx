@@ -1,0 +1,19 @@
+import { screen } from "@testing-library/react";
+import { expect, test } from "vitest";
+import { open } from "../../testing/control-plane";
+import { job } from "../../testing/jobs";
+import { JobFacts } from "./job-facts";
+
+const facts = (labels: Record<string, string>) => open(<JobFacts job={job({ labels })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);
+
+test("a trial has a link to its sweep", () => {
+  facts({ "shardyard/sweep": "sweep-1", "shardyard/trial": "3" });
+  const link = screen.getByRole("link", { name: "sweep-1" });
+  expect(link.getAttribute("href")).toBe("/sweeps/sweep-1");
+  expect(link.closest("dd")?.textContent).toBe("sweep-1, trial 3");
+});
+
+test("another job has none", () => {
+  facts({ team: "research" });
+  expect(screen.queryByText("Sweep")).toBeNull();
+});
