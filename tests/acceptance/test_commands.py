@@ -327,6 +327,10 @@ def test_a_killed_script_continues_from_its_newest_checkpoint(plane: ControlPlan
         assert (child.state, child.parent) == ("succeeded", killed), child.message
         assert "rank 1 begins after step 8" in lines(client, child.id)
         assert plane.run("checkpoints", child.id, "--verify").returncode == 0
+        example = client.wait(client.submit(EXAMPLES / "checkpoints.yaml").id, timeout_s=PATIENCE_S)
+        assert example.state == "succeeded", example.message
+        states = {one.step: one.state for one in client.checkpoints(example.id).items}
+        assert states == {50: "deleted", 100: "deleted", 150: "present", 200: "present"}
 
 
 @pytest.mark.full

@@ -135,7 +135,9 @@ class Agents:
             take = self._take_metrics if "metrics" in hello else self._take_request
             thread = threading.Thread(target=take, args=(connection, rest), name="reports", daemon=True)
             thread.start()
-            self._logging = [one for one in self._logging if one[0].is_alive()]
+            for one in [one for one in self._logging if not one[0].is_alive()]:
+                self._logging.remove(one)
+                one[1].close()
             self._logging.append((thread, connection))
             return
         with self._lock:
@@ -163,14 +165,18 @@ class Agents:
                 buffer = bytearray(line)
                 _receive(connection, buffer)
                 line = bytes(buffer)
-            self._requests[threading.get_ident()] = time.monotonic()
-            answer = {"error": "this job saves no checkpoints."}
-            if self._on_request is not None:
-                answer = self._on_request(json.loads(line), handles)
-            connection.sendall(json.dumps(answer).encode() + b"\n")
-        self._requests.pop(threading.get_ident(), None)
+            connection.sendall(json.dumps(self._answer(json.loads(line), handles)).encode() + b"\n")
         for handle in handles:
             os.close(handle)
+
+    def _answer(self, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+        if self._on_request is None:
+            return {"error": "this job saves no checkpoints."}
+        self._requests[threading.get_ident()] = time.monotonic()
+        try:
+            return self._on_request(request, handles)
+        finally:
+            del self._requests[threading.get_ident()]
 
     def _is_saving(self) -> bool:
         """Whether a process waits for its checkpoint, which is no hang: other ranks may wait for it in a collective."""

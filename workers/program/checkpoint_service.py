@@ -84,6 +84,8 @@ class CheckpointService:
             return {"error": str(error)}
         except OSError as error:
             return {"error": f"{error}; make room, or repair the storage."}
+        except RuntimeError as error:  # what torch's store raises
+            return {"error": f"rank 0 does not answer, and may have ended: {str(error).partition(chr(10))[0]}"}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
 
