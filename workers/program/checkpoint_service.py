@@ -64,6 +64,7 @@ class CheckpointService:
         self._lock = threading.Lock()
         self._copies = ExitStack()
         self._saved: dict[int, str] = {}  # the newest step that all ranks saved → the content of this rank's part
+        self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
         self._resumed: SavedByProgram | None = None
         self._resume_known = False
 
@@ -102,16 +103,22 @@ class CheckpointService:
         part = _tried(lambda: write_part(path, self._meeting.rank, files))
         parts = [part]
         if every:
-            if step in self._saved:
-                self._refuse_other(path, step, part)
-                return {"path": str(path)}
-            self._saved = {step: part.content}
-            gathered = self._meeting.gather(step, json.dumps(part.to_json()))
-            if gathered is None:
-                return {"path": str(path)}
-            parts = [Part.from_json(json.loads(one)) for one in gathered]
-        self._publish(root, step, kind, parts, began)
+            self._gather(path, step, part)
+            parts = self._unpublished.get(step, [])
+        if parts:
+            self._publish(root, step, kind, parts, began)
+            self._unpublished.clear()
         return {"path": str(path)}
+
+    def _gather(self, path: Folder, step: int, part: Part) -> None:
+        """Add this rank's part to those of all. Raises CheckpointMismatch."""
+        if step in self._saved:
+            self._refuse_other(path, step, part)
+            return
+        self._saved = {step: part.content}
+        gathered = self._meeting.gather(step, json.dumps(part.to_json()))
+        if gathered is not None:
+            self._unpublished = {step: [Part.from_json(json.loads(one)) for one in gathered]}
 
     def _refuse_other(self, path: Folder, step: int, part: Part) -> None:
         """This rank has saved the step already. The same once more changes nothing. Raises CheckpointMismatch."""

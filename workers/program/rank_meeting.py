@@ -14,7 +14,7 @@ from .shared_folder import EndRequested
 
 #: Seconds between two looks at the store, and for which a rank waits for others.
 LOOK_S: Final = 0.1
-WAIT_S: Final = 1800.0
+WAIT_S: Final = 3600.0
 
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"

@@ -73,7 +73,7 @@ def gang(tmp_path: Path, world: int = 2, **changes: Any) -> Iterator[Gang]:
         yield made
 
 
-@pytest.mark.parametrize("where", ["folder", "bucket"])
+@pytest.mark.parametrize("where", ["folder", pytest.param("bucket", marks=pytest.mark.full)])
 def test_a_generation_continues_from_what_the_one_before_saved(
     where: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -109,6 +109,19 @@ def test_a_step_of_all_ranks_is_complete_with_the_last_part(tmp_path: Path) -> N
     with gang(tmp_path, world=3) as fourth:
         found = fourth.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
         assert ["error" in one for one in found] == [False, False, True] and "resume(rank=…)" in found[2]["error"]
+
+
+def test_a_manifest_that_could_not_be_written_is_written_by_the_next_try(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "storage/job/step-00000001/manifest.json"
+    with gang(tmp_path) as first:
+        in_the_way.mkdir(parents=True)
+        assert ["error" in one for one in first.save(1, "same", rank=None)].count(True) == 1
+        assert first.kinds() == []
+        in_the_way.rmdir()
+        assert not any("error" in one for one in first.save(1, "same", rank=None))
+        assert first.kinds() == [("checkpoint", 1)]
+    with gang(tmp_path) as second:
+        assert second.resume() == [(1, "same 0"), (1, "same 1")]
 
 
 @pytest.mark.parametrize("every", [False, True])
