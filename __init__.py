@@ -9,13 +9,21 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.client import AsyncClient, Client
+    from .workers.program.checkpoints import checkpoint, resume
     from .workers.program.metric_log import log
 
-__all__ = ["AsyncClient", "Client", "__version__", "log"]
+__all__ = ["AsyncClient", "Client", "__version__", "checkpoint", "log", "resume"]
 
 
 def __getattr__(name: str) -> Any:
-    """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client. `log` is for programs."""
+    """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client.
+
+    `log`, `checkpoint` and `resume` are for programs.
+    """
+    if name in ("checkpoint", "resume"):
+        from .workers.program import checkpoints
+
+        return getattr(checkpoints, name)
     if name == "log":
         from .workers.program.metric_log import log
 

@@ -47,13 +47,18 @@ def absolute(document: Any, folder: Path) -> Any:
     for field in ("code", "from"):
         if model.get(field):
             model[field] = _join(folder, model[field])
-    checkpoint = _mapping(train, "checkpoint")
+    for owner in (train, document):  # a training job, or one that runs a command
+        _join_storage(folder, owner)
+    return document
+
+
+def _join_storage(folder: Path, owner: Any) -> None:
+    checkpoint = _mapping(owner, "checkpoint")
     if isinstance(checkpoint.get("uri"), str) and "://" not in checkpoint["uri"]:
         checkpoint["uri"] = _join(folder, checkpoint["uri"])
-    source = train.get("resume_from")
+    source = owner.get("resume_from") if isinstance(owner, dict) else None
     if isinstance(source, str) and ("/" in source or source.startswith(("~", "."))):
-        train["resume_from"] = _join(folder, source)
-    return document
+        owner["resume_from"] = _join(folder, source)
 
 
 def _mapping(owner: Any, key: str) -> dict[str, Any]:

@@ -212,6 +212,12 @@ class ExportUnderway(ShardyardError):
     code = "export_underway"
 
 
+class ExportUnsupported(ShardyardError):
+    """The checkpoint holds a program's own files, which are no model that Shardyard knows."""
+
+    code = "export_unsupported"
+
+
 class InvalidCode(ShardyardError):
     """An archive of code, or a part of it, is not what its manifest says, or holds something that is not accepted."""
 

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from ..strategies.layout import Refusal
 from ..workers.spec_part import PLAIN_TEXT, PathText, SpecPart
+from ..workers.storage.uri import Storage
 
 #: An argument of a program, which no null character can be in.
 Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
@@ -109,3 +110,13 @@ class Environment(SpecPart):
                 "Write packages as env: {python: [einops]}, and variables as resources: {env: {NAME: value}}.",
             )
         return data
+
+
+class ProgramCheckpoints(SpecPart):
+    """Where the program's checkpoints are, and how many stay. It saves them with `shardyard.checkpoint`."""
+
+    keep: int = Field(2, ge=1, le=1000, description="Number of newest checkpoints to keep.")
+    uri: Storage | None = Field(
+        None,
+        description="Folder of the checkpoints, `s3://bucket/prefix` or a path; the job's own folder is made in it. null: the server's.",
+    )

@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import PLAIN_TEXT, Finite, PathText, SpecPart
-from .program_spec import Argument, Code, Environment
+from ..workers.storage.uri import Address
+from .program_spec import Argument, Code, Environment, ProgramCheckpoints
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
@@ -279,6 +280,13 @@ class CommandSpec(SpecOfJob):
     env: Environment | None = Field(
         default_factory=lambda: None,
         description="The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`.",
+    )
+    checkpoint: ProgramCheckpoints = ProgramCheckpoints()
+    resume_from: Address | None = Field(
+        None,
+        max_length=4096,
+        description="A job that runs a command (id or name), or the path or s3:// URI of its checkpoint, which `shardyard.resume` returns "
+        "until the job has one of its own.",
     )
     policy: CommandPolicy = CommandPolicy()
 

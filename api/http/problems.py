@@ -50,6 +50,7 @@ CODES: dict[str, tuple[int, str]] = {
     "too_many_secrets": (409, "Too many secrets"),
     "too_many_operations": (409, "Too many operations of one job"),
     "export_underway": (409, "The job exports this checkpoint itself"),
+    "export_unsupported": (409, "The checkpoint holds a program's own files"),
     "checkpoint_deleted": (409, "The checkpoint was deleted"),
     "checkpoint_corrupt": (409, "The checkpoint is corrupt"),
     "spec_too_large": (413, "The body is too large"),

@@ -39,7 +39,7 @@ async def verify(job: str, position: N, context: In, actor: Actor, key: Key = No
     operation_id="exportCheckpoint",
     summary="Export a checkpoint",
     status_code=202,
-    responses=describe(*_ASKING, "export_underway"),
+    responses=describe(*_ASKING, "export_underway", "export_unsupported"),
 )
 async def export(
     job: str,

@@ -9,6 +9,7 @@ from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, argv
 from ...workers.spec import Run, TrainSpec
+from ...workers.storage.uri import below
 from ..jobs import code_archives, elastic
 from ..settings import Settings
 
@@ -45,6 +46,7 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
 
 def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Program:
     spec = job["spec"]
+    saves = spec.get("checkpoint") or {}
     found = Program(
         job["id"],
         argv(spec["command"]),
@@ -54,6 +56,9 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         per_node=spec.get("command_per") == "node",
         tensorboard=spec.get("tensorboard"),
         python=_python(spec.get("env")),
+        checkpoints=below(saves.get("uri") or settings.storage, job["id"]),
+        keep=saves.get("keep", 2),
+        resume=job["resume"],
         cache=str(settings.cache),
     )
     if job["code"] is None:

@@ -10,7 +10,7 @@ from ..settings import Settings
 from ..spec import CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import code_archives, program_environment, queued_job, rank_environment, validation
+from . import code_archives, program_checkpoints, program_environment, queued_job, rank_environment, validation
 from .columns import new_columns, refuse_null_characters
 
 
@@ -19,7 +19,8 @@ async def new_row(
 ) -> dict[str, Any]:
     """Check the spec, and return its row, which is not stored yet. `uploaded`: its code must be there.
 
-    Raises InvalidSpec, MissingFile, NotAFile, FilesTooSlow, TooManyRanks, UnknownCode, UnknownSecret.
+    Raises InvalidSpec, MissingFile, NotAFile, FilesTooSlow, TooManyRanks, UnknownCode, UnknownSecret, and for `resume_from` what
+    `program_checkpoints.resolved` raises.
     """
     refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     rank_environment.check(spec)
@@ -32,6 +33,8 @@ async def new_row(
     python = None if spec.env is None else spec.env.python
     if settings.local_files and isinstance(python, str) and python.startswith("/"):
         await files.look(partial(program_environment.check_there, python))
+    await files.look(lambda _: program_checkpoints.check(spec, settings))
+    resume = await program_checkpoints.resolved(store, settings, spec, files)
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
         code = await code_archives.named_by(tx, spec) if uploaded else None
@@ -45,7 +48,7 @@ async def new_row(
         "tensor": spec.together,
         "shape": queued_job.waiting(spec).shape,
         "elastic": None,
-        "resume": None,
+        "resume": resume,
         "code": code,
         "steps": 0,
     }

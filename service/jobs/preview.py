@@ -52,5 +52,6 @@ async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files
         world_size=row["world_size"],
         spares=spec.policy.spares,
         command=[*argv(spec.command)],
+        resume=row["resume"],
         warnings=warnings(spec),
     )

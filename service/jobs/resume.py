@@ -69,6 +69,12 @@ def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local
     """Check that the job can resume from `resume`, a checkpoint of a job with the spec `source` (None if unknown). Raises ResumeMismatch,
     CheckpointCorrupt."""
     manifest = _manifest(resume) if local_files and not is_bucket(resume) else None
+    if manifest is not None and "program" in manifest.training:
+        raise ResumeMismatch(
+            f"{resume} holds a program's own files, which are no state of Shardyard's training.",
+            field="train.resume_from",
+            remedy="Name a job that trains, or its checkpoint.",
+        )
     if manifest is not None and manifest.step >= train.steps:
         raise ResumeMismatch(
             f"the checkpoint is of step {manifest.step}, and step numbers continue from there: {train.steps} steps leave nothing to do.",

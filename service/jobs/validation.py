@@ -107,7 +107,7 @@ def check_paths(train: TrainSpec) -> None:
 
 def _check_files(train: TrainSpec, until: float) -> Checked:
     """Check every file that the spec names."""
-    _check_writable(train.checkpoint.uri)
+    check_writable(train.checkpoint.uri, "train.checkpoint.uri")
     code, model = train.model.code, train.model.from_
     if code is not None and not _exists(code):
         raise MissingFile(f"{code} does not exist.", field="train.model.code", remedy="Name the folder of the module.")
@@ -142,7 +142,7 @@ def _is_measured(data: DataSpec) -> bool:
     return data.source == "text" or needed > _STDLIB_BYTES
 
 
-def _check_writable(where: str | None) -> None:
+def check_writable(where: str | None, field: str) -> None:
     """Raise InvalidSpec if no file can be created in the folder, or in the parent where it would be created."""
     if where is None or is_bucket(where):
         return
@@ -154,7 +154,7 @@ def _check_writable(where: str | None) -> None:
     except OSError as error:
         raise InvalidSpec(
             f"{where} cannot be written: {error.strerror}.",
-            field="train.checkpoint.uri",
+            field=field,
             remedy="Name a folder in which jobs may write, or leave it out to use the server's folder.",
         ) from None
 

@@ -14,7 +14,7 @@ from ...workers.spec import TrainSpec
 from ...workers.storage.uri import below
 from ...workers.tasks.checkpoint_task import Dtype, Kind
 from ...workers.tasks.checkpoint_task import Operation as GangOperation
-from ..errors import CheckpointNotFound, ExportUnderway, OperationNotFound, TooManyOperations
+from ..errors import CheckpointNotFound, ExportUnderway, ExportUnsupported, OperationNotFound, TooManyOperations
 from ..queries import checkpoint_catalogue
 from ..queries.orders import find
 from ..schemas.operation import Operation, Operations
@@ -45,7 +45,7 @@ class OperationRequest:
 async def create(store: Store, job: str, request: OperationRequest, key: str | None, actor: str) -> Operation:
     """Store the operation; a dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
-    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ExportUnderway, TooManyOperations,
+    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ExportUnsupported, ExportUnderway, TooManyOperations,
     IdempotencyConflict; then nothing is stored.
     """
     async with store.write() as tx:
@@ -76,6 +76,10 @@ async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationReque
         )
     step, path = int(event["data"]["step"]), str(event["data"]["path"])
     await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "position")
+    if request.kind == "export" and "command" in job["spec"]:
+        message = f"{job['id']} runs a command, and its checkpoints hold the program's own files."
+        remedy = f"Read them in {path}; only a training job's checkpoints are exported."
+        raise ExportUnsupported(message, field="position", remedy=remedy)
     if request.kind == "export" and request.dtype == DTYPE:
         _refuse_underway(job, step)
     out = _out(path, step, str(request.dtype)) if request.kind == "export" else None

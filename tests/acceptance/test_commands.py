@@ -12,6 +12,7 @@ from harness.patience import PATIENCE_S
 from harness.programs import alone, lines, submitted
 
 from shardyard.api import spec_file
+from shardyard.api.client import ApiError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Torch's tutorial in short: gradients are averaged over the ranks, and each says the loss.
@@ -273,6 +274,63 @@ def test_a_killed_script_continues_from_its_own_snapshot(plane: ControlPlane, tm
         assert done.budgets.repairs.used == 1
         seen = dict(line.split(": loss ") for line in lines(client, job.id) if ": loss " in line)
     assert len(seen) == 150 and seen["epoch 5"] == "2.911381995694"
+
+
+#: Each rank saves its part of each step. Rank 1 is killed before it saves step 6, so that this one stays torn.
+CHECKPOINTS = """
+import os, shardyard, signal, sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+rank, last = dist.get_rank(), int(sys.argv[1])
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(4, 1, dtype=torch.float64))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+found, first = shardyard.resume(), 0
+if found is not None:
+    state, first = found.load(), found.step
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+print(f"rank {rank} begins after step {first}", flush=True)
+for step in range(first + 1, last + 1):
+    data = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(10 * step + rank))
+    optimizer.zero_grad()
+    model(data).square().mean().backward()
+    optimizer.step()
+    if step == 6 and first == 0 and rank == 1 and "die" in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    shardyard.checkpoint({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, step, ranks="all")
+print(f"rank {rank} has {model.module.weight.tolist()}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.full
+def test_a_killed_script_continues_from_its_newest_checkpoint(plane: ControlPlane, tmp_path: Path) -> None:
+    """Its weights in the end are those of a run without a fault, and another job continues from there."""
+    with plane.client() as client:
+        ran: list[tuple[str, list[str]]] = []
+        for more in (["8"], ["8", "die"]):
+            command = [sys.executable, "train.py", *more]
+            done = client.wait(submitted(client, tmp_path, CHECKPOINTS, command=command).id, timeout_s=PATIENCE_S)
+            assert (done.state, done.attempt) == ("succeeded", 1), done.message
+            ran.append((done.id, lines(client, done.id)))
+        (_, whole), (killed, repaired) = ran
+        assert sorted(line for line in repaired if "has" in line) == sorted(line for line in whole if "has" in line)
+        assert {"rank 0 begins after step 5", "rank 1 begins after step 5"} <= set(repaired), repaired
+        found = client.checkpoints(killed).items
+        assert [(one.step, one.state) for one in found[:3]] == [(8, "present"), (7, "present"), (6, "deleted")]
+        assert client.finished(client.verify_checkpoint(killed, found[0].position)).verified is not None
+        with pytest.raises(ApiError, match="program's own files"):
+            client.export_checkpoint(killed, found[0].position)
+        more = {"command": [sys.executable, "train.py", "9"], "resume_from": killed, "checkpoint": {"keep": 1}}
+        child = client.wait(submitted(client, tmp_path, CHECKPOINTS, **more).id, timeout_s=PATIENCE_S)
+        assert (child.state, child.parent) == ("succeeded", killed), child.message
+        assert "rank 1 begins after step 8" in lines(client, child.id)
+        assert plane.run("checkpoints", child.id, "--verify").returncode == 0
+        example = client.wait(client.submit(EXAMPLES / "checkpoints.yaml").id, timeout_s=PATIENCE_S)
+        assert example.state == "succeeded", example.message
+        states = {one.step: one.state for one in client.checkpoints(example.id).items}
+        assert states == {50: "deleted", 100: "deleted", 150: "present", 200: "present"}
 
 
 @pytest.mark.full

@@ -41,18 +41,20 @@ def test_a_paused_training_continues_with_its_next_step(plane: ControlPlane) -> 
         assert [point.loss for point in points] == pytest.approx(curve, rel=1e-9)
 
 
-def test_a_paused_program_may_save_and_is_started_again(plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_paused_program_saves_and_continues_from_there(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("""
-import os, pathlib, signal, sys, time
+import os, pathlib, shardyard, signal, sys, time
 here = pathlib.Path(__file__).parent
+saved = shardyard.resume()
 def save(*_):
-    (here / "saved").touch()
+    (here / "weights").write_text("of step 7")
+    shardyard.checkpoint(here / "weights", step=7)
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 (here / "started").touch()
 if os.environ["SHARDYARD_ATTEMPT"] == "1":
     time.sleep(600)
-print("continues", (here / "saved").exists(), flush=True)
+print("continues", saved.step, (saved.path / "weights").read_text(), flush=True)
 """)
     with plane.client() as client:
         job = client.submit({"name": "program", "command": [sys.executable, str(tmp_path / "train.py")]})
@@ -62,4 +64,6 @@ print("continues", (here / "saved").exists(), flush=True)
         client.resume(job.id)
         done = client.wait(job.id, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt) == ("succeeded", 2), done.message
-        assert [line.text for line in client.logs(job.id).lines] == ["continues True"]
+        assert [line.text for line in client.logs(job.id).lines] == ["continues 7 of step 7"]
+        (checkpoint,) = client.checkpoints(job.id).items
+        assert (checkpoint.step, checkpoint.state) == (7, "present")

@@ -57,6 +57,11 @@ class Manifest:
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files.values())
 
+    @property
+    def sha256(self) -> str:
+        """The checksum that it has in its file."""
+        return digest({"format": FORMAT, **asdict(self)})
+
 
 def text(manifest: Manifest) -> bytes:
     """The manifest as it is stored."""

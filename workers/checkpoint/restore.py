@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ...strategies.param_shard import ParamShard
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt
+from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest
 from .reader import fill
 from .retention import complete, newest, step_of
@@ -46,6 +46,8 @@ def restore(
     if found is None:
         return None
     path, manifest, own = found
+    if "program" in manifest.training:
+        raise CheckpointError(f"{path} holds a program's own files; resume a training job's checkpoint.")
     accept(manifest.training, own)
     fill(path, manifest, shards)
     return dict(manifest.training)

@@ -4,6 +4,7 @@ Pruning never removes the checkpoint that was saved last, whatever the state of 
 """
 
 import contextlib
+from collections.abc import Collection
 
 from ..storage.folder import Folder
 from .errors import CheckpointError
@@ -31,8 +32,8 @@ def step_of(path: Folder) -> int:
     return int(path.name.removeprefix(_STEP))
 
 
-def prune(root: Folder, keep: int, saved: Folder) -> tuple[int, ...] | None:
-    """Remove all but `saved` and the newest others, `keep` in all, and older incomplete saves.
+def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) -> tuple[int, ...] | None:
+    """Remove all but `saved`, the newest others, `keep` in all, and those of the steps `spared`; also older incomplete saves.
 
     Returns the steps of the checkpoints that are left, in order. If `saved` cannot be read back as it was written, removes nothing and
     returns None. A manifest is removed first, so that a half-removed checkpoint does not count as complete.
@@ -41,12 +42,14 @@ def prune(root: Folder, keep: int, saved: Folder) -> tuple[int, ...] | None:
         return None
     steps = _steps(root)
     whole = _whole(root, [path for path in steps if path != saved])
-    for path in whole[keep - 1 :]:
-        path.remove(MANIFEST)
+    kept = [path for number, path in enumerate(whole) if number < keep - 1 or step_of(path) in spared]
+    for path in whole:
+        if path not in kept:
+            path.remove(MANIFEST)
     for path in steps:
-        if path.name < saved.name and path not in whole[: keep - 1]:
+        if path.name < saved.name and path not in kept:
             path.remove_all()
-    return tuple(sorted(step_of(path) for path in (saved, *whole[: keep - 1])))
+    return tuple(sorted(step_of(path) for path in (saved, *kept)))
 
 
 def clear(path: Folder, manifest: Manifest) -> None:

@@ -98,6 +98,8 @@ def _header_bytes(folder: Folder, name: str) -> int:
 
 def _architecture(checkpoint: Folder, manifest: Manifest) -> Architecture:
     numbers = manifest.training.get("model")
+    if "program" in manifest.training:
+        raise CheckpointError(f"{checkpoint} holds a program's own files; export it with code of your own.")
     if numbers is None:
         raise CheckpointError(
             f"{checkpoint} does not name its architecture (a module of your own, or saved by an older version); "

@@ -35,15 +35,21 @@ DONE: Final = b"done"
 #: Struct of SO_PEERCRED: process, user, group.
 _PEER: Final = struct.Struct("3i")
 
+#: Seconds for which a request that is carried out counts as progress.
+REQUEST_S: Final = 3600.0
+
 Status = dict[str, Any]
+#: Answers a request about checkpoints, with the descriptors that came with it.
+OnRequest = Callable[[dict[str, Any], list[int]], dict[str, Any]]
 
 
 class Agents:
     """The connections of a program's processes. A thread accepts them; the control thread asks; the main thread ends both."""
 
-    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None]) -> None:
-        """`on_metrics`: called, on threads of their connections, with what processes log."""
-        self._on_metrics = on_metrics
+    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None], on_request: OnRequest | None = None) -> None:
+        """Both are called on threads of their connections: `on_metrics` with what processes log, `on_request` with their requests."""
+        self._on_metrics, self._on_request = on_metrics, on_request
+        self._requests: dict[int, float] = {}  # thread → when the request began that it carries out
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
         self._logging: list[tuple[threading.Thread, socket.socket]] = []
         self.name = f"shardyard-{secrets.token_hex(16)}"
@@ -87,7 +93,7 @@ class Agents:
         for one in sorted(known, key=lambda one: (one != pid, one)):
             answer = _ask(known[one])
             if answer is not None:
-                return facts_of(answer)
+                return facts_of(answer) | ({"idle_s": 0.0} if self._is_saving() else {})
         return {} if known else facts_of({"stacks": [], "dumps": [], "groups": {}})
 
     def close(self) -> None:
@@ -124,10 +130,14 @@ class Agents:
         if "waits" in hello:
             self._waiting.append(connection)
             return
-        if "metrics" in hello:
+        if "metrics" in hello or "request" in hello:
             connection.settimeout(None)
-            thread = threading.Thread(target=self._take_metrics, args=(connection, rest), name="metrics", daemon=True)
+            take = self._take_metrics if "metrics" in hello else self._take_request
+            thread = threading.Thread(target=take, args=(connection, rest), name="reports", daemon=True)
             thread.start()
+            for one in [one for one in self._logging if not one[0].is_alive()]:
+                self._logging.remove(one)
+                one[1].close()
             self._logging.append((thread, connection))
             return
         with self._lock:
@@ -145,6 +155,33 @@ class Agents:
                 buffer = rest
                 _receive(connection, buffer)
 
+    def _take_request(self, connection: socket.socket, _: bytes) -> None:
+        """Answer the one request of a connection. Its descriptors come with it, so it is read after the process has been greeted."""
+        handles: list[int] = []
+        with contextlib.suppress(OSError, ValueError), connection:
+            connection.sendall(b"{}\n")
+            line, handles, _flags, _address = socket.recv_fds(connection, 1 << 16, 1)
+            while not line.endswith(b"\n"):
+                buffer = bytearray(line)
+                _receive(connection, buffer)
+                line = bytes(buffer)
+            connection.sendall(json.dumps(self._answer(json.loads(line), handles)).encode() + b"\n")
+        for handle in handles:
+            os.close(handle)
+
+    def _answer(self, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+        if self._on_request is None:
+            return {"error": "this job saves no checkpoints."}
+        self._requests[threading.get_ident()] = time.monotonic()
+        try:
+            return self._on_request(request, handles)
+        finally:
+            del self._requests[threading.get_ident()]
+
+    def _is_saving(self) -> bool:
+        """Whether a process waits for its checkpoint, which is no hang: other ranks may wait for it in a collective."""
+        return any(time.monotonic() - began < REQUEST_S for began in list(self._requests.values()))
+
 
 def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | None:
     """Wait for the end of a program that the trainer process at this socket has started: whether it failed; None if `is_to_stop`."""
@@ -160,9 +197,9 @@ def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | No
 
 
 @contextmanager
-def listening(on_metrics: Callable[[list[MetricBlock]], None]) -> Iterator[Agents]:
+def listening(on_metrics: Callable[[list[MetricBlock]], None], on_request: OnRequest | None = None) -> Iterator[Agents]:
     """Agents that are closed at the end."""
-    with contextlib.closing(Agents(on_metrics)) as agents:
+    with contextlib.closing(Agents(on_metrics, on_request)) as agents:
         yield agents
 
 

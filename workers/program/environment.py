@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..messages.rendezvous import RankAssignment
+from .checkpoints import STAGING
 from .program import Program
 from .report_socket import SOCKET
 
@@ -63,6 +64,7 @@ def _of_job(program: Program, coords: RankAssignment) -> dict[str, str]:
         "SHARDYARD_JOB": program.job,
         "SHARDYARD_ATTEMPT": str(program.attempt),
         "SHARDYARD_RESTART_COUNT": str(coords.generation - 1),
+        **({STAGING: program.cache} if program.cache else {}),
     }
 
 

@@ -34,12 +34,14 @@ from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
+from .checkpoint_service import answering
 from .environment import environment, of_node, of_rank, within
 from .event_follower import following
 from .metric_batch import OnMetrics
 from .mlflow_server import serving
 from .program import Program
 from .python_environment import WAIT_S, python_environment
+from .rank_meeting import RankMeeting
 from .shared_folder import EndRequested, FolderUnavailable
 from .uv_process import EnvironmentNotBuilt
 from .working_copy import CodeUnusable, working_copy
@@ -79,7 +81,8 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     program = Program.from_json(run)
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
-    with listening(on_metrics) as agents:
+    meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.asked() != Ending.NO)
+    with answering(program, meeting, emit) as service, listening(on_metrics, service.answer) as agents:
         sockets = [agents.name]
         if program.per_node:
             sockets = _of_node(store, coords, "agents", agents.name)

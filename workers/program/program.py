@@ -43,6 +43,9 @@ class Program:
     tensorboard: str | None = None  # folder of event files that are followed; may be relative to `cwd`
     code: Code | None = None
     python: PythonEnvironment | None = None  # None: this package's own
+    checkpoints: str = ""  # address of the folder of the job's checkpoints; empty: it cannot save any
+    keep: int = 2  # checkpoints
+    resume: str | None = None  # another job's checkpoint; the job's own newest wins over it
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:

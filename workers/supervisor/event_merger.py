@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ..messages.event import Event as OutEvent
 from ..messages.event import FaultEvent, IncidentEvent, RepairEvent, StateEvent, StepEvent, read, to_json
@@ -77,10 +77,13 @@ class EventMerger:
         if rank == 0:
             self._emit_running(ts, 0, "program_started")
 
-    def metrics(self, data: dict[str, Any], ts: float) -> None:
-        """Values that a program logged. Their steps are the job's progress."""
-        self.spool.add("metrics", data, ts)
-        self.newest_step = max(self.newest_step, *(step for block in data["blocks"] for step in block["steps"]), 0)
+    def of_program(self, kind: Literal["metrics", "checkpoint"], data: dict[str, Any], ts: float) -> None:
+        """Values that a program logged, or a checkpoint that it saved. Their steps are the job's progress, and may come again."""
+        self.spool.add(kind, data, ts)
+        steps = (
+            [data["step"]] if kind == "checkpoint" else (step for block in data["blocks"] for step in block["steps"])
+        )
+        self.newest_step = max(self.newest_step, *steps, 0)
 
     def fact(self, event: Event, step: int) -> None:
         """A plan, validation, checkpoint, incident or summary: emitted at once, but never before the step that it follows."""

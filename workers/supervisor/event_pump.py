@@ -76,6 +76,7 @@ class EventPump:
             "exit": self._take_exit,
             "log": self._take_log,
             "metrics": self._take_metrics,
+            "checkpoint": self._take_checkpoint,
             "trace": self._take_trace,
             "trace_finished": self._take_traced,
         }
@@ -130,12 +131,19 @@ class EventPump:
             if blocks := printed_blocks(found.lines):
                 generation = member.reservation.generation if member.reservation else 0
                 metrics = MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks))
-                self.merger.metrics(to_json(metrics), event["ts"])
+                self.merger.of_program("metrics", to_json(metrics), event["ts"])
         return EventTaken(event["seq"])
 
     def _take_metrics(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
         self.watch.progress.began()
-        self.merger.metrics(event["data"], event["ts"])
+        self.merger.of_program("metrics", event["data"], event["ts"])
+        return EventTaken(event["seq"])
+
+    def _take_checkpoint(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        if not self._runs_program:
+            return self._take_fact(members, member, event)
+        self.watch.progress.began()
+        self.merger.of_program("checkpoint", event["data"], event["ts"])
         return EventTaken(event["seq"])
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:

@@ -19,6 +19,15 @@ def test_paths_count_from_the_specs_folder(tmp_path: Path) -> None:
     assert train["resume_from"] == f"{tmp_path}/old"
 
 
+def test_the_checkpoints_of_a_program_count_from_the_specs_folder(tmp_path: Path) -> None:
+    given = {"checkpoint": {"uri": "saved", "keep": 3}, "resume_from": "../old/step-00000003"}
+    found = absolute({"command": "true", **given}, tmp_path / "specs")
+    assert found["checkpoint"] == {"uri": f"{tmp_path}/specs/saved", "keep": 3}
+    assert Path(found["resume_from"]).resolve() == tmp_path / "old/step-00000003"
+    kept = {"command": "true", "checkpoint": {"uri": "s3://bucket/a"}, "resume_from": "a-job"}
+    assert absolute(kept, tmp_path) == kept
+
+
 def test_names_are_not_paths(tmp_path: Path) -> None:
     train = {"data": {"tokenizer": "bytes"}, "resume_from": "quickstart"}
     assert absolute({"train": train}, tmp_path) == {"train": train}

@@ -4554,6 +4554,24 @@ export interface components {
             readonly inherit: boolean;
         };
         /**
+         * ProgramCheckpoints
+         * @description Where the program's checkpoints are, and how many stay. It saves them with `shardyard.checkpoint`.
+         */
+        readonly ProgramCheckpoints: {
+            /**
+             * Keep
+             * @description Number of newest checkpoints to keep.
+             * @default 2
+             */
+            readonly keep: number;
+            /**
+             * Uri
+             * @description Folder of the checkpoints, `s3://bucket/prefix` or a path; the job's own folder is made in it. null: the server's.
+             * @default null
+             */
+            readonly uri: string | null;
+        };
+        /**
          * CommandSpec
          * @description A job that runs a program of the user's own, one process per rank, as YAML or JSON.
          */
@@ -4630,6 +4648,19 @@ export interface components {
             readonly tensorboard: string | null;
             /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
             readonly env?: components["schemas"]["Environment"] | null;
+            /**
+             * @default {
+             *       "keep": 2,
+             *       "uri": null
+             *     }
+             */
+            readonly checkpoint: components["schemas"]["ProgramCheckpoints"];
+            /**
+             * Resume From
+             * @description A job that runs a command (id or name), or the path or s3:// URI of its checkpoint, which `shardyard.resume` returns until the job has one of its own.
+             * @default null
+             */
+            readonly resume_from: string | null;
             /**
              * @default {
              *       "max_restarts": 3,
@@ -8259,7 +8290,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt; `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job; `export_underway`: the job exports this checkpoint itself */
+            /** @description `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt; `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job; `export_underway`: the job exports this checkpoint itself; `export_unsupported`: the checkpoint holds a program's own files */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;

@@ -29,6 +29,12 @@ test.each([null, "/c/job-2/step-00000003"])("a child of a job that restarted its
   expect(JSON.stringify(childSpec(restarted, checkpoint))).not.toContain("resume_data");
 });
 
+test("a program continues from the checkpoint, and a fork of it from none", () => {
+  const program = job({ spec: { name: "a", command: ["python", "train.py"], checkpoint: { keep: 3 }, resume_from: "other" } });
+  expect(childSpec(program, "/c/job-1/step-00000003")).toMatchObject({ checkpoint: { keep: 3 }, resume_from: "/c/job-1/step-00000003" });
+  expect(childSpec(program, null)).toMatchObject({ name: "a-fork", resume_from: null });
+});
+
 test("addresses and commands keep odd paths whole", () => {
   expect(childAddress("job-1", "s3://b/x y")).toBe("/new?from=job-1&checkpoint=s3%3A%2F%2Fb%2Fx+y");
   expect(exportCommand("/c/step-1")).toBe("shardyard export /c/step-1 ./exported");

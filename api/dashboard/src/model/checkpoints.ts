@@ -12,14 +12,14 @@ interface SpecLike {
   labels?: Readonly<Record<string, string>>;
 }
 
-/** Whether the job trains with Shardyard's own loop, and so has a layout and checkpoints. */
+/** Whether the job trains with Shardyard's own loop, and so has a layout. */
 export const trains = (job: Job) => (job.spec as SpecLike).train !== undefined;
 
 /** The spec of a job that is forked from `job`, or resumes from its `checkpoint` (a path). */
 export function childSpec(job: Job, checkpoint: string | null): unknown {
   const { name, train, labels, ...rest } = job.spec as SpecLike;
   const child = { name: childName(name, checkpoint), labels: { ...labels, [PARENT_LABEL]: job.id } };
-  if (train === undefined) return { ...child, ...rest };
+  if (train === undefined) return { ...child, ...rest, ...(checkpoint === null && !("resume_from" in rest) ? {} : { resume_from: checkpoint }) };
   // The parent may have restarted its data; its child continues with it.
   const own = Object.fromEntries(Object.entries(train).filter(([key]) => key !== "resume_data"));
   const begun = { ...own, steps: stepsOf(Number(train.steps), checkpoint), resume_from: checkpoint };

@@ -17,8 +17,8 @@ export const TAB_NAMES: Readonly<Record<JobTab, string>> = {
   spec: "Spec",
 };
 
-/** What a program does inside its steps, and what it saves, is its own. */
-const OF_PROGRAMS: readonly JobTab[] = ["overview", "metrics", "logs", "spec"];
+/** What a program does inside its steps is its own. */
+const OF_PROGRAMS: readonly JobTab[] = ["overview", "metrics", "logs", "checkpoints", "spec"];
 
 export const tabsOf = (job: Job): readonly JobTab[] => (trains(job) ? TABS : OF_PROGRAMS);
 

@@ -38,7 +38,7 @@ const links = async () => within(await tabs()).getAllByRole("link");
 
 beforeEach(() => { showInView(); });
 
-test("a training has tabs of its ranks, traces and checkpoints; a program has not", async () => {
+test("a training has tabs of its ranks and traces; a program has not", async () => {
   plane();
   const first = show("/jobs/job-1");
   expect((await links()).map((link) => [link.textContent, link.getAttribute("href")])).toEqual([
@@ -48,7 +48,7 @@ test("a training has tabs of its ranks, traces and checkpoints; a program has no
   first.unmount();
   plane(PROGRAM);
   show("/jobs/job-1");
-  expect((await links()).map((link) => link.textContent)).toEqual(["Overview", "Metrics", "Logs", "Spec"]);
+  expect((await links()).map((link) => link.textContent)).toEqual(["Overview", "Metrics", "Logs", "Checkpoints", "Spec"]);
 });
 
 test.each([

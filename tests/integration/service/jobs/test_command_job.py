@@ -80,6 +80,7 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         "cwd": "/w",
         "tensorboard": "runs",
         "max_restarts": 7,
+        "checkpoints": f"{settings.storage}/{job.id}",
         "cache": str(settings.cache),
     }
 

@@ -9,6 +9,7 @@ import pytest
 from shardyard.service.errors import (
     CheckpointNotFound,
     ExportUnderway,
+    ExportUnsupported,
     IdempotencyConflict,
     InvalidCursor,
     JobNotFound,
@@ -16,10 +17,13 @@ from shardyard.service.errors import (
     ShardyardError,
     TooManyOperations,
 )
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders import checkpoint_operations
 from shardyard.service.orders.checkpoint_operations import KEPT, MOST_OPEN, OperationRequest, create
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.operation import Verified
+from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
 from shardyard.service.store import events, jobs, orders
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
@@ -47,6 +51,15 @@ async def newest_position(store: Store, job: Job) -> int:
         row = await jobs.by_id(tx, job.id)
     assert row is not None
     return int(row["event_pos"])
+
+
+async def test_the_files_of_a_program_are_verified_and_not_exported(store: Store, settings: Settings) -> None:
+    spec = CommandSpec.model_validate({"name": "mine", "command": "true"})
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    [place] = await reported(store, job, 5)
+    with pytest.raises(ExportUnsupported, match="program's own files"):
+        await create(store, job.id, OperationRequest("export", place, "bf16"), None, "tester")
+    assert (await create(store, job.id, OperationRequest("verify", place), None, "tester")).state == "pending"
 
 
 async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> None:

@@ -4,6 +4,10 @@ import json
 import os
 import socket
 import threading
+from pathlib import Path
+from typing import Any
+
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.rank_event import FailedEvent
 from shardyard.workers.program import agents as module
@@ -74,3 +78,37 @@ def _answer_late(connection: socket.socket) -> None:
 def test_a_dump_of_another_format_costs_the_collectives_alone() -> None:
     found = facts_of({"stacks": ["s"], "dumps": [{"entries": [{"odd": 1}]}, {}], "groups": {}})
     assert (found["collectives"], found["stacks"], found["idle_s"]) == ([], ["s"], 0.0)
+
+
+def test_a_request_gets_its_answer_and_counts_as_progress_until_then(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return {"read": os.read(handles[0], 10).decode(), "asked": request["asked"]}
+
+    (tmp_path / "file").write_text("content")
+    with listening(print, answer) as agents, (tmp_path / "file").open("rb") as file:
+        for _ in range(2):
+            begun.clear()
+            go_on.clear()
+            with hello(agents, request=True) as connection, connection.makefile("rb") as answers:
+                assert answers.readline() == b"{}\n"
+                question = json.dumps({"asked": "x" * 1_000}).encode() + b"\n"
+                socket.send_fds(connection, [question], [file.fileno()])
+                assert begun.wait(PATIENCE_S) and agents._is_saving()
+                go_on.set()
+                assert json.loads(answers.readline())["asked"] == "x" * 1_000
+                assert not answers.readline() and not agents._is_saving()
+
+
+def test_a_request_that_no_service_answers_or_that_is_nonsense_is_ended() -> None:
+    with listening(print) as agents, hello(agents, request=True) as connection, connection.makefile("rb") as answers:
+        assert answers.readline() == b"{}\n"
+        connection.sendall(b"{}\n")
+        assert b"saves no checkpoints" in answers.readline()
+    with listening(print) as agents, hello(agents, request=True) as connection, connection.makefile("rb") as answers:
+        assert answers.readline() == b"{}\n"
+        connection.sendall(b"nonsense\n")
+        assert not answers.readline()

@@ -30,6 +30,14 @@ def test_an_incident_waits_for_the_step_that_it_follows() -> None:
     assert [event["kind"] for event in merger.spool.take(0)][-2:] == ["step", "incident"]
 
 
+def test_a_programs_checkpoint_is_emitted_at_once_and_is_progress() -> None:
+    merger = EventMerger(Spool(1 << 20), 2, 0.0)
+    for step in (100, 50, 50):  # a program that was started again may save a step again
+        merger.of_program("checkpoint", {"step": step, "path": "/p", "bytes": 1}, 1.0)
+    assert [event["data"]["step"] for event in merger.spool.take(0)] == [100, 50, 50]
+    assert merger.newest_step == 100
+
+
 def test_what_rank_0_could_not_deliver_is_emitted_from_its_snapshot_once() -> None:
     merger = EventMerger(Spool(1 << 20), 2, 0.0)
     for rank in (0, 1):

@@ -9,6 +9,7 @@ import pytest
 from shardyard.workers.messages.event_buffer import Event, Spool
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.secret import Secret
+from shardyard.workers.program.program import ENTRY
 from shardyard.workers.rank.actor import Reservation
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
@@ -50,9 +51,9 @@ def event(number: int, kind: str, **data: Any) -> Event:
     return {"seq": number, "ts": 1.0, "kind": kind, "data": data}
 
 
-async def follow(rank: Rank, journal: Written) -> list[EventTaken | RankLost]:
+async def follow(rank: Rank, journal: Written, entry: str = "") -> list[EventTaken | RankLost]:
     """What is yielded, each applied to the member as `repair.py` does."""
-    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool, GangSecrets(False))
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1, entry=entry), journal, journal.spool, GangSecrets(False))
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(rank), reservation=here)
     found = []
@@ -81,6 +82,14 @@ async def test_events_are_acknowledged_after_the_write_that_has_them() -> None:
         RankLost("the rank's actor is lost: TimeoutError: no answer"),
     ]
     assert rank.acknowledged == [0, 2, 3] and journal.writes == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("entry", "emitted"), [(ENTRY, [5, 5, 3]), ("", [5])])
+async def test_a_program_may_save_a_step_again(entry: str, emitted: list[int]) -> None:
+    journal = Written(Spool(1 << 20))
+    saved = [event(number, "checkpoint", step=step, path="/p", bytes=1) for number, step in enumerate((5, 5, 3), 1)]
+    await follow(Rank(saved), journal, entry)
+    assert [one["data"]["step"] for one in journal.spool.take(0) if one["kind"] == "checkpoint"] == emitted
 
 
 async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:

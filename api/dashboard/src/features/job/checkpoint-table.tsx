@@ -22,7 +22,8 @@ export interface CheckpointTableProps {
   operations: readonly Operation[];
   now: Date;
   onVerify: (checkpoint: Checkpoint) => void;
-  onExport: (checkpoint: Checkpoint) => void;
+  /** null: they hold a program's own files, and cannot be exported. */
+  onExport: ((checkpoint: Checkpoint) => void) | null;
 }
 
 export function CheckpointTable({ job, checkpoints, operations, now, onVerify, onExport }: CheckpointTableProps) {
@@ -51,7 +52,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
                 <>
                   <Link className="button small" href={childAddress(job, one.path)}>Resume from here…{" "}<OfStep step={one.step} /></Link>{" "}
                   <button className="button small" onClick={() => { onVerify(one); }}>Verify{" "}<OfStep step={one.step} /></button>{" "}
-                  <button className="button small" onClick={() => { onExport(one); }}>Export…{" "}<OfStep step={one.step} /></button>
+                  {onExport && <button className="button small" onClick={() => { onExport(one); }}>Export…{" "}<OfStep step={one.step} /></button>}
                 </>
               )}
               {ofCheckpoint(operations, one.path).map((each) => <OperationState key={each.id} operation={each} />)}

@@ -30,6 +30,21 @@ test("each checkpoint can be resumed from, or exported; earlier ones come on req
   expect(screen.queryByRole("dialog")).toBeNull();
 });
 
+test("those of a program are verified and resumed from, but not exported", async () => {
+  given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint()], next: null }) });
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded", spec: { name: "a", command: ["python", "train.py"] } })} />);
+  await screen.findByRole("button", { name: "Verify step 100" });
+  expect(screen.getByRole("link", { name: "Resume from here… step 100" })).toBeTruthy();
+  expect(screen.queryByRole("button", { name: /Export/ })).toBeNull();
+  await expectAccessible(container);
+});
+
+test("without checkpoints the page says how a program saves them", async () => {
+  given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [], next: null }) });
+  open(<JobCheckpoints job={job({ state: "running", spec: { name: "a", command: ["python", "train.py"] } })} />);
+  expect(await screen.findByText(/shardyard\.checkpoint/)).toBeTruthy();
+});
+
 const CHECKPOINTS = { "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint()], next: null }) };
 
 test("the cluster verifies one, and what it finds is shown when it is done", async () => {

@@ -1,4 +1,4 @@
-/** A job's checkpoints, a page at a time. A new job can resume from each, on any layout; each can be verified and exported. */
+/** A job's checkpoints, a page at a time. A new job can resume from each, on any layout; each can be verified, and those of a training job exported. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
@@ -6,6 +6,7 @@ import { type Checkpoint, listCheckpoints } from "../../api/checkpoints";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useNow } from "../../hooks/use-now";
+import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
 import { isOpen } from "../../model/operations";
 import { CheckpointTable } from "./checkpoint-table";
@@ -42,7 +43,7 @@ export function JobCheckpoints({ job }: { job: Job }) {
       <div className="card-head"><h2 id="checkpoints-title">Checkpoints</h2></div>
       {query.error && <ProblemNotice problem={query.error} />}
       {verify.error && <ProblemNotice problem={verify.error} />}
-      {query.data && checkpoints.length === 0 && <p className="pad quiet">No checkpoints yet. See train.checkpoint.every in the spec.</p>}
+      {query.data && checkpoints.length === 0 && <p className="pad quiet">No checkpoints yet. {trains(job) ? "See train.checkpoint.every in the spec." : "The program saves them with shardyard.checkpoint."}</p>}
       {checkpoints.length > 0 && (
         <CheckpointTable
           job={job.id}
@@ -50,7 +51,7 @@ export function JobCheckpoints({ job }: { job: Job }) {
           operations={operations.data ?? []}
           now={now}
           onVerify={({ position }) => { verify.mutate(position); }}
-          onExport={toExport}
+          onExport={trains(job) ? toExport : null}
         />
       )}
       {query.hasNextPage && (

@@ -1,0 +1,140 @@
+"""Checkpoints of programs, in a folder and in a bucket: whole and valid, or not there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from shardyard.workers.checkpoint.inspect import inspect_checkpoint
+from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
+from shardyard.workers.checkpoint.program_files import (
+    Part,
+    Published,
+    fetch,
+    publish,
+    read_program,
+    sources,
+    write_part,
+)
+from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.open_folder import folder_at
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    if request.param == "folder":
+        return folder_at(str(tmp_path / "storage"))
+    return folder_at(str(request.getfixturevalue("prefix")))
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    """A folder of files, as a program writes it."""
+    path = tmp_path / "out"
+    (path / "a" / "b").mkdir(parents=True, exist_ok=True)
+    (path / "a" / "b" / "weights ü.bin").write_text(text)
+    (path / "config.json").write_text("{}")
+    (path / "empty").touch()
+    return path
+
+
+def saved(root: Folder, step: int, path: Path, keep: int = 2, spared: tuple[int, ...] = ()) -> Published:
+    part = write_part(folder(root, step), 0, sources(path))
+    return publish(root, step, "files", [part], keep, spared)
+
+
+def read_back(root: Folder, step: int, place: Path, rank: int = 0) -> dict[str, str]:
+    fetch(read_program(folder(root, step)), rank, place)
+    return {file.relative_to(place).as_posix(): file.read_text() for file in place.rglob("*") if file.is_file()}
+
+
+def test_a_folder_comes_back_with_its_own_names(root: Folder, tmp_path: Path) -> None:
+    done = saved(root, 7, written(tmp_path, "seven"))
+    assert (done.bytes, done.kept) == (7, (7,))
+    content = {"a/b/weights ü.bin": "seven", "config.json": "{}", "empty": ""}
+    assert read_back(root, 7, tmp_path / "copy") == content
+    found = inspect_checkpoint(done.path, verify=True)
+    assert (found.verdict, found.files) == ("valid", 3), found.why
+
+
+def test_files_without_a_manifest_are_no_checkpoint_and_the_next_save_removes_them(
+    root: Folder, tmp_path: Path
+) -> None:
+    saved(root, 1, written(tmp_path, "one"))
+    write_part(folder(root, 2), 0, sources(written(tmp_path, "torn")))  # the process dies before the manifest
+    assert [step_of(path) for path in complete(root)] == [1]
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
+        read_program(folder(root, 2))
+    saved(root, 3, written(tmp_path, "three"))
+    assert [step_of(path) for path in complete(root)] == [3, 1]
+    assert not folder(root, 2).files()
+
+
+def test_a_step_that_is_saved_again_replaces_the_first_at_once(root: Folder, tmp_path: Path) -> None:
+    saved(root, 1, written(tmp_path, "first"))
+    part = write_part(folder(root, 1), 0, sources(written(tmp_path, "second")))
+    assert read_back(root, 1, tmp_path / "before")["a/b/weights ü.bin"] == "first"
+    publish(root, 1, "files", [part], 2, ())
+    assert read_back(root, 1, tmp_path / "after")["a/b/weights ü.bin"] == "second"
+    assert len(folder(root, 1).files()) == 4
+
+
+def test_the_newest_stay_and_the_one_that_ranks_still_read(root: Folder, tmp_path: Path) -> None:
+    path = written(tmp_path, "same")
+    for step in (1, 2, 3):
+        saved(root, step, path, keep=3)
+    assert saved(root, 4, path, keep=2, spared=(1,)).kept == (1, 3, 4)
+    assert saved(root, 5, path, keep=1).kept == (5,)
+    assert [step_of(each) for each in complete(root)] == [5]
+
+
+def test_damage_is_found_and_nothing_of_it_is_left(root: Folder, tmp_path: Path) -> None:
+    saved(root, 1, written(tmp_path, "whole"))
+    name = read_program(folder(root, 1)).parts[0]["a/b/weights ü.bin"]
+    folder(root, 1).write(name, memoryview(b"WHOLE"))
+    with pytest.raises(CheckpointCorrupt, match="does not match its checksum"):
+        read_back(root, 1, tmp_path / "copy")
+    folder(root, 1).write(name, memoryview(b"who"))
+    with pytest.raises(CheckpointCorrupt):
+        read_back(root, 1, tmp_path / "copy")
+    assert not [file for file in tmp_path.iterdir() if "copy" in file.name]
+
+
+def test_each_rank_has_its_part(root: Folder, tmp_path: Path) -> None:
+    parts = [write_part(folder(root, 1), rank, sources(written(tmp_path, f"rank {rank}"))) for rank in range(3)]
+    publish(root, 1, "files", [Part.from_json(part.to_json()) for part in parts], 2, ())
+    found = read_program(folder(root, 1))
+    assert [found.part(None, own) for own in range(3)] == [0, 1, 2]
+    assert read_back(root, 1, tmp_path / "copy", rank=2)["a/b/weights ü.bin"] == "rank 2"
+    with pytest.raises(CheckpointError, match="parts of 3 ranks, and none of rank 3"):
+        found.part(None, 3)
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        sources(tmp_path / "nothing")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CheckpointError, match="has no files"):
+        sources(tmp_path / "folder")
+    (tmp_path / "folder" / "link").symlink_to(tmp_path)
+    with pytest.raises(CheckpointError, match="link to a folder"):
+        sources(tmp_path / "folder")
+    root = folder_at(str(tmp_path / "storage"))
+    (tmp_path / "fine").write_text("fine")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="FIFO"):
+        write_part(folder(root, 1), 0, [*sources(tmp_path / "fine"), *sources(tmp_path / "pipe")])
+    assert not folder(root, 1).files()
+
+
+def test_manifests_that_lead_elsewhere_and_those_of_training_are_refused(tmp_path: Path) -> None:
+    path = folder(folder_at(str(tmp_path)), 1)
+    parts = [{"rank": 0, "paths": {"../../etc/passwd": "x"}}]
+    write(path, Manifest(1, {"program": {"kind": "files", "parts": parts}}, {}, {}))
+    with pytest.raises(CheckpointCorrupt, match="outside its folder"):
+        read_program(path)
+    write(path, Manifest(1, {"seed": 0}, {}, {}))
+    with pytest.raises(CheckpointError, match="training job"):
+        read_program(path)
+    assert path.has(MANIFEST)

@@ -1,0 +1,189 @@
+"""What ranks' trainer processes do for `shardyard.checkpoint` and `shardyard.resume`, with a real store and real storage."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from shardyard.workers.checkpoint.program_files import read_program
+from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.program.checkpoint_service import CheckpointService, answering
+from shardyard.workers.program.program import Program
+from shardyard.workers.program.rank_meeting import RankMeeting
+from shardyard.workers.storage.open_folder import folder_at
+
+
+@dataclass
+class Gang:
+    """The services of all ranks of a generation, and what they emitted."""
+
+    services: list[CheckpointService]
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def on_all(self, do: Callable[[CheckpointService, int], Any]) -> list[Any]:
+        with ThreadPoolExecutor(len(self.services)) as pool:
+            begun = [pool.submit(do, service, rank) for rank, service in enumerate(self.services)]
+            return [one.result(PATIENCE_S) for one in begun]
+
+    def save(self, step: int, text: str, rank: int | None = 0) -> list[dict[str, Any]]:
+        """Rank `rank` saves a file with this text; None: every rank, with its number behind the text."""
+        if rank is not None:
+            return [save(self.services[rank], step, text)]
+        return self.on_all(lambda service, own: save(service, step, f"{text} {own}", every=True))
+
+    def resume(self) -> list[tuple[int | None, str | None]]:
+        """Step and text on each rank."""
+        return [content(one) for one in self.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))]
+
+    def kinds(self) -> list[tuple[str, int | None]]:
+        return [(kind, data.get("step")) for kind, data in self.events]
+
+
+def save(service: CheckpointService, step: int, text: str, *, every: bool = False) -> dict[str, Any]:
+    path = Path(service._program.cache) / f"w-{threading.get_ident()}" / "weights"
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(text)
+    return service.answer({"save": {"step": step, "every": every, "kind": "files", "path": str(path)}}, [])
+
+
+def content(found: dict[str, Any]) -> tuple[int | None, str | None]:
+    assert "error" not in found, found
+    return found["step"], None if found["step"] is None else Path(found["path"], "weights").read_text()
+
+
+@contextmanager
+def gang(tmp_path: Path, world: int = 2, **changes: Any) -> Iterator[Gang]:
+    """A new generation, whose ranks share a node."""
+    store = TCPStore("127.0.0.1", 0, None, is_master=True)
+    options = {"checkpoints": str(tmp_path / "storage/job"), "cache": str(tmp_path / "cache")} | changes
+    program, made = Program("job", ("true",), **options), Gang([])
+    with ExitStack() as stack:
+        for rank in range(world):
+            own = TCPStore("127.0.0.1", store.port, None, is_master=False)
+            meeting = RankMeeting(own, rank, world, lambda: False)
+            emit = lambda kind, data: made.events.append((kind, data))  # noqa: E731
+            made.services.append(stack.enter_context(answering(program, meeting, emit)))
+        yield made
+
+
+@pytest.mark.parametrize("where", ["folder", pytest.param("bucket", marks=pytest.mark.full)])
+def test_a_generation_continues_from_what_the_one_before_saved(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    at = {} if where == "folder" else {"checkpoints": f"{request.getfixturevalue('prefix')}/job"}
+    with gang(tmp_path, **at) as first:
+        assert first.resume() == [(None, None)] * 2
+        for step in (10, 20, 30):
+            assert "error" not in first.save(step, f"step {step}")[0]
+        assert first.kinds() == [("checkpoint", 10), ("checkpoint", 20), ("checkpoint", 30)]
+        assert first.events[-1][1]["kept"] == [20, 30]
+        assert first.resume() == [(None, None)] * 2  # a process has one answer
+    with gang(tmp_path, **at) as second:
+        assert second.resume() == [(30, "step 30")] * 2
+        assert len(list((tmp_path / "cache/checkpoints").glob("job-*[0-9]"))) == 1  # once per node
+
+
+def test_a_step_of_all_ranks_is_complete_with_the_last_part(tmp_path: Path) -> None:
+    with gang(tmp_path) as first:
+        first.save(1, "old", rank=None)
+        assert "error" not in save(first.services[0], 2, "torn", every=True)  # rank 1 dies
+        assert first.kinds() == [("checkpoint", 1)]
+    with gang(tmp_path) as second:
+        assert second.resume() == [(1, "old 0"), (1, "old 1")]
+        second.save(2, "new", rank=None)
+        assert save(second.services[1], 2, "new 1", every=True).keys() == {"path"}  # the same once more
+        assert "other content as step 2" in save(second.services[1], 2, "changed", every=True)["error"]
+        assert second.kinds() == [("checkpoint", 2)]
+        assert len(folder(folder_at(str(tmp_path / "storage/job")), 2).files()) == 3
+    with gang(tmp_path) as third:
+        assert third.resume() == [(2, "new 0"), (2, "new 1")]
+        asked = third.services[0].answer({"resume": {"rank": 1}}, [])
+        assert (content(asked), asked["ranks"]) == ((2, "new 1"), [0, 1])
+    with gang(tmp_path, world=3) as fourth:
+        found = fourth.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
+        assert ["error" in one for one in found] == [False, False, True] and "resume(rank=…)" in found[2]["error"]
+
+
+def test_a_manifest_that_could_not_be_written_is_written_by_the_next_try(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "storage/job/step-00000001/manifest.json"
+    with gang(tmp_path) as first:
+        in_the_way.mkdir(parents=True)
+        assert ["error" in one for one in first.save(1, "same", rank=None)].count(True) == 1
+        assert first.kinds() == []
+        in_the_way.rmdir()
+        assert not any("error" in one for one in first.save(1, "same", rank=None))
+        assert first.kinds() == [("checkpoint", 1)]
+    with gang(tmp_path) as second:
+        assert second.resume() == [(1, "same 0"), (1, "same 1")]
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(every: bool, tmp_path: Path) -> None:
+    with gang(tmp_path) as first:
+        for step in (1, 2):
+            first.save(step, f"step {step}", rank=None if every else 0)
+    newest = complete(folder_at(str(tmp_path / "storage/job")))[0]
+    saved = read_program(newest)
+    newest.write(saved.parts[max(saved.parts)]["weights"], memoryview(b"damaged"))
+    with gang(tmp_path) as second:
+        assert [step for step, _ in second.resume()] == [1, 1]
+        assert second.kinds() == [("incident", 2)]
+        assert second.events[0][1]["cause"] == "checkpoint_corrupt"
+
+
+def test_a_job_continues_another_one_until_it_has_its_own(tmp_path: Path) -> None:
+    with gang(tmp_path) as other:
+        other.save(5, "theirs")
+    own = {"checkpoints": str(tmp_path / "storage/own"), "resume": str(tmp_path / "storage/job")}
+    with gang(tmp_path, **own) as first:
+        assert first.resume() == [(5, "theirs")] * 2
+        first.save(6, "mine")
+    with gang(tmp_path, **own) as second:
+        assert second.resume() == [(6, "mine")] * 2
+    assert [step_of(path) for path in complete(folder_at(str(tmp_path / "storage/job")))] == [5]
+
+
+def test_ranks_that_all_save_alone_are_told_how(tmp_path: Path) -> None:
+    with gang(tmp_path) as first:
+        first.save(1, "one", rank=0)
+        (refused,) = first.save(1, "two", rank=1)
+        assert "rank 1 saves step 1 alone, which rank 0 saves, too. Call it on one rank only" in refused["error"]
+        assert first.kinds() == [("checkpoint", 1)]
+        (again,) = first.save(1, "three", rank=0)
+        assert "error" not in again
+
+
+def test_what_cannot_be_done_is_an_answer(tmp_path: Path) -> None:
+    with gang(tmp_path, world=1) as alone:
+        (service,) = alone.services
+        assert "between 0 and" in save(service, -1, "x")["error"]
+        assert (
+            "does not exist"
+            in service.answer(
+                {"save": {"step": 1, "every": False, "kind": "files", "path": str(tmp_path / "none")}}, []
+            )["error"]
+        )
+        assert "cannot be read" in service.answer({"save": {}}, [])["error"]
+    (tmp_path / "file").touch()
+    with gang(tmp_path, world=1, checkpoints=str(tmp_path / "file" / "below")) as full:
+        assert "repair the storage" in save(full.services[0], 1, "x")["error"]
+
+
+def test_a_checkpoint_that_a_rank_still_reads_is_not_removed(tmp_path: Path) -> None:
+    with gang(tmp_path) as first:
+        first.save(1, "one")
+    with gang(tmp_path, keep=1) as second:
+        assert content(second.services[0].answer({"resume": {"rank": None}}, [])) == (1, "one")
+        second.save(2, "two")
+        second.save(3, "three")
+        assert second.events[-1][1]["kept"] == [1, 3]
+        assert content(second.services[1].answer({"resume": {"rank": None}}, [])) == (1, "one")
+        second.save(4, "four")
+        assert second.events[-1][1]["kept"] == [4]

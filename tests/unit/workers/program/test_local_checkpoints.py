@@ -1,0 +1,52 @@
+"""Checkpoints outside a job: ranks of a launcher on one machine, deaths in between, and old remains."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.patience import PATIENCE_S
+
+from shardyard.workers.checkpoint.program_files import sources, write_part
+from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.program.local_checkpoints import answer
+from shardyard.workers.storage.open_folder import folder_at
+
+#: What a rank that its launcher started does: part of a step, in a process.
+RANK = "import os, shardyard, pathlib; n = os.environ['RANK']; pathlib.Path(n).write_text(n); shardyard.checkpoint(n, 5, ranks='all')"
+
+
+def rank(number: int, root: Path, restart: int = 0) -> None:
+    env = os.environ | {"RANK": str(number), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": str(restart)}
+    subprocess.run([sys.executable, "-c", RANK], cwd=root, env=env, check=True, timeout=PATIENCE_S)
+
+
+def test_ranks_of_one_launcher_complete_a_step_together(tmp_path: Path) -> None:
+    root = folder_at(str(tmp_path / "checkpoints"))
+    rank(0, tmp_path)
+    assert not complete(root)
+    rank(1, tmp_path, restart=1)  # the part of rank 0 is of an earlier start
+    assert not complete(root)
+    rank(0, tmp_path, restart=1)
+    assert [step_of(path) for path in complete(root)] == [5]
+    found = answer(tmp_path / "checkpoints", {"resume": {"rank": 1}}, [])
+    assert (Path(found["path"], "1").read_text(), found["ranks"]) == ("1", [0, 1])
+    assert not list((tmp_path / "checkpoints").glob(".parts-*"))
+
+
+def test_a_torn_and_a_damaged_save_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content")
+    where = tmp_path / "checkpoints"
+    for step in (1, 2):
+        request = {"step": step, "every": False, "kind": "files", "path": str(tmp_path / "file")}
+        assert "error" not in answer(where, {"save": request}, [])
+    write_part(folder(folder_at(str(where)), 3), 0, sources(tmp_path / "file"))  # a death before the manifest
+    (stored,) = (path for path in (where / "step-00000002").iterdir() if path.name.startswith("rank"))
+    stored.write_text("damaged")
+    assert answer(where, {"resume": {"rank": None}}, [])["step"] == 1
+
+
+def test_errors_are_answers(tmp_path: Path) -> None:
+    request = {"step": -1, "every": False, "kind": "files", "path": str(tmp_path)}
+    assert "a step is between" in answer(tmp_path, {"save": request}, [])["error"]
+    assert answer(tmp_path / "nothing", {"resume": {"rank": None}}, []) == {"step": None}

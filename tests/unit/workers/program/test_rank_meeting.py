@@ -1,0 +1,88 @@
+"""What ranks agree on through a real store: who saves a step, when it is complete, and from which checkpoint all continue."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from shardyard.workers.checkpoint.errors import CheckpointError
+from shardyard.workers.program.rank_meeting import CheckpointMismatch, RankMeeting
+from shardyard.workers.program.shared_folder import EndRequested
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    held = TCPStore("127.0.0.1", 0, None, is_master=True)
+    yield held
+    del held
+
+
+def meetings(store: Any, world: int, is_to_stop: Callable[[], bool] = lambda: False) -> list[RankMeeting]:
+    """Each rank has a connection of its own, as processes have."""
+    own = [TCPStore("127.0.0.1", store.port, None, is_master=False) for _ in range(world)]
+    return [RankMeeting(one, rank, world, is_to_stop) for rank, one in enumerate(own)]
+
+
+def on_all(ranks: list[RankMeeting], do: Callable[[RankMeeting], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return [future.result(PATIENCE_S) for future in [pool.submit(do, rank) for rank in ranks]]
+
+
+def test_a_step_is_saved_by_one_rank_or_by_all(store: Any) -> None:
+    first, second = meetings(store, 2)
+    first.claim(1, every=False)
+    first.claim(1, every=False)
+    with pytest.raises(CheckpointMismatch, match="rank 1 saves step 1 alone, which rank 0 saves, too"):
+        second.claim(1, every=False)
+    with pytest.raises(CheckpointMismatch, match="with ranks='all'"):
+        second.claim(1, every=True)
+    second.claim(2, every=True)
+    first.claim(2, every=True)
+    with pytest.raises(CheckpointMismatch, match="another rank with ranks='all'"):
+        first.claim(2, every=False)
+
+
+def test_the_last_of_all_ranks_gets_the_parts_of_all(store: Any) -> None:
+    for step in (1, 2):
+        found = on_all(meetings(store, 5), lambda rank, step=step: rank.gather(step, f"part {rank.rank}"))  # type: ignore[misc]
+        assert [one for one in found if one] == [[f"part {rank}" for rank in range(5)]]
+
+
+def test_all_ranks_have_the_choice_of_the_first_that_asks(store: Any) -> None:
+    ranks = meetings(store, 4)
+    picks: list[int] = []
+
+    def pick(rank: RankMeeting) -> Any:
+        return rank.picked(0, lambda: picks.append(rank.rank) or {"by": rank.rank})  # type: ignore[func-returns-value]
+
+    found = on_all(ranks, pick)
+    assert len(picks) == 1 and found == [{"by": picks[0]}] * 4
+
+
+def test_a_choice_that_failed_fails_on_all(store: Any) -> None:
+    first, second = meetings(store, 2)
+
+    def fail() -> Any:
+        raise OSError("no storage")
+
+    with pytest.raises(OSError, match="no storage"):
+        first.picked(0, fail)
+    with pytest.raises(CheckpointError, match="no storage"):
+        second.picked(0, fail)
+
+
+def test_a_choice_counts_if_it_is_valid_on_all_ranks(store: Any) -> None:
+    ranks = meetings(store, 3)
+    assert on_all(ranks, lambda rank: rank.agree(0, rank.rank != 2)) == [False] * 3
+    assert on_all(ranks, lambda rank: rank.agree(1, valid=True)) == [True] * 3
+    assert not ranks[0].all_fetched
+    on_all(ranks, RankMeeting.fetched)
+    assert ranks[0].all_fetched
+
+
+def test_a_rank_that_is_to_end_waits_no_longer(store: Any) -> None:
+    with pytest.raises(EndRequested):
+        meetings(store, 2, lambda: True)[0].agree(0, valid=True)

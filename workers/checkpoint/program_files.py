@@ -1,0 +1,241 @@
+"""A checkpoint of a program: the files that its ranks saved. It counts when its manifest is published, after all files are durable.
+
+Its format is that of all checkpoints (`manifest.py`), without tensors: `training` has the part of each rank that saved, and which stored
+file is which of the program's. The names of stored files are new in each save, so that a second save of a step replaces the first at once.
+"""
+
+import contextlib
+import hashlib
+import mmap
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
+
+from ..atomic_files import write_synced
+from ..regular_files import opened
+from ..storage.errors import StorageError
+from ..storage.folder import Folder
+from .errors import CheckpointCorrupt, CheckpointError
+from .manifest import File, Manifest, read, write
+from .retention import clear, folder, prune
+
+#: `state`: one file that holds what `torch.save` wrote. `files`: what the program wrote itself.
+Kind = Literal["files", "state"]
+
+#: A folder with more files is a data set, not a checkpoint.
+MOST_FILES: Final = 10_000
+#: Folders are sorted by name, which has eight digits.
+MOST_STEP: Final = 99_999_999
+#: Bytes that are read at once.
+BLOCK_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to save: its path below the checkpoint, and where it is read, by its path or an open descriptor."""
+
+    path: str
+    file: Path | int
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """`path`: the program's. `name`: in the storage."""
+
+    path: str
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank saved."""
+
+    rank: int
+    files: tuple[SavedFile, ...]
+
+    @property
+    def content(self) -> str:
+        """A checksum of the paths and the files' content."""
+        named = sorted(f"{file.sha256} {file.path}" for file in self.files)
+        return hashlib.sha256("\n".join(named).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rank": self.rank, "files": [[file.path, file.name, file.bytes, file.sha256] for file in self.files]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Part":
+        return cls(data["rank"], tuple(SavedFile(*file) for file in data["files"]))
+
+
+@dataclass(frozen=True)
+class Published:
+    """A complete checkpoint. `kept`: steps of all complete checkpoints after it; None: not known."""
+
+    path: str
+    bytes: int
+    kept: tuple[int, ...] | None
+
+
+def sources(path: Path) -> list[Source]:
+    """The files at `path`: itself, or all below it. Raises CheckpointError, OSError."""
+    if not path.is_dir():
+        if not path.exists():
+            raise CheckpointError(f"{path} does not exist; write the file or folder before it is saved.")
+        return [Source(path.name, path)]
+    found = []
+    for file in _below(path):
+        found.append(Source(file.relative_to(path).as_posix(), file))
+        if len(found) > MOST_FILES:
+            raise CheckpointError(f"{path} has more than {MOST_FILES:,} files; save fewer, larger ones.")
+    if not found:
+        raise CheckpointError(f"{path} has no files; write them before it is saved.")
+    return found
+
+
+def _below(path: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(path, onerror=_raise):
+        folders.sort()
+        for name in folders:
+            if (linked := Path(parent, name)).is_symlink():
+                raise CheckpointError(f"{linked} is a link to a folder; save the folder itself.")
+        yield from (Path(parent, name) for name in sorted(names))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
+    """Write a rank's files durably into the checkpoint's folder. After an error those written so far are removed. Raises OSError."""
+    edition = secrets.token_hex(4)
+    written: list[SavedFile] = []
+    name = ""
+    try:
+        for index, source in enumerate(files):
+            tail = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(source.path).name)[-80:]
+            name = f"rank-{rank:05d}-{edition}-{index:05d}-{tail}"
+            with _mapped(source.file) as content:
+                path.write(name, content)
+                checksum = hashlib.sha256(content).hexdigest()
+                written.append(SavedFile(source.path, name, content.nbytes, checksum))
+    except OSError:
+        discard(path, [*(file.name for file in written), name])
+        raise
+    return Part(rank, tuple(written))
+
+
+def discard(path: Folder, names: Sequence[str]) -> None:
+    """Remove files that no manifest names, as far as the storage answers."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            path.remove(name)
+
+
+@contextlib.contextmanager
+def _mapped(file: Path | int) -> Iterator[memoryview]:
+    """The content of a regular file. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        handle = file if isinstance(file, int) else stack.enter_context(opened(file)).fileno()
+        if os.fstat(handle).st_size == 0:
+            yield memoryview(b"")
+            return
+        mapped = stack.enter_context(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+        with memoryview(mapped) as content:
+            yield content
+
+
+def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
+    """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too. Raises OSError."""
+    path = folder(root, step)
+    files = {file.name: File(file.bytes, file.sha256, ()) for part in parts for file in part.files}
+    named = [{"rank": part.rank, "paths": {file.path: file.name for file in part.files}} for part in parts]
+    manifest = Manifest(step, {"program": {"kind": kind, "parts": named}}, {}, files)
+    write(path, manifest)
+    kept = None
+    with contextlib.suppress(OSError):
+        clear(path, manifest)
+        kept = prune(root, keep, path, spared)
+        root.sweep()
+    return Published(str(path), manifest.bytes, kept)
+
+
+@dataclass(frozen=True)
+class SavedByProgram:
+    """A complete checkpoint of a program, as its manifest has it."""
+
+    folder: Folder
+    manifest: Manifest
+    kind: Kind
+    parts: dict[int, dict[str, str]]  # rank → the program's path → stored name
+
+    @property
+    def step(self) -> int:
+        return self.manifest.step
+
+    def part(self, rank: int | None, own: int) -> int:
+        """The part that is read: that of `rank`; None: that of the rank `own`, or the only one. Raises CheckpointError."""
+        if rank is None and len(self.parts) == 1:
+            return next(iter(self.parts))
+        asked = own if rank is None else rank
+        if asked not in self.parts:
+            saved = f"{len(self.parts)} rank{'s' if len(self.parts) > 1 else ''}"
+            remedy = "name a part that is there: resume(rank=…)"
+            raise CheckpointError(f"{self.folder} has parts of {saved}, and none of rank {asked}; {remedy}.")
+        return asked
+
+
+def read_program(path: Folder) -> SavedByProgram:
+    """The checkpoint in a folder. Raises CheckpointError, CheckpointCorrupt, StorageError."""
+    manifest = read(path)
+    saved = manifest.training.get("program")
+    if saved is None:
+        raise CheckpointError(f"{path} is the checkpoint of a training job; only training jobs read it.")
+    parts = {int(part["rank"]): dict(part["paths"]) for part in saved["parts"]}
+    for paths in parts.values():
+        for name in paths:
+            if name.startswith("/") or ".." in PurePosixPath(name).parts:
+                raise CheckpointCorrupt(f"{path} is corrupt: {name!r} is outside its folder; use an older checkpoint.")
+    return SavedByProgram(path, manifest, saved["kind"], parts)
+
+
+def fetch(saved: SavedByProgram, rank: int, place: Path) -> None:
+    """Copy the part of `rank` to the folder `place`, with the program's own paths. It is there whole and valid, or not at all.
+
+    Raises CheckpointCorrupt, StorageError, and OSError for the local disk.
+    """
+    partial = place.with_name(f".{place.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that died
+    try:
+        for path, name in saved.parts[rank].items():
+            target = partial / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_synced(target, _verified(saved, name))
+            target.chmod(0o444)  # the ranks of a node share it
+        partial.rename(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _verified(saved: SavedByProgram, name: str) -> Iterator[bytearray]:
+    """The blocks of a stored file. Raises CheckpointCorrupt if they do not match the manifest, at the latest at the end."""
+    file, digest = saved.manifest.files[name], hashlib.sha256()
+    corrupt = f"{saved.folder} is corrupt: {name} does not match its checksum; use an older checkpoint."
+    for start in range(0, file.bytes, BLOCK_BYTES):
+        block = bytearray(min(BLOCK_BYTES, file.bytes - start))
+        try:
+            saved.folder.read_into(name, start, memoryview(block))
+        except StorageError:
+            raise
+        except OSError as error:
+            raise CheckpointCorrupt(corrupt) from error
+        digest.update(block)
+        yield block
+    if digest.hexdigest() != file.sha256:
+        raise CheckpointCorrupt(corrupt)

@@ -1,0 +1,246 @@
+"""Saves and fetches the checkpoints of a rank's program, in its trainer process, which has the libraries and credentials of the storage.
+
+A request comes from `shardyard.checkpoint` or `shardyard.resume` (`checkpoints.py`), and its answer is plain data. A save is answered
+when its files are durable; the checkpoint's event is emitted before.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ...strategies.layout import Refusal
+from ..checkpoint.errors import CheckpointCorrupt, CheckpointError
+from ..checkpoint.program_files import (
+    MOST_STEP,
+    Kind,
+    Part,
+    SavedByProgram,
+    Source,
+    discard,
+    fetch,
+    publish,
+    read_program,
+    sources,
+    write_part,
+)
+from ..checkpoint.retention import complete, folder, newest
+from ..messages.event import CheckpointEvent, IncidentEvent, to_json
+from ..regular_files import UnfitFile
+from ..storage.errors import StorageError
+from ..storage.folder import Folder
+from ..storage.open_folder import folder_at
+from ..trainer.event_outbox import EmitEvent
+from .program import Program
+from .rank_meeting import CheckpointMismatch, RankMeeting
+from .shared_folder import EndRequested, FolderUnavailable, remove_unused, shared_folder
+
+T = TypeVar("T")
+
+#: Seconds before each further try of storage that did not answer.
+BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0)
+#: Seconds to wait for another rank of the node that fetches, and for which an unused copy is kept.
+WAIT_S: Final = 3600.0
+KEPT_S: Final = 3600.0
+#: Free bytes that the file system is to have beyond a copy.
+_SPARE_BYTES: Final = 256 << 20
+
+Answer = dict[str, Any]
+
+
+class CheckpointService:
+    """Answers one rank's requests, one at a time. Copies that it fetched stay until `close`."""
+
+    def __init__(self, program: Program, meeting: RankMeeting, emit: EmitEvent) -> None:
+        self._program, self._meeting, self._emit = program, meeting, emit
+        if program.cache:
+            with contextlib.suppress(OSError):  # a program then writes its states elsewhere
+                Path(program.cache).mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._copies = ExitStack()
+        self._saved: dict[int, str] = {}  # the newest step that all ranks saved → the content of this rank's part
+        self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
+        self._resumed: SavedByProgram | None = None
+        self._resume_known = False
+
+    def close(self) -> None:
+        """Let other ranks remove the copies."""
+        self._copies.close()
+
+    def answer(self, request: dict[str, Any], handles: list[int]) -> Answer:
+        """Carry out a request. `handles`: descriptors that came with it. Every failure becomes the answer's `error`."""
+        try:
+            with self._lock:
+                if "save" in request:
+                    return self._save(request["save"], handles)
+                return self._resume(request["resume"].get("rank"))
+        except EndRequested:
+            return {"error": "the job is to end."}
+        except (CheckpointError, StorageError, FolderUnavailable, Refusal, UnfitFile) as error:
+            return {"error": str(error)}
+        except OSError as error:
+            return {"error": f"{error}; make room, or repair the storage."}
+        except RuntimeError as error:  # what torch's store raises
+            return {"error": f"rank 0 does not answer, and may have ended: {str(error).partition(chr(10))[0]}"}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
+
+    # Saving.
+
+    def _save(self, request: dict[str, Any], handles: list[int]) -> Answer:
+        step, every, kind = int(request["step"]), bool(request["every"]), request["kind"]
+        if not 0 <= step <= MOST_STEP or kind not in ("files", "state"):
+            raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
+        files = [Source(request["path"], handles[0])] if handles else sources(Path(request["path"]))
+        root, began = self._root(), time.monotonic()
+        self._meeting.claim(step, every)
+        path = folder(root, step)
+        part = _tried(lambda: write_part(path, self._meeting.rank, files))
+        parts = [part]
+        if every:
+            self._gather(path, step, part)
+            parts = self._unpublished.get(step, [])
+        if parts:
+            self._publish(root, step, kind, parts, began)
+            self._unpublished.clear()
+        return {"path": str(path)}
+
+    def _gather(self, path: Folder, step: int, part: Part) -> None:
+        """Add this rank's part to those of all. Raises CheckpointMismatch."""
+        if step in self._saved:
+            self._refuse_other(path, step, part)
+            return
+        self._saved = {step: part.content}
+        gathered = self._meeting.gather(step, json.dumps(part.to_json()))
+        if gathered is not None:
+            self._unpublished = {step: [Part.from_json(json.loads(one)) for one in gathered]}
+
+    def _refuse_other(self, path: Folder, step: int, part: Part) -> None:
+        """This rank has saved the step already. The same once more changes nothing. Raises CheckpointMismatch."""
+        discard(path, [file.name for file in part.files])
+        if self._saved[step] != part.content:
+            rank = self._meeting.rank
+            raise CheckpointMismatch(
+                f"rank {rank} has saved other content as step {step} already; save a new step with another number."
+            )
+
+    def _publish(self, root: Folder, step: int, kind: Kind, parts: list[Part], began: float) -> None:
+        spared = () if self._resumed is None or self._meeting.all_fetched else (self._resumed.step,)
+        done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared))
+        seconds = time.monotonic() - began
+        event = CheckpointEvent(
+            step=step, path=done.path, bytes=done.bytes, seconds=seconds, held_s=seconds, kept=done.kept
+        )
+        self._emit(event.kind, to_json(event))
+
+    # Resuming.
+
+    def _resume(self, rank: int | None) -> Answer:
+        if not self._resume_known:
+            self._choose()
+            self._resume_known = True
+        if self._resumed is None:
+            return {"step": None}
+        saved = self._resumed
+        part = saved.part(rank, self._meeting.rank)
+        place = self._fetched(saved, part)
+        parts = sorted(saved.parts)
+        return {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
+
+    def _choose(self) -> None:
+        """Agree with the other ranks on the newest checkpoint that is valid."""
+        number, before = 0, None
+        while True:
+            choice = self._meeting.picked(number, partial(self._pick, before))
+            if choice is None:
+                return
+            saved = _tried(partial(read_program, folder_at(choice["where"])))
+            valid = self._is_valid(saved, choice["own"])
+            if len(saved.parts) == 1 or self._meeting.agree(number, valid):
+                if not valid:
+                    raise CheckpointCorrupt(f"{saved.folder} cannot be read here as another rank has read it.")
+                self._resumed = saved
+                self._meeting.fetched()
+                return
+            number, before = number + 1, choice
+
+    def _is_valid(self, saved: SavedByProgram, own: bool) -> bool:
+        """Whether this rank's part is valid. It is fetched. Without a part of its number the rank reads none yet."""
+        if len(saved.parts) > 1 and self._meeting.rank not in saved.parts:
+            return True
+        try:
+            self._fetched(saved, saved.part(None, self._meeting.rank))
+        except CheckpointCorrupt as error:
+            self._warn(error, saved.step if own else None)
+            if not own:
+                raise
+            return False
+        return True
+
+    def _pick(self, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
+        found = _tried(lambda: complete(self._root())) if before is None or before["own"] else []
+        names = [path for path in found if before is None or path.where < before["where"]]
+        for path in names:
+            try:
+                saved = _tried(partial(read_program, path))
+            except CheckpointCorrupt as error:
+                self._warn(error, int(path.name.partition("-")[2]))
+                continue
+            if len(saved.parts) > 1 or self._is_valid(saved, own=True):
+                return {"where": path.where, "own": True}
+        if self._program.resume is None:
+            return None
+        other = folder_at(self._program.resume)
+        chosen = _tried(lambda: newest(other)) or other
+        saved = _tried(lambda: read_program(chosen))
+        self._is_valid(saved, own=False)
+        return {"where": chosen.where, "own": False}
+
+    def _warn(self, error: CheckpointCorrupt, step: int | None) -> None:
+        message = f"{str(error).partition(';')[0]}; the program continues from an older one, or from the start."
+        event = IncidentEvent(cause=error.code, message=message, step=step)
+        self._emit(event.kind, to_json(event))
+
+    def _fetched(self, saved: SavedByProgram, rank: int) -> Path:
+        """The folder with the part of `rank`, on this node. Raises CheckpointError, StorageError, EndRequested."""
+        digest = saved.manifest.sha256[:16]
+        copies = Path(self._program.cache) / "checkpoints"
+        place = copies / f"{self._program.job}-{saved.step:08d}-{digest}-{rank:05d}"
+        size = sum(saved.manifest.files[name].bytes for name in saved.parts[rank].values())
+
+        def make(_: int) -> None:
+            remove_unused(copies, KEPT_S, size + _SPARE_BYTES)
+            _tried(lambda: fetch(saved, rank, place))
+
+        self._copies.enter_context(shared_folder(place, make, place.is_dir, self._meeting.is_to_stop, WAIT_S))
+        return place
+
+    def _root(self) -> Folder:
+        if not self._program.checkpoints:
+            raise CheckpointError("this job has no storage for checkpoints; submit it again.")
+        return folder_at(self._program.checkpoints)
+
+
+@contextlib.contextmanager
+def answering(program: Program, meeting: RankMeeting, emit: EmitEvent) -> Iterator[CheckpointService]:
+    """A service that is closed at the end."""
+    with contextlib.closing(CheckpointService(program, meeting, emit)) as service:
+        yield service
+
+
+def _tried(do: Callable[[], T]) -> T:
+    """The result, after further tries where storage does not answer. Raises what the last one raises."""
+    for seconds in BACK_OFF_S:
+        try:
+            return do()
+        except StorageError as error:
+            if not error.passing:
+                raise
+        time.sleep(seconds)
+    return do()

@@ -1,0 +1,143 @@
+"""`shardyard.checkpoint` and `shardyard.resume`: a program's own checkpoints, in the storage of its job.
+
+The rank's trainer process saves and fetches (`checkpoint_service.py`), so that the program needs neither libraries nor credentials of the
+storage. Outside a job checkpoints are in a local folder. A state is written by `torch.save` and read by `torch.load(weights_only=True)`,
+which runs no code of the file. Needs only the standard library, and torch for states.
+"""
+
+import contextlib
+import json
+import operator
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+from .report_socket import socket_name
+
+#: Variable that names the folder in which a state is written before it is saved. The file has no name there.
+STAGING: Final = "SHARDYARD_STAGING"
+#: File of a state.
+STATE: Final = "state.pt"
+#: Seconds for the trainer process to take a request, and to carry it out.
+HELLO_S: Final = 60.0
+ANSWER_S: Final = 7200.0
+
+
+class CheckpointFailed(RuntimeError):
+    """A checkpoint could not be saved or read. The message says why, and names a remedy."""
+
+
+class Checkpoint:
+    """A checkpoint that is on this machine.
+
+    `step`: as it was saved. `path`: folder with this rank's files, which other ranks of the machine may read, too. `rank`: whose part
+    this is. `ranks`: all ranks that saved a part.
+    """
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self.step: int = found["step"]
+        self.path = Path(found["path"])
+        self.rank: int = found["rank"]
+        self.ranks: tuple[int, ...] = tuple(found["ranks"])
+        self._kind: str = found["kind"]
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(step={self.step}, path={str(self.path)!r})"
+
+    def load(self, map_location: Any = "cpu") -> Any:
+        """The state that was saved, its tensors on `map_location`. Raises CheckpointFailed if files were saved instead."""
+        if self._kind != "state":
+            raise CheckpointFailed(f"step {self.step} was saved as files; read them in {self.path}.")
+        import torch
+
+        return torch.load(self.path / STATE, map_location=map_location, weights_only=True)
+
+
+def checkpoint(
+    what: str | os.PathLike[str] | Mapping[str, Any],
+    step: int,
+    *,
+    ranks: Literal["one", "all"] = "one",
+    folder: str | os.PathLike[str] = "checkpoints",
+) -> None:
+    """Save a checkpoint of `step`, from 0 to 99,999,999: `shardyard.checkpoint({"model": model.state_dict()}, step=100)`.
+
+    `what`: a file or a folder that the program wrote, or a state of tensors, numbers, texts, lists and mappings. `ranks`: "one" if one
+    rank calls it; "all" if every rank saves a part, of which the last makes the checkpoint complete. `folder`: where it is outside a job.
+    Returns when the files are durable. A step that is saved again is replaced. Raises CheckpointFailed, TypeError.
+    """
+    if ranks not in ("one", "all"):
+        raise ValueError(f"ranks is {ranks!r}: name one or all")
+    request = {"step": operator.index(step), "every": ranks == "all"}
+    if isinstance(what, Mapping):
+        with _written(what) as file:
+            _ask({"save": request | {"kind": "state", "path": STATE}}, folder, file.fileno())
+    else:
+        _ask({"save": request | {"kind": "files", "path": str(Path(what).absolute())}}, folder)
+
+
+def resume(*, rank: int | None = None, folder: str | os.PathLike[str] = "checkpoints") -> Checkpoint | None:
+    """The newest complete checkpoint of the job, or of the one that it continues (`resume_from`); None: the program starts afresh.
+
+    It is the same on all ranks, and stays the same in a process. Call it on all ranks if all saved a part. `rank`: whose part, if the
+    ranks are others now; None: this rank's. `folder`: where it is outside a job. Raises CheckpointFailed.
+    """
+    found = _ask({"resume": {"rank": rank}}, folder)
+    return None if found["step"] is None else Checkpoint(found)
+
+
+@contextlib.contextmanager
+def _written(state: Mapping[str, Any]) -> Iterator[IO[bytes]]:
+    """A file without a name that holds the state. It ends with the process. Raises CheckpointFailed."""
+    import torch
+
+    staging = os.environ.get(STAGING)
+    with tempfile.TemporaryFile(dir=staging if staging and Path(staging).is_dir() else None) as file:
+        try:  # what cannot be read again is refused now
+            torch.save(state, file)
+            file.flush()
+            torch.load(f"/proc/self/fd/{file.fileno()}", map_location="cpu", weights_only=True, mmap=True)
+        except OSError as error:
+            raise CheckpointFailed(f"the state could not be written: {error}; make room for it.") from error
+        except Exception as error:
+            why = str(error).partition("\n")[0]
+            remedy = "keep tensors, numbers, texts, lists and mappings in it, or save a file of your own"
+            raise CheckpointFailed(f"the state cannot be read again without running code: {why}; {remedy}.") from error
+        yield file
+
+
+def _ask(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int) -> dict[str, Any]:
+    """The answer of the rank's trainer process, or outside a job of this process. Raises CheckpointFailed."""
+    name = socket_name(os.environ)
+    if name is None:
+        from .local_checkpoints import answer
+
+        found = answer(Path(folder).absolute(), request, list(handles))
+    else:
+        try:
+            found = _sent(name, request, handles)
+        except (OSError, ValueError) as error:
+            raise CheckpointFailed(f"the rank's own process does not answer ({error!r}); it may be ending.") from error
+    if "error" in found:
+        raise CheckpointFailed(found["error"])
+    return found
+
+
+def _sent(name: str, request: dict[str, Any], handles: tuple[int, ...]) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(HELLO_S)
+        connection.connect(f"\0{name}")
+        connection.sendall(json.dumps({"pid": os.getpid(), "request": True}).encode() + b"\n")
+        with connection.makefile("rb") as answers:
+            if not answers.readline():
+                raise ConnectionError("the connection ended")
+            connection.settimeout(ANSWER_S)
+            socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], handles)
+            line = answers.readline()
+    if not line:
+        raise ConnectionError("the connection ended")
+    answer: dict[str, Any] = json.loads(line)
+    return answer

@@ -1,0 +1,108 @@
+"""Checkpoints of a program that runs outside a job, in a local folder, in the same format as in a job.
+
+Ranks that save together meet in a file below the folder, under a lock that the kernel drops with its process.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ..atomic_files import write_whole
+from ..checkpoint.errors import CheckpointCorrupt, CheckpointError
+from ..checkpoint.program_files import (
+    MOST_STEP,
+    Part,
+    SavedByProgram,
+    Source,
+    fetch,
+    publish,
+    read_program,
+    sources,
+    write_part,
+)
+from ..checkpoint.retention import complete
+from ..checkpoint.retention import folder as folder_of
+from ..storage.local_folder import LocalFolder
+
+#: As many as a job keeps by default.
+KEEP: Final = 2
+
+
+def answer(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+    """Save to `folder`, or resume from it; the answer is that of `CheckpointService.answer`."""
+    try:
+        if "save" in request:
+            return _save(folder, request["save"], handles)
+        return _resume(folder, request["resume"]["rank"])
+    except (CheckpointError, OSError) as error:
+        return {"error": str(error)}
+
+
+def _save(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+    step, root = request["step"], LocalFolder(str(folder))
+    if not 0 <= step <= MOST_STEP:
+        raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
+    files = [Source(request["path"], handles[0])] if handles else sources(Path(request["path"]))
+    path = folder_of(root, step)
+    part = write_part(path, _number("RANK", 0), files)
+    with _locked(folder):
+        parts = _gathered(folder, step, part) if request["every"] else [part]
+        if parts is not None:
+            publish(root, step, request["kind"], parts, KEEP, ())
+    return {"path": str(path)}
+
+
+def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
+    """The parts of all ranks, if this is the last. Those of ranks that another launcher started do not count."""
+    run = f"{os.getppid()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    file = folder / f".parts-{step}.json"
+    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    parts = known["parts"] if known.get("run") == run else {}
+    parts[str(part.rank)] = part.to_json()
+    if len(parts) < _number("WORLD_SIZE", 1):
+        write_whole(file, [json.dumps({"run": run, "parts": parts}).encode()])
+        return None
+    file.unlink(missing_ok=True)
+    return [Part.from_json(parts[rank]) for rank in sorted(parts, key=int)]
+
+
+def _resume(folder: Path, rank: int | None) -> dict[str, Any]:
+    for path in complete(LocalFolder(str(folder))):
+        try:
+            saved = read_program(path)
+            part = saved.part(rank, _number("RANK", 0))
+            place = _copied(saved, part)
+        except CheckpointCorrupt:
+            continue
+        parts = sorted(saved.parts)
+        return {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
+    return {"step": None}
+
+
+def _copied(saved: SavedByProgram, part: int) -> Path:
+    """The files with the program's names, until the process ends."""
+    copies = Path(tempfile.mkdtemp(prefix="shardyard-"))
+    atexit.register(shutil.rmtree, copies, ignore_errors=True)
+    place = copies / folder_of(LocalFolder(""), saved.step).name
+    fetch(saved, part, place)
+    return place
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else default

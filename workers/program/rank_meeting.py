@@ -1,0 +1,116 @@
+"""What the ranks of one generation agree on about checkpoints, through the store that rank 0's trainer process holds.
+
+Rules that it keeps: a step is saved by one rank, or by all; the last of all makes it complete; all ranks continue from the same
+checkpoint, which the first that asks picks. A new generation has a new store, so nothing of an older one counts.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from ..checkpoint.errors import CheckpointError
+from .shared_folder import EndRequested
+
+#: Seconds between two looks at the store, and for which a rank waits for others.
+LOOK_S: Final = 0.1
+WAIT_S: Final = 3600.0
+
+_PICKING: Final = "picking"
+_FAILED: Final = "failed"
+_FETCHED: Final = "shardyard/fetched"
+
+
+class Store(Protocol):
+    """The methods of torch's TCPStore that are used. `compare_set` returns the value after it; a missing one counts as empty text."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+    def delete_key(self, key: str, /) -> bool: ...
+
+
+class CheckpointMismatch(CheckpointError):
+    """Ranks disagree on who saves a step, or on its content."""
+
+    code = "checkpoint_mismatch"
+
+
+class RankMeeting:
+    """One rank's place among the `world` ranks of a generation."""
+
+    def __init__(self, store: Any, rank: int, world: int, is_to_stop: Callable[[], bool]) -> None:
+        self._store: Store = store
+        self.rank, self.world = rank, world
+        self.is_to_stop = is_to_stop
+
+    def claim(self, step: int, every: bool) -> None:
+        """Declare that this rank saves the step, alone or as one of all. Raises CheckpointMismatch."""
+        mine = "all" if every else f"rank {self.rank}"
+        found = self._store.compare_set(f"shardyard/saves/{step}", "", mine).decode()
+        if found == mine:
+            return
+        other = "another rank with ranks='all'" if found == "all" else found
+        remedy = "Call it on one rank only, or on all with ranks='all'."
+        how = "with ranks='all'" if every else "alone"
+        raise CheckpointMismatch(f"rank {self.rank} saves step {step} {how}, which {other} saves, too. {remedy}")
+
+    def gather(self, step: int, part: str) -> list[str] | None:
+        """Publish this rank's part of a step that all save. The last rank gets the parts of all; the others None."""
+        key = f"shardyard/parts/{step}/{{}}".format
+        self._store.set(key(self.rank), part)
+        if self._store.add(key("count"), 1) < self.world:
+            return None
+        keys = [key(rank) for rank in range(self.world)]
+        parts = [self._store.get(one).decode() for one in keys]
+        for one in (*keys, key("count")):
+            self._store.delete_key(one)
+        return parts
+
+    def picked(self, number: int, pick: Callable[[], Any]) -> Any:
+        """The choice number `number`, the same on all ranks: what `pick` returns on the first that asks.
+
+        Raises what `pick` raises; CheckpointError where it failed on another rank, or does not end; EndRequested.
+        """
+        key, mine = f"shardyard/pick/{number}", f"{_PICKING} {self.rank}"
+        found = self._store.compare_set(key, "", mine).decode()
+        if found == mine:
+            try:
+                choice = pick()
+            except BaseException as error:
+                self._store.set(key, f"{_FAILED} {error}")
+                raise
+            self._store.set(key, json.dumps(choice))
+            return choice
+        self._wait(lambda: not self._store.get(key).decode().startswith(_PICKING), found.replace(_PICKING, "rank"))
+        found = self._store.get(key).decode()
+        if found.startswith(_FAILED):
+            raise CheckpointError(found.removeprefix(_FAILED).strip())
+        return json.loads(found)
+
+    def agree(self, number: int, valid: bool) -> bool:
+        """Whether the choice is valid on all ranks. Collective. Raises CheckpointError, EndRequested."""
+        key = f"shardyard/votes/{number}/{{}}".format
+        self._store.add(key("no"), 0 if valid else 1)
+        self._store.add(key("all"), 1)
+        self._wait(lambda: self._store.add(key("all"), 0) >= self.world, "all ranks: call resume() on each")
+        return self._store.add(key("no"), 0) == 0
+
+    def fetched(self) -> None:
+        """This rank has its copy of the checkpoint from which it continues."""
+        self._store.add(_FETCHED, 1)
+
+    @property
+    def all_fetched(self) -> bool:
+        """Whether no rank reads that checkpoint any more."""
+        return self._store.add(_FETCHED, 0) >= self.world
+
+    def _wait(self, is_done: Callable[[], bool], whom: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not is_done():
+            if self.is_to_stop():
+                raise EndRequested
+            if time.monotonic() >= deadline:
+                raise CheckpointError(f"resume() waited {WAIT_S:g} s for {whom}.")
+            time.sleep(LOOK_S)
