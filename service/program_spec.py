@@ -109,3 +109,16 @@ class Environment(SpecPart):
                 "Write packages as env: {python: [einops]}, and variables as resources: {env: {NAME: value}}.",
             )
         return data
+
+
+class RayNodes(SpecPart):
+    """The private Ray cluster of a driver: a Ray node on each node of the gang, with the devices of the ranks there."""
+
+    object_store_mb: int = Field(
+        512, ge=80, le=1_048_576, description="Size of the object store of each Ray node, in MiB. Ray needs 75 or more."
+    )
+
+
+def read_ray(given: Any) -> Any:
+    """The object for `true`, and null for `false`; any other value unchanged."""
+    return {True: {}, False: None}[given] if isinstance(given, bool) else given

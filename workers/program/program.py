@@ -29,6 +29,15 @@ class PythonEnvironment:
 
 
 @dataclass(frozen=True)
+class RayShare:
+    """What a private Ray cluster has of its gang."""
+
+    object_store: int  # bytes on each node
+    cpus: float = 0.0  # of each rank; at least 1 counts
+    storage: str | None = None  # the job's folder in the storage
+
+
+@dataclass(frozen=True)
 class Program:
     """The command, where it runs, and the number of its job's attempt."""
 
@@ -43,6 +52,7 @@ class Program:
     tensorboard: str | None = None  # folder of event files that are followed; may be relative to `cwd`
     code: Code | None = None
     python: PythonEnvironment | None = None  # None: this package's own
+    ray: RayShare | None = None  # the first rank of each node starts a Ray node, and that of the job the command
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:
