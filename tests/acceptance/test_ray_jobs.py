@@ -30,7 +30,7 @@ pathlib.Path("pids.new").write_text(" ".join(str(pid) for pid in seen))
 os.rename("pids.new", "pids")
 """
 WAITS = "\ntime.sleep(600)\n"
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 
 def started(root: Path) -> dict[str, psutil.Process]:
@@ -118,3 +118,54 @@ def test_an_ended_job_leaves_no_process(plane: ControlPlane, tmp_path: Path, how
         assert_ended(found)
         if how == "pause":
             client.cancel(job.id)
+
+
+TRAINER = """
+import os, pathlib, time, ray.train, torch, torch.distributed as dist
+from ray.train.torch import TorchTrainer
+def forgets():
+    while True:
+        time.sleep(1)
+def loop():
+    dist.all_reduce(torch.ones(2))
+    {once}
+    dist.all_reduce(torch.ones(3))
+TorchTrainer(
+    loop,
+    scaling_config=ray.train.ScalingConfig(num_workers=2),
+    run_config=ray.train.RunConfig(
+        storage_path=os.environ["SHARDYARD_JOB_STORAGE"], failure_config=ray.train.FailureConfig(max_failures=1)
+    ),
+).fit()
+"""
+
+
+def test_workers_that_ray_train_starts_again_are_in_the_log(plane: ControlPlane, tmp_path: Path) -> None:
+    once = f"""
+    flag = pathlib.Path({str(tmp_path / "raised")!r})
+    if ray.train.get_context().get_world_rank() == 1 and not flag.exists():
+        flag.touch()
+        raise ValueError("once")
+"""
+    with plane.client() as client:
+        job = submitted(client, tmp_path, TRAINER.format(once=once), ray=True)
+        done = client.wait(job.id, timeout_s=3 * PATIENCE_S)
+        printed = lines(client, job.id)
+        assert (done.state, done.budgets.repairs.used) == ("succeeded", 0), (done.message, printed)
+        assert any("Ray Train decides RETRY: its workers start again" in line for line in printed), printed
+
+
+def test_a_hang_of_ray_trains_workers_is_explained(plane: ControlPlane, tmp_path: Path) -> None:
+    once = """
+    if ray.train.get_context().get_world_rank() == 1 and os.environ["SHARDYARD_RESTART_COUNT"] == "0":
+        forgets()
+"""
+    with plane.client() as client:
+        job = submitted(client, tmp_path, TRAINER.format(once=once), ray=True, policy={"hang_timeout_s": 20})
+        done = client.wait(job.id, timeout_s=4 * PATIENCE_S)
+        assert done.state == "succeeded", (done.message, lines(client, job.id))
+        (incident,) = client.incidents(job.id).items
+        assert (incident.cause, incident.rank) == ("hang", 1), incident
+        assert "forgets" in incident.message and "all_reduce 2 of the world group" in incident.message, incident
+        driver = [stack for stack in incident.stacks if 0 in stack.ranks and "train.py" in str(stack.stack)]
+        assert any("in fit" in str(stack.stack) for stack in driver), incident.stacks

@@ -46,12 +46,13 @@ class TrainReports(ControllerCallback, ReportCallback):  # type: ignore[misc, un
         sys.stdout.write(f"shardyard: a worker of Ray Train has failed, and Ray Train decides {decision}{again}\n")
         sys.stdout.flush()
 
-    async def before_controller_shutdown(self) -> None:
-        """The training has ended. Ray kills the controller's process, which has sent its last values by then."""
-        with contextlib.suppress(ImportError):
+    def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:  # noqa: ARG002
+        """The controller has another state. After the last one Ray kills its process, which has sent its last values by then."""
+        with contextlib.suppress(ImportError, AttributeError):
             from .metric_log import end
 
-            end()
+            if current_state.is_terminal():
+                end()
 
 
 def means(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -36,6 +36,8 @@ C10D = "torch.distributed.distributed_c10d"
 #: What a process of a Ray job is: `driver`, or `node` for all processes of the Ray nodes.
 RAY_ROLE = "SHARDYARD_RAY"
 TRAIN_CLEANER = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
+#: How Ray Train's name of the thread that trains begins.
+TRAIN_THREAD = "TrainingThread("
 TRAIN_CALLBACKS = "RAY_TRAIN_CALLBACKS"
 TRAIN_REPORTS = "shardyard.workers.program.ray_train_reports.TrainReports"
 #: Whether this Python is one that the package supports.
@@ -201,11 +203,16 @@ def _begin_to_report(name: str, hello: dict[str, Any]) -> None:
         with connection, connection.makefile("rb") as questions:
             for question in questions:
                 connection.sendall(
-                    _line({"asked": int(question), "stacks": stacks(), "dumps": dumps(), "groups": groups()})
+                    _line({"asked": int(question), "stacks": _ordered(stacks()), "dumps": dumps(), "groups": groups()})
                 )
 
     connection.settimeout(None)
     threading.Thread(target=_quietly, args=(report,), name="shardyard status", daemon=True).start()
+
+
+def _ordered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The stacks with that of the training first: in a worker of Ray Train it is not the main thread."""
+    return sorted(found, key=lambda one: not one["thread"].startswith(TRAIN_THREAD))
 
 
 def _quietly(work: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ import torch
 from ray import cloudpickle
 from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback
 
-from shardyard.workers.program.python_agent.sitecustomize import TRAIN_CLEANER, TRAIN_REPORTS
+from shardyard.workers.program.python_agent.sitecustomize import TRAIN_CLEANER, TRAIN_REPORTS, TRAIN_THREAD
 from shardyard.workers.program.ray_train_reports import TrainReports, means, step_of
 
 
@@ -28,7 +28,7 @@ def test_ray_train_has_the_hooks_with_these_arguments() -> None:
     for base, name in (
         (ReportCallback, "after_report"),
         (ControllerCallback, "before_controller_execute_failure_decision"),
-        (ControllerCallback, "before_controller_shutdown"),
+        (ControllerCallback, "after_controller_state_update"),
     ):
         assert issubclass(TrainReports, base)
         assert [*inspect.signature(getattr(base, name)).parameters] == [
@@ -43,6 +43,8 @@ def test_it_goes_to_a_process_without_this_package() -> None:
 
 def test_the_agent_names_what_is_there() -> None:
     from ray.train.v2._internal.execution.controller import placement_group_cleaner
+    from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner
 
+    assert TRAIN_THREAD in inspect.getsource(ThreadRunner)
     assert f"{TrainReports.__module__}.{TrainReports.__name__}" == TRAIN_REPORTS
     assert placement_group_cleaner.logger.name == TRAIN_CLEANER
