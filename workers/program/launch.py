@@ -263,6 +263,8 @@ def _within_ray(
     try:
         with ray_cluster(program, store, coords, start.env, is_to_stop) as cluster:
             yield start._replace(env=cluster.env, ray=cluster)
+    except OSError as error:
+        raise _cannot_start(f"the Ray node on this node: {error}") from None
     except RayNodeFailed as error:
         message = f"the Ray node on this node: {error}"
         raise ProgramFailed(

@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -88,7 +89,9 @@ class RayCluster:
             if time.monotonic() >= deadline:
                 return
             time.sleep(LOOK_S)
-        raise _lost(self._node)
+        if self.is_lost:
+            raise _lost(self._node)
+        raise RayNodeFailed("the Ray node of another node has ended before the driver", LOST)
 
     def end(self, *, failed: bool) -> None:
         """End this node, and if the driver has run on it the others."""
@@ -112,7 +115,8 @@ class RayCluster:
                 if (over := _over(self._store)) is not None:
                     break
             if lost:
-                self._store.set(_KEY("lost"), "")
+                with contextlib.suppress(RuntimeError):  # the store is gone
+                    self._store.set(_KEY("lost"), "")
                 raise _lost(self._node)
             time.sleep(LOOK_S)
         if stop_by < math.inf:
@@ -200,7 +204,7 @@ def _started(node: RayNode, is_to_stop: Callable[[], bool]) -> str:
     deadline = time.monotonic() + START_S
     while (address := node.address) is None:
         if node.has_ended:
-            raise RayNodeFailed(reason(node.output))
+            raise RayNodeFailed(_logged(node))
         _go_on(is_to_stop, deadline, f"it has not started within {START_S:g} s")
     return address
 
@@ -234,7 +238,14 @@ def _over(store: Store) -> str | None:
 
 
 def _lost(node: RayNode) -> RayNodeFailed:
-    return RayNodeFailed(f"it has ended before the driver: {reason(node.output)}", LOST)
+    return RayNodeFailed(f"it has ended before the driver: {_logged(node)}", LOST)
+
+
+def _logged(node: RayNode) -> str:
+    """Copy Ray's output to the rank's log, before the folder is removed. Returns the reason in it."""
+    sys.stderr.write(node.output)
+    sys.stderr.flush()
+    return reason(node.output)
 
 
 def reason(output: str) -> str:

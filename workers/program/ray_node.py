@@ -75,9 +75,10 @@ class RayNode:
 
     def end(self) -> None:
         """Kill all processes of the node, and what they have started, wait for their ends, and remove the folder."""
-        for end in (self._process.kill, lambda: os.killpg(self.pid, signal.SIGKILL)):
-            with contextlib.suppress(ProcessLookupError):
-                end()
+        if not self.has_ended:  # else its id may be another process's, and its daemons have died with it
+            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it leads no group yet
+                os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         deadline = time.monotonic() + END_S
         while (orphans := children()) and time.monotonic() < deadline:

@@ -145,7 +145,7 @@ time.sleep(600)
     assert (failed.type, failed.facts.cause) == ("RayNodeFailed", "rank_lost")
     assert "has ended before the driver: raylet" in failed.message, failed.message
     others = found[1 - node]["failed"]
-    assert others is None or others.facts.cause == "rank_lost"
+    assert others is None or (others.facts.cause == "rank_lost" and "another node has ended" in others.message)
     assert none_left(tmp_path)
 
 
@@ -172,6 +172,9 @@ def test_a_python_without_ray_is_said(tmp_path: Path) -> None:
     bare.chmod(0o755)
     first, _ = run("", tmp_path, command=(str(bare), "driver.py"))
     assert "the program's Python has no Ray: name ray in env.python" in first["failed"].message
+    first, _ = run("", tmp_path, command=("/none/python3", "driver.py"))
+    assert "cannot be started: the Ray node on this node: " in first["failed"].message
+    assert "No such file or directory: '/none/python3'" in first["failed"].message
 
 
 def test_a_node_offers_what_its_ranks_hold() -> None:
