@@ -266,7 +266,7 @@ def _within_ray(
     except OSError as error:
         raise _cannot_start(f"the Ray node on this node: {error}") from None
     except RayNodeFailed as error:
-        message = f"the Ray node on this node: {error}"
+        message = f"the job's Ray cluster: {error}"
         raise ProgramFailed(
             FailedEvent(type=type(error).__name__, message=message, traceback="", facts=FailureFacts(cause=error.cause))
         ) from None

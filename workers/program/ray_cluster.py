@@ -91,7 +91,7 @@ class RayCluster:
             time.sleep(LOOK_S)
         if self.is_lost:
             raise _lost(self._node)
-        raise RayNodeFailed("the Ray node of another node has ended before the driver", LOST)
+        raise RayNodeFailed("another node has ended before the driver", LOST)
 
     def end(self, *, failed: bool) -> None:
         """End this node, and if the driver has run on it the others."""
@@ -205,7 +205,7 @@ def _started(node: RayNode, is_to_stop: Callable[[], bool]) -> str:
     while (address := node.address) is None:
         if node.has_ended:
             raise RayNodeFailed(_logged(node))
-        _go_on(is_to_stop, deadline, f"it has not started within {START_S:g} s")
+        _go_on(is_to_stop, deadline, f"this node has not started within {START_S:g} s")
     return address
 
 
@@ -238,7 +238,7 @@ def _over(store: Store) -> str | None:
 
 
 def _lost(node: RayNode) -> RayNodeFailed:
-    return RayNodeFailed(f"it has ended before the driver: {_logged(node)}", LOST)
+    return RayNodeFailed(f"this node has ended before the driver: {_logged(node)}", LOST)
 
 
 def _logged(node: RayNode) -> str:

@@ -41,11 +41,13 @@ pathlib.Path("nodes").write_text(str(len(nodes)))
 """
 
 
-def run(script: str, root: Path, nodes: int = 1, stop_when: str | None = None, **changes: Any) -> list[dict[str, Any]]:
+def run(
+    script: str, root: Path, nodes: int = 1, stop_when: str | None = None, ranks: int = 2, **changes: Any
+) -> list[dict[str, Any]]:
     """Per rank the kinds of its events, and how the program failed. `nodes`: 1, or 2 for a Ray node of each rank's own."""
     (root / "driver.py").write_text(script)
     program = Program("a-job", (sys.executable, "driver.py"), cwd=str(root), per_node=True, ray=SHARE)
-    found: list[dict[str, Any]] = spawn(_rank, 2, replace(program, **changes).to_json(), nodes, stop_when)
+    found: list[dict[str, Any]] = spawn(_rank, ranks, replace(program, **changes).to_json(), nodes, stop_when)
     return found
 
 
@@ -170,11 +172,11 @@ def test_a_python_without_ray_is_said(tmp_path: Path) -> None:
     bare = tmp_path / "python3"
     bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -I "$@"\n')  # type: ignore[attr-defined]
     bare.chmod(0o755)
-    first, _ = run("", tmp_path, command=(str(bare), "driver.py"))
-    assert "the program's Python has no Ray: name ray in env.python" in first["failed"].message
-    first, _ = run("", tmp_path, command=("/none/python3", "driver.py"))
-    assert "cannot be started: the Ray node on this node: " in first["failed"].message
-    assert "No such file or directory: '/none/python3'" in first["failed"].message
+    (only,) = run("", tmp_path, ranks=1, command=(str(bare), "driver.py"))
+    assert "the program's Python has no Ray: name ray in env.python" in only["failed"].message
+    (only,) = run("", tmp_path, ranks=1, command=("/none/python3", "driver.py"))
+    assert "cannot be started: the Ray node on this node: " in only["failed"].message
+    assert "No such file or directory: '/none/python3'" in only["failed"].message
 
 
 def test_a_node_offers_what_its_ranks_hold() -> None:
