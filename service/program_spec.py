@@ -120,3 +120,16 @@ class ProgramCheckpoints(SpecPart):
         None,
         description="Folder of the checkpoints, `s3://bucket/prefix` or a path; the job's own folder is made in it. null: the server's.",
     )
+
+
+class RayNodes(SpecPart):
+    """The private Ray cluster of a driver: a Ray node on each node of the gang, with the devices of the ranks there."""
+
+    object_store_mb: int = Field(
+        512, ge=80, le=1_048_576, description="Size of the object store of each Ray node, in MiB. Ray needs 75 or more."
+    )
+
+
+def read_ray(given: Any) -> Any:
+    """The object for `true`, and null for `false`; any other value unchanged."""
+    return {True: {}, False: None}[given] if isinstance(given, bool) else given

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import PLAIN_TEXT, Finite, PathText, SpecPart
 from ..workers.storage.uri import Address
-from .program_spec import Argument, Code, Environment, ProgramCheckpoints
+from .program_spec import Argument, Code, Environment, ProgramCheckpoints, RayNodes, read_ray
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
@@ -277,6 +277,12 @@ class CommandSpec(SpecOfJob):
         description="Folder in which the program writes event files for TensorBoard, such as `runs`; relative to the folder in which the "
         "program starts. Scalars that are written there become logged metrics. Needs the package `tensorboard` on the nodes. null: none.",
     )
+    ray: Annotated[RayNodes | None, BeforeValidator(read_ray, json_schema_input_type=RayNodes | bool | None)] = Field(
+        default_factory=lambda: None,
+        description="`true`, or settings: the command is a driver of Ray, such as a script with Ray Train. It runs once, on the first "
+        "node, in a Ray cluster of the job's own, which RAY_ADDRESS names: a Ray node on each node of the job, with the GPUs of its ranks "
+        "there, and for each rank a CPU, or `resources.cpus_per_gpu`. null: the command runs once per rank.",
+    )
     env: Environment | None = Field(
         default_factory=lambda: None,
         description="The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`.",
@@ -300,6 +306,8 @@ class CommandSpec(SpecOfJob):
             raise ValueError(
                 "command_per is node, and ranks_per_node is not given: set it to the ranks that a node starts"
             )
+        if self.command_per == "node" and self.ray is not None:
+            raise ValueError("with ray the command runs once for the whole job: leave command_per out")
         return self
 
     @property

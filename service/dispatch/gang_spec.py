@@ -7,7 +7,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
-from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, argv
+from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, RayShare, argv
 from ...workers.spec import Run, TrainSpec
 from ...workers.storage.uri import below
 from ..jobs import code_archives, elastic
@@ -53,17 +53,25 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         attempt["number"],
         spec.get("cwd"),
         max_restarts=spec.get("policy", {}).get("max_repairs", 0),
-        per_node=spec.get("command_per") == "node",
+        per_node=spec.get("command_per") == "node" or spec.get("ray") is not None,
         tensorboard=spec.get("tensorboard"),
         python=_python(spec.get("env")),
         checkpoints=below(saves.get("uri") or settings.storage, job["id"]),
         keep=saves.get("keep", 2),
         resume=job["resume"],
+        ray=_ray(spec, below(settings.storage, job["id"])),
         cache=str(settings.cache),
     )
     if job["code"] is None:
         return found
     return replace(found, code=Code(code_archives.address(settings, job["code"]), spec["code"]["archive"]))
+
+
+def _ray(spec: dict[str, Any], storage: str) -> RayShare | None:
+    if spec.get("ray") is None:
+        return None
+    cpus = spec.get("resources", {}).get("cpus_per_gpu", 0.0)
+    return RayShare(spec["ray"]["object_store_mb"] << 20, cpus, storage)
 
 
 def _python(env: dict[str, Any] | None) -> PythonEnvironment | None:

@@ -35,6 +35,18 @@ _OF_TRAINERS: Final = {
         "a rank has one thread on CPUs, and on GPUs one per core of its share",
     ),
 }
+#: Variables of Ray that a job with `ray` may not set; others it may.
+_OF_RAY: Final = dict.fromkeys(
+    (
+        "RAY_ADDRESS",
+        "RAY_AUTH_MODE",
+        "RAY_AUTH_TOKEN",
+        "RAY_AUTH_TOKEN_PATH",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+        "RAY_START_HOOK",
+    ),
+    "the job's Ray cluster has values of its own",
+)
 _PREFIXES: Final = {
     "RAY_": "variables of Ray are not passed to trainers",
     "SHARDYARD_": "Shardyard's own settings are those of its processes",
@@ -55,9 +67,13 @@ def check(spec: AnySpec) -> None:
         taken[use.target] = field
     # A program is a process of its own; a trainer is not.
     reserved = _RESERVED if isinstance(spec, CommandSpec) else _RESERVED | _OF_TRAINERS
+    prefixes = _PREFIXES
+    if isinstance(spec, CommandSpec) and spec.ray is not None:
+        reserved = reserved | _OF_RAY
+        prefixes = {prefix: why for prefix, why in _PREFIXES.items() if prefix != "RAY_"}
     for name, field in taken.items():
-        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-        why = reserved.get(name) or _PREFIXES.get(prefix)
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
+        why = reserved.get(name) or prefixes.get(prefix)
         if why is not None:
             remedy = "Leave it out. An operator can set it in the environment of the machine's Ray process."
             if name.startswith(("LD_", "PYTHON")):

@@ -58,6 +58,7 @@ class Agents:
         self._listener.listen(64)
         self._ended, self._end = socket.socketpair()
         self._connections: dict[int, socket.socket] = {}  # by the process's id
+        self._drivers: dict[int, socket.socket] = {}  # of Ray, which join no group
         self._failures: dict[int, FailedEvent] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="reports of the program", daemon=True)
@@ -90,16 +91,28 @@ class Agents:
         """
         with self._lock:
             known = {one: connection for one, connection in self._connections.items() if _is_alive(one)}
-        for one in sorted(known, key=lambda one: (one != pid, one)):
-            answer = _ask(known[one])
-            if answer is not None:
-                return facts_of(answer) | ({"idle_s": 0.0} if self._is_saving() else {})
-        return {} if known else facts_of({"stacks": [], "dumps": [], "groups": {}})
+            drivers = {one: connection for one, connection in self._drivers.items() if _is_alive(one)}
+        deadline = time.monotonic() + ANSWER_S
+        answer = _first_answer(known, pid)
+        if known and answer is None:
+            return {}
+        found = facts_of(answer or {"stacks": [], "dumps": [], "groups": {}})
+        if answer is not None and self._is_saving():
+            found |= {"idle_s": 0.0}
+        of_driver = _first_answer(drivers, pid, deadline)
+        return found if of_driver is None else found | {"stacks": [*found["stacks"], *of_driver["stacks"]]}
 
     def close(self) -> None:
         self.finish()
         logging = (connection for _, connection in self._logging)
-        for connection in (self._listener, self._ended, *self._waiting, *self._connections.values(), *logging):
+        for connection in (
+            self._listener,
+            self._ended,
+            *self._waiting,
+            *self._connections.values(),
+            *self._drivers.values(),
+            *logging,
+        ):
             connection.close()
 
     def _accept(self) -> None:
@@ -141,7 +154,12 @@ class Agents:
             self._logging.append((thread, connection))
             return
         with self._lock:
-            self._connections[pid] = connection
+            if "driver" not in hello:
+                self._connections[pid] = connection
+                return
+            for other in [one for one in self._drivers if not _is_alive(one)]:
+                self._drivers.pop(other).close()
+            self._drivers[pid] = connection
 
     def _take_metrics(self, connection: socket.socket, received: bytes) -> None:
         """Take the lines of a process that logs, until it ends. A line that is not understood is left out."""
@@ -220,11 +238,20 @@ def facts_of(answer: Mapping[str, Any]) -> Status:
     }
 
 
-def _ask(connection: socket.socket) -> dict[str, Any] | None:
+def _first_answer(known: Mapping[int, socket.socket], pid: int, deadline: float | None = None) -> dict[str, Any] | None:
+    """The answer of the first process that gives one. `pid`: the process that is asked first. `deadline`: None gives each its time."""
+    answers = (
+        _ask(known[one], deadline or time.monotonic() + ANSWER_S)
+        for one in sorted(known, key=lambda one: (one != pid, one))
+    )
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _ask(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
     """A process's answer; None if it is gone or does not answer in time. Late answers to earlier questions are left out."""
-    question, deadline = time.monotonic_ns(), time.monotonic() + ANSWER_S
+    question = time.monotonic_ns()
     try:
-        connection.settimeout(ANSWER_S)
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
         connection.sendall(b"%d\n" % question)
         buffer = bytearray()
         while True:

@@ -59,6 +59,11 @@ def of_node(program: Program, coords: RankAssignment, port: int) -> dict[str, st
     }
 
 
+def of_driver(program: Program, coords: RankAssignment) -> dict[str, str]:
+    """The variables of a driver of Ray, and of its cluster: none that a script takes for a rank's."""
+    return _of_job(program, coords)
+
+
 def _of_job(program: Program, coords: RankAssignment) -> dict[str, str]:
     return {
         "SHARDYARD_JOB": program.job,

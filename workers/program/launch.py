@@ -35,13 +35,14 @@ from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
 from .checkpoint_service import answering
-from .environment import environment, of_node, of_rank, within
+from .environment import environment, of_driver, of_node, of_rank, within
 from .event_follower import following
 from .metric_batch import OnMetrics
 from .mlflow_server import serving
 from .program import Program
 from .python_environment import WAIT_S, python_environment
 from .rank_meeting import RankMeeting
+from .ray_cluster import RayCluster, RayNodeFailed, ray_cluster
 from .shared_folder import EndRequested, FolderUnavailable
 from .uv_process import EnvironmentNotBuilt
 from .working_copy import CodeUnusable, working_copy
@@ -67,10 +68,11 @@ class ProgramFailed(Exception):
 
 
 class Start(NamedTuple):
-    """Where a program starts, and with which variables."""
+    """Where a program starts, and with which variables. `ray`: the cluster of a driver."""
 
     folder: Path
-    env: dict[str, str]
+    env: Mapping[str, str]
+    ray: RayCluster | None = None
 
 
 def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> TCPStore:
@@ -90,7 +92,7 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         if program.per_node and coords.local_rank > 0:
             _follow(sockets[0], agents, emit, instruments)
             return store
-        own = of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
+        own = _own_variables(program, store, coords)
         base = dict(os.environ)
         name_interface(coords.interface, base)
         is_to_stop = partial(_is_to_stop, instruments)
@@ -98,7 +100,11 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
             with _prepared(program, environment(own, sockets, devices, base), is_to_stop) as start:
                 if program.python is not None:
                     wait_for_all(store, coords.nodes if program.per_node else coords.world_size, is_to_stop)
-                _lead(program, start, agents, on_metrics, emit, instruments)
+                with _within_ray(program, store, coords, start, is_to_stop) as begun:
+                    if begun.ray is None or begun.ray.has_driver:
+                        _lead(program, begun, agents, on_metrics, emit, instruments)
+                    else:
+                        _attend(begun.ray, agents, instruments)
         except EndRequested:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
@@ -120,21 +126,34 @@ def _lead(
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
         events = None if program.tensorboard is None else start.folder / program.tensorboard
         with following(events, process.pid, since, on_metrics):
-            asked = _wait(process, instruments)
+            asked = _wait(process, instruments, start.ray)
     failures = agents.failures()
     failed = asked == Ending.NO and process.returncode != 0
+    if start.ray is not None:
+        try:
+            if failed:
+                start.ray.blame()
+        finally:
+            start.ray.end(failed=failed)
     agents.release(failed=failed)
     if asked != Ending.NO:
         emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     elif failed:
         of_main = failures.pop(process.pid, None)
         of_others = next(iter(failures.values()), None)
-        if not program.per_node:
+        if not program.per_node or program.ray is not None:
             _end_like(process.returncode, of_main or of_others)
         if of_main and (killed := _KILLED.search(of_main.message)):
             _end_like(-int(killed[1]), None)
         time.sleep(OTHERS_S)  # an exception of another rank is the cause; the launcher's own only follows from it
         _end_like(process.returncode, of_others or of_main)
+
+
+def _attend(cluster: RayCluster, agents: Agents, instruments: Instruments) -> None:
+    """Keep this node of a driver's cluster until the driver ends. Raises RayNodeFailed, EndRequested."""
+    instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
+    failed = cluster.attend(lambda: instruments.asked() != Ending.NO)
+    agents.release(failed=failed)
 
 
 def _follow(leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments) -> None:
@@ -175,6 +194,13 @@ def _of_node(store: TCPStore, coords: RankAssignment, what: str, mine: str) -> l
 def _own_gpu() -> str:
     """Ray gives each rank one GPU. All of a node see all of them, so that `cuda:LOCAL_RANK` is the rank's own."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def _own_variables(program: Program, store: TCPStore, coords: RankAssignment) -> dict[str, str]:
+    """The variables by which a program knows its place."""
+    if program.ray is not None:
+        return of_driver(program, coords)
+    return of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
 
 
 def _port(store: TCPStore, coords: RankAssignment) -> int:
@@ -229,6 +255,26 @@ def _prepared(program: Program, env: dict[str, str], is_to_stop: Callable[[], bo
         yield Start(cwd, env)
 
 
+@contextmanager
+def _within_ray(
+    program: Program, store: TCPStore, coords: RankAssignment, start: Start, is_to_stop: Callable[[], bool]
+) -> Iterator[Start]:
+    """The start of a driver, whose cluster ends with the block; without `program.ray` as it is. Raises ProgramFailed, EndRequested."""
+    if program.ray is None:
+        yield start
+        return
+    try:
+        with ray_cluster(program, store, coords, start.env, is_to_stop) as cluster:
+            yield start._replace(env=cluster.env, ray=cluster)
+    except OSError as error:
+        raise _cannot_start(f"the Ray node on this node: {error}") from None
+    except RayNodeFailed as error:
+        message = f"the job's Ray cluster: {error}"
+        raise ProgramFailed(
+            FailedEvent(type=type(error).__name__, message=message, traceback="", facts=FailureFacts(cause=error.cause))
+        ) from None
+
+
 def _start(program: Program, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start the program in this process's group. Raises ProgramFailed."""
     try:
@@ -249,9 +295,14 @@ def _not_built(error: EnvironmentNotBuilt) -> ProgramFailed:
     return ProgramFailed(FailedEvent(type=type(error).__name__, message=message, traceback="", facts=facts))
 
 
-def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments) -> Ending:
-    """Wait until the program has ended; returns the request to end that it was given, if there was one."""
+def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments, cluster: RayCluster | None) -> Ending:
+    """Wait until the program has ended; returns the request to end that it was given, if there was one.
+
+    A driver whose cluster is lost is killed.
+    """
     while not _has_ended(process.pid, LOOK_S):
+        if cluster is not None and cluster.is_lost:
+            process.kill()
         if (asked := instruments.asked()) != Ending.NO:
             _terminate(process)
             process.wait()

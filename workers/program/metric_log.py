@@ -36,6 +36,11 @@ def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, per_ran
     _of_this_process().add(values, step, f"/rank{os.environ.get('RANK', '0')}" if per_rank else "")
 
 
+def end() -> None:
+    """Send what this process has logged, at the end of its work. It is also called at the process's exit, unless the process is killed."""
+    _of_this_process().end()
+
+
 class _Block:
     """Values of the same names, step by step."""
 

@@ -29,6 +29,15 @@ class PythonEnvironment:
 
 
 @dataclass(frozen=True)
+class RayShare:
+    """What a private Ray cluster has of its gang."""
+
+    object_store: int  # bytes on each node
+    cpus: float = 0.0  # of each rank; at least 1 counts
+    storage: str | None = None  # the job's folder in the storage
+
+
+@dataclass(frozen=True)
 class Program:
     """The command, where it runs, and the number of its job's attempt."""
 
@@ -46,6 +55,7 @@ class Program:
     checkpoints: str = ""  # address of the folder of the job's checkpoints; empty: it cannot save any
     keep: int = 2  # checkpoints
     resume: str | None = None  # another job's checkpoint; the job's own newest wins over it
+    ray: RayShare | None = None  # the first rank of each node starts a Ray node, and that of the job the command
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:

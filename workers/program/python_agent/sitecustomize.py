@@ -1,10 +1,11 @@
 """Python imports this at the start of each process of a program: it lets Shardyard see where the process is, and why it failed.
 
-It does three things, and changes nothing else in the program:
+It does four things, and changes nothing else in the program:
 
 - An exception that ends the process is reported, with its traceback.
 - `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
+- In a driver of Ray a thread reports all stacks, and Ray Train's reports are logged.
 
 Reports go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
 
@@ -21,6 +22,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -31,6 +33,15 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PACKAGE = "shardyard"
 C10D = "torch.distributed.distributed_c10d"
+#: What a process of a Ray job is: `driver`, or `node` for all processes of the Ray nodes.
+RAY_ROLE = "SHARDYARD_RAY"
+TRAIN_CLEANER = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
+#: How Ray Train's name of the thread that trains begins.
+TRAIN_THREAD = "TrainingThread("
+TRAIN_CALLBACKS = "RAY_TRAIN_CALLBACKS"
+TRAIN_REPORTS = "shardyard.workers.program.ray_train_reports.TrainReports"
+#: Whether this Python is one that the package supports.
+SUPPORTED = sys.version_info[:2] >= (3, 11)
 MOST_TEXT = 64 << 10
 #: Seconds for the trainer process to take a report.
 REPORT_S = 2.0
@@ -40,9 +51,30 @@ def begin(name: str) -> None:
     """Report to the socket of this name."""
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != HERE]
     _import_own_sitecustomize()
-    _report_exceptions(name)
+    role = os.environ.get(RAY_ROLE)
+    if role == "node":  # whose exceptions Ray passes to the driver
+        _silence_placement_group_cleaner()
+    else:
+        _report_exceptions(name)
     sys.meta_path.insert(0, _WhenGroupsCome(name))
     sys.meta_path.append(_ThisPackage())
+    if role == "driver":
+        _begin_to_report(name, {"driver": True})
+        _log_train_reports()
+
+
+def _log_train_reports() -> None:
+    """Ray Train makes an object of each class that this variable names, when a trainer begins."""
+    own = [name for name in os.environ.get(TRAIN_CALLBACKS, "").split(",") if name not in ("", TRAIN_REPORTS)]
+    if SUPPORTED:
+        os.environ[TRAIN_CALLBACKS] = ",".join([*own, TRAIN_REPORTS])
+
+
+def _silence_placement_group_cleaner() -> None:
+    """Ray Train's cleaner asks Ray's dashboard, which the job's cluster lacks, and would warn every other second."""
+    import logging
+
+    logging.getLogger(TRAIN_CLEANER).setLevel(logging.ERROR)
 
 
 def _import_own_sitecustomize() -> None:
@@ -62,7 +94,8 @@ def _report_exceptions(name: str) -> None:
         if issubclass(kind, KeyboardInterrupt):
             return
         text = "".join(traceback.format_exception(kind, error, trace))
-        failure = {"type": kind.__name__, "message": _end_of(str(error)), "traceback": _end_of(text)}
+        root = _raised_in_worker(error)
+        failure = {"type": type(root).__name__, "message": _end_of(str(root)), "traceback": _end_of(text)}
         try:
             with _connected(name, {"failed": failure}):
                 pass
@@ -72,8 +105,15 @@ def _report_exceptions(name: str) -> None:
     sys.excepthook = hook
 
 
+def _raised_in_worker(error: BaseException) -> BaseException:
+    """The exception of a task or actor of Ray that a driver's wraps, whose message is the worker's traceback; any other unchanged."""
+    cause = getattr(error, "cause", None)
+    return cause if type(error).__name__.startswith("RayTaskError") and isinstance(cause, BaseException) else error
+
+
 def _end_of(text: str) -> str:
-    """The last lines, whole, so that secrets in them are recognised."""
+    """The last lines, whole, so that secrets in them are recognised. Without colours, which Ray adds."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     if len(text) <= MOST_TEXT:
         return text
     return text[-MOST_TEXT:].partition("\n")[2] or f"(a line of {len(text):,} characters)"
@@ -127,7 +167,7 @@ class _ThisPackage(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         root = HERE.parents[2]
-        if fullname != PACKAGE or sys.version_info < (3, 11):  # the oldest Python that it supports
+        if fullname != PACKAGE or not SUPPORTED:
             return None
         return importlib.util.spec_from_file_location(
             fullname, root / "__init__.py", submodule_search_locations=[str(root)]
@@ -143,19 +183,19 @@ def _report_with_groups(module: Any, name: str) -> None:
         result = usual(*args, **kwargs)
         if os.getpid() not in begun:
             begun.append(os.getpid())
-            _begin_to_report(name)
+            _begin_to_report(socket_name() or name, {})  # Ray Train names the rank only after the process's start
         return result
 
     module.init_process_group = init_process_group
 
 
-def _begin_to_report(name: str) -> None:
+def _begin_to_report(name: str, hello: dict[str, Any]) -> None:
     """Answer each line, a number, with it and this process's status, on a thread."""
     import threading
 
     try:
         stacks, dumps = _loaded("thread_stacks").stacks, _loaded("recorder_dumps").dumps
-        connection = _connected(name, {})
+        connection = _connected(name, hello)
     except (ImportError, OSError):
         return  # the program runs without it
 
@@ -163,11 +203,16 @@ def _begin_to_report(name: str) -> None:
         with connection, connection.makefile("rb") as questions:
             for question in questions:
                 connection.sendall(
-                    _line({"asked": int(question), "stacks": stacks(), "dumps": dumps(), "groups": groups()})
+                    _line({"asked": int(question), "stacks": _ordered(stacks()), "dumps": dumps(), "groups": groups()})
                 )
 
     connection.settimeout(None)
     threading.Thread(target=_quietly, args=(report,), name="shardyard status", daemon=True).start()
+
+
+def _ordered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The stacks with that of the training first: in a worker of Ray Train it is not the main thread."""
+    return sorted(found, key=lambda one: not one["thread"].startswith(TRAIN_THREAD))
 
 
 def _quietly(work: Callable[[], None]) -> None:

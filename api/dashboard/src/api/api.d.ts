@@ -4570,6 +4570,16 @@ export interface components {
              * @default null
              */
             readonly uri: string | null;
+         * RayNodes
+         * @description The private Ray cluster of a driver: a Ray node on each node of the gang, with the devices of the ranks there.
+         */
+        readonly RayNodes: {
+            /**
+             * Object Store Mb
+             * @description Size of the object store of each Ray node, in MiB. Ray needs 75 or more.
+             * @default 512
+             */
+            readonly object_store_mb: number;
         };
         /**
          * CommandSpec
@@ -4646,6 +4656,8 @@ export interface components {
              * @default null
              */
             readonly tensorboard: string | null;
+            /** @description `true`, or settings: the command is a driver of Ray, such as a script with Ray Train. It runs once, on the first node, in a Ray cluster of the job's own, which RAY_ADDRESS names: a Ray node on each node of the job, with the GPUs of its ranks there, and for each rank a CPU, or `resources.cpus_per_gpu`. null: the command runs once per rank. */
+            readonly ray?: components["schemas"]["RayNodes"] | boolean | null;
             /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
             readonly env?: components["schemas"]["Environment"] | null;
             /**

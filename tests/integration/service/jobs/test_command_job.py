@@ -18,6 +18,7 @@ from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
+from shardyard.workers.program.program import Program
 
 from ..gang_events import NODE
 
@@ -83,6 +84,34 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         "checkpoints": f"{settings.storage}/{job.id}",
         "cache": str(settings.cache),
     }
+
+
+async def test_a_driver_gets_a_cluster_of_what_its_ranks_hold(store: Store, settings: Settings) -> None:
+    """`ray: true` is stored in full. Its environment may set variables of Ray, but none that the cluster sets."""
+    env = {"RAY_DEDUP_LOGS": "0"}
+    job = await submit(store, settings, ray=True, ranks=3, resources={"cpus_per_gpu": 6, "env": env})
+    assert job.spec["ray"] == {"object_store_mb": 512}
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, job.id)
+    assert row is not None
+    run = gang_spec(row, {"number": 1, "gang": "g", "device": "cuda"}, settings).run  # type: ignore[arg-type]
+    assert (run["per_node"], run["command"]) == (True, ["python", "train.py"])
+    assert run["ray"] == {"object_store": 512 << 20, "cpus": 6.0, "storage": f"{settings.storage}/{job.id}"}
+    assert (
+        "ray" not in Program("a", ("b",)).to_json() and (await submit(store, settings, ray=False)).spec["ray"] is None
+    )
+    with pytest.raises(InvalidSpec, match="RAY_ADDRESS is not for jobs: the job's Ray cluster"):
+        await submit(store, settings, ray=True, resources={"env": {"RAY_ADDRESS": "x"}})
+    with pytest.raises(InvalidSpec, match="not passed to trainers"):
+        await submit(store, settings, resources={"env": env})
+
+
+@pytest.mark.parametrize(
+    "fields", [{"command_per": "node", "ranks_per_node": 1}, {"ray": {"object_store_mb": 10}}, {"ray": 1}]
+)
+def test_a_driver_runs_once_with_room_for_its_objects(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        CommandSpec.model_validate({"name": "mine", "command": ["python"], "ray": True, **fields}, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.rank_event import FailedEvent
 from shardyard.workers.program import agents as module
 from shardyard.workers.program.agents import Agents, facts_of, listening
+from shardyard.workers.program.python_agent import sitecustomize
 
 
 def connect(agents: Agents) -> socket.socket:
@@ -68,9 +70,9 @@ def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase() ->
                 answered.join()
 
 
-def _answer_late(connection: socket.socket) -> None:
+def _answer_late(connection: socket.socket, times: int = 2) -> None:
     questions = connection.makefile("rb")
-    for stacks in (["first"], ["second"]):
+    for stacks in (["first"], ["second"])[:times]:
         answer = {"asked": int(questions.readline()), "stacks": stacks, "dumps": [], "groups": {}}
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
@@ -112,3 +114,45 @@ def test_a_request_that_no_service_answers_or_that_is_nonsense_is_ended() -> Non
         assert answers.readline() == b"{}\n"
         connection.sendall(b"nonsense\n")
         assert not answers.readline()
+
+
+def test_the_stacks_of_a_driver_are_added_to_those_of_a_worker_with_a_group() -> None:
+    with listening(print) as agents:
+        with hello(agents, driver=True) as driver:
+            while not agents._drivers:
+                pass
+            answered = threading.Thread(target=_answer_late, args=(driver,))
+            answered.start()
+            found = agents.status(os.getpid())
+            assert (found["stacks"], found["phase"], found["idle_s"]) == (["first"], "program", 0.0)
+            with hello(agents, pid=os.getppid()) as worker:
+                while not agents._connections:
+                    pass
+                threading.Thread(target=_answer_late, args=(worker, 1)).start()
+                assert agents.status(os.getpid())["stacks"] == ["first", "second"]
+            answered.join()
+        with hello(agents, pid=1 << 22, driver=True), hello(agents, pid=os.getppid(), driver=True):
+            while os.getppid() not in agents._drivers:
+                pass
+            assert 1 << 22 not in agents._drivers, "the connections of drivers that have ended are closed"
+
+
+def test_of_an_exception_in_a_task_of_ray_the_cause_is_reported_without_colours() -> None:
+    kind = type("RayTaskError(KeyError)", (KeyError,), {})
+    wrapped = kind("\x1b[36mray::f()\x1b[39m")
+    wrapped.cause = KeyError("x")
+    assert sitecustomize._raised_in_worker(wrapped) is wrapped.cause
+    plain = KeyError("x")
+    assert sitecustomize._raised_in_worker(plain) is plain
+    assert sitecustomize._end_of("\x1b[36mray::f()\x1b[39m (pid=1)") == "ray::f() (pid=1)"
+
+
+def test_a_driver_names_the_callback_once_beside_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, wanted in (
+        ("", ""),
+        ("mine.Own", "mine.Own,"),
+        (f"mine.Own,{sitecustomize.TRAIN_REPORTS}", "mine.Own,"),
+    ):
+        monkeypatch.setenv(sitecustomize.TRAIN_CALLBACKS, given)
+        sitecustomize._log_train_reports()
+        assert os.environ[sitecustomize.TRAIN_CALLBACKS] == f"{wanted}{sitecustomize.TRAIN_REPORTS}"

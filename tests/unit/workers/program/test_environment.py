@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.program.environment import AGENT, environment, of_node, of_rank, within
+from shardyard.workers.program.environment import AGENT, environment, of_driver, of_node, of_rank, within
 from shardyard.workers.program.program import Program, argv
 from shardyard.workers.program.report_socket import SOCKET, socket_name
 
@@ -65,6 +65,14 @@ def test_one_process_of_a_node_gets_what_torchrun_asks_for_and_no_rank() -> None
         "PET_MASTER_PORT": "4321",
     }
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE"} & env.keys()
+
+
+def test_a_driver_of_ray_has_no_rank() -> None:
+    assert of_driver(PROGRAM, COORDS) == {
+        "SHARDYARD_JOB": "job",
+        "SHARDYARD_ATTEMPT": "1",
+        "SHARDYARD_RESTART_COUNT": "0",
+    }
 
 
 def test_a_process_reports_to_the_socket_of_its_local_rank() -> None:

@@ -1,0 +1,177 @@
+"""A private Ray node of a job: its processes and its folder end with the block that starts it, or with this process.
+
+Ray's own processes end with the one that this process starts (`ray_start.py`). Ray's workers lead process groups of their own; once the
+raylet is gone they are children of this process, or of its fork server, and are killed there (`parent_death.py`).
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..parent_death import children
+
+_COMMAND: Final = Path(__file__).with_name("ray_start.py")
+#: Ray writes the cluster's address to this file in its folder when the node has started.
+_ADDRESS: Final = "ray_current_cluster"
+#: Name of the folders. Ray's sockets are below them, whose paths have at most 107 bytes.
+_PREFIX: Final = "shardyard-ray-"
+#: Maximum bytes of the path of the folder of temporary files, for that reason.
+_LONGEST_ROOT: Final = 16
+#: Seconds for killed processes to end.
+END_S: Final = 20.0
+#: Bytes at the end of Ray's output in which the reason of a failed start is sought.
+_MOST_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class NodeResources:
+    """What a Ray node offers. `object_store`: bytes."""
+
+    cpus: int
+    gpus: int
+    object_store: int
+
+
+class RayNode:
+    """The processes of one node."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
+        self._process, self._folder = process, folder
+
+    @property
+    def address(self) -> str | None:
+        """The cluster's address, once this node has started."""
+        try:
+            return (self._folder / "r" / _ADDRESS).read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
+    @property
+    def pid(self) -> int:
+        """The process that ends when one of the node's daemons does."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def output(self) -> str:
+        """The end of what `ray start` has printed."""
+        with contextlib.suppress(OSError), (self._folder / "output").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_BYTES))
+            return file.read().decode(errors="replace")
+        return ""
+
+    def end(self) -> None:
+        """Kill all processes of the node, and what they have started, wait for their ends, and remove the folder."""
+        if not self.has_ended:  # else its id may be another process's, and its daemons have died with it
+            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it leads no group yet
+                os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        deadline = time.monotonic() + END_S
+        while (orphans := children()) and time.monotonic() < deadline:
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def ray_node(
+    python: str, env: Mapping[str, str], host: str, head: str | None, resources: NodeResources
+) -> Iterator[RayNode]:
+    """Start a node with this interpreter, which ends with the block. Raises OSError.
+
+    `host`: the address at which it listens. `head`: address of the cluster that it joins; None: it is the first node. When the block ends,
+    all children of this process are killed: the program has ended before.
+    """
+    with _folder() as folder, (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [python, str(_COMMAND), str(os.getpid()), *_options(host, head, resources), f"--temp-dir={folder / 'r'}"],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        node = RayNode(process, folder)
+        try:
+            yield node
+        finally:
+            node.end()
+
+
+def _options(host: str, head: str | None, resources: NodeResources) -> list[str]:
+    joins = [f"--address={head}"] if head else ["--head", "--port=0", "--include-dashboard=false", "--no-monitor"]
+    return [
+        "start",
+        "--block",
+        *joins,
+        f"--node-ip-address={host}",
+        f"--num-cpus={resources.cpus}",
+        f"--num-gpus={resources.gpus}",
+        f"--object-store-memory={resources.object_store}",
+        "--min-worker-port=0",  # any free ones
+        "--max-worker-port=0",
+        "--disable-usage-stats",
+        "--log-style=record",
+        "--log-color=false",
+    ]
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A private folder, locked while it is in use. Those of processes that were killed are removed before."""
+    root = Path(tempfile.gettempdir())
+    if len(os.fsencode(root)) > _LONGEST_ROOT:
+        root = Path("/tmp")  # noqa: S108  (the folder is made by mkdtemp)
+    prefix = f"{_PREFIX}{os.getuid()}-"
+    for left in root.glob(f"{prefix}*"):
+        _remove_unused(left)
+    folder, lock = _locked(root, prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(root: Path, prefix: str) -> tuple[Path, int]:
+    """A new folder, and the descriptor by which it is locked. Another process may remove one before it is locked; then there is another."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder of this user that no process has locked."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if os.fstat(lock).st_uid == os.getuid():
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
