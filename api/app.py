@@ -35,6 +35,7 @@ from .routes import (
     secrets,
     session,
     sparklines,
+    system,
     traces,
 )
 
@@ -79,6 +80,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         code,
         events,
         metrics,
+        system,
         logs,
         history,
         sparklines,
