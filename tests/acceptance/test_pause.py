@@ -59,6 +59,8 @@ print("continues", (here / "saved").exists(), flush=True)
         until((tmp_path / "started").exists, PATIENCE_S, "the program to start")
         client.pause(job.id)
         paused(client, job.id)
+        assert client.job(job.id).use is None
+        assert client.system(job.id, "node/memory_used").curves, "a paused job keeps its series"
         client.resume(job.id)
         done = client.wait(job.id, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt) == ("succeeded", 2), done.message

@@ -39,7 +39,12 @@ class GpuUse:
         """Raises `nvml.NVMLError` where NVML or the GPU cannot be used."""
         self._nvml = nvml
         nvml.nvmlInit()
-        self._gpu = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else nvml.nvmlDeviceGetHandleByUUID(gpu)
+        try:
+            by_number = gpu.isdigit()
+            self._gpu = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if by_number else nvml.nvmlDeviceGetHandleByUUID(gpu)
+        except nvml.NVMLError:
+            nvml.nvmlShutdown()
+            raise
         self._missing: set[str] = set()
         self._lost = False
         self._events = self._watch_events()
@@ -64,6 +69,15 @@ class GpuUse:
             self._take(found.values, "gpu_xid", self._newest_xid)
         found.values["gpu_lost"] = float(self._lost)
         return found
+
+    def close(self) -> None:
+        """Free what NVML holds for this GPU."""
+        nvml = self._nvml
+        with contextlib.suppress(nvml.NVMLError):
+            if self._events is not None:
+                nvml.nvmlEventSetFree(self._events)
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
     def _take(self, into: dict[str, float], name: str, read: Callable[[], float]) -> None:
         """Read one metric, unless the GPU lacks it or is lost. Other errors leave it out this time."""

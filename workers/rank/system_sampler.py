@@ -58,6 +58,8 @@ class SystemSampler:
                     await trainer.gone.wait()
             except TimeoutError:
                 wait_s = every_s
+        if self._gpu is not None:
+            await asyncio.to_thread(self._gpu.close)
 
 
 def sampler_of(trainer: TrainerProcess, gpus: list[str], run: Mapping[str, Any], samples_node: bool) -> SystemSampler:

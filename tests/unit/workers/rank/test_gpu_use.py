@@ -94,6 +94,19 @@ def test_a_gpu_that_falls_off_the_bus_is_reported_and_not_called_again() -> None
     assert nvml.calls["nvmlDeviceGetPowerUsage"] == 1
 
 
+def test_what_nvml_holds_is_freed() -> None:
+    nvml = Nvml("h100")
+    GpuUse(nvml, "GPU-8a1b").close()
+    assert nvml.calls["nvmlDeviceGetHandleByUUID"] == nvml.calls["nvmlEventSetFree"] == nvml.calls["nvmlShutdown"] == 1
+
+
+def test_a_gpu_that_is_not_there_leaves_nvml_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml("no such GPU")
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert open_gpu("7") is None
+    assert nvml.calls["nvmlShutdown"] == 1
+
+
 @pytest.mark.parametrize("machine", ["driver of another version", "no driver"])
 def test_without_a_usable_driver_there_is_no_gpu_and_no_word(
     machine: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
