@@ -36,6 +36,7 @@ from .routes import (
     session,
     sparklines,
     sweeps,
+    system,
     traces,
 )
 
@@ -81,6 +82,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         code,
         events,
         metrics,
+        system,
         logs,
         history,
         sparklines,

@@ -1,5 +1,6 @@
 """Operations on the cluster's nodes: list them, and keep new gangs away from one for a while."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,14 +13,17 @@ from .ids import job_of
 from .policies import cordon as policy
 from .policies import queue
 from .schemas.node import Cordon, DeviceCapacity, Node, NodeAllocation, Replicas
+from .schemas.system import NodeUse
 from .settings import Settings
-from .store import cordons, jobs, nodes
+from .store import cordons, jobs, nodes, system_samples
 from .store.engine import Store
 
 #: An id may be shortened to this number of characters if it still identifies one node.
 _SHORTEST = 6
 #: The most gangs of a node that are named. If there are more, only their number is returned.
 _NAMED = 64
+#: Seconds after which a sample of a node no longer says what it uses.
+_USE_S = 60.0
 
 
 def machine_of(row: RowMapping | Mapping[str, Any], settings: Settings, cordoned: bool = False) -> queue.Machine:
@@ -63,12 +67,14 @@ async def _records(tx: AsyncConnection, settings: Settings) -> list[Node]:
     held = await cordons.holding(tx)
     faults = await cordons.counts(tx, settings.rules.cordon.window_s)
     rows = await nodes.all_nodes(tx)
+    uses = await system_samples.of_nodes(tx, time.time() - _USE_S)
     spared = {node for name in {row["cluster"] for row in rows} for node in (await fleet(tx, name)).spared}
     named = {row["id"]: _gangs(row)[:_NAMED] for row in rows}
     holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
     return [
         Node(
             **row,
+            use=NodeUse(**uses[row["id"]]) if row["id"] in uses else None,
             devices=_devices(row, settings),
             held=[_holding(holders[job], share, settings) for job, share in named[row["id"]] if job in holders],
             held_more=max(0, len(_gangs(row)) - _NAMED),

@@ -124,6 +124,12 @@ class Settings(BaseSettings):
         0.5, gt=0, description="Interval at which a dispatcher reads the queue without a notification."
     )
     pull_s: float = Field(10.0, gt=0, description="Maximum time that one pull of a gang's events waits.")
+    system_s: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="Interval at which the CPUs, memory, disks, network and GPUs of nodes and ranks are sampled; 0: never.",
+    )
     nodes_s: float = Field(3.0, gt=0, description="Interval at which the nodes are listed.")
     stray_gangs_s: float = Field(10.0, gt=0, description="Interval at which gangs without a job are removed.")
     retry_backoff_s: float = Field(

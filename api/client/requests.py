@@ -31,6 +31,7 @@ from ...service.schemas.session import SignInCode
 from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
 from ...service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
+from ...service.schemas.system import SystemCurves
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...service.spec import CommandSpec, JobKind, JobSpec
@@ -194,6 +195,13 @@ def logged_curves(
     wanted = [names] if isinstance(names, str) else list(names)
     params = {"name": wanted, "from": from_step, "to": to_step, "buckets": buckets}
     return Call("GET", _of(name, "/logged-curves"), LoggedCurves.model_validate, params=params)
+
+
+def system(
+    name: str, metric: str, *, since: float | None, until: float | None, after: str | None
+) -> Call[SystemCurves]:
+    params = {"name": metric, "since": since, "until": until, "after": after}
+    return Call("GET", _of(name, "/system"), SystemCurves.model_validate, params=params)
 
 
 def incidents(name: str, *, after: int, newest: bool, before: int | None, limit: int) -> Call[Incidents]:

@@ -26,6 +26,7 @@ from ...workers.messages.event import (
     StateEvent,
     StepEvent,
     SummaryEvent,
+    SystemEvent,
     TraceEvent,
     TraceFinishedEvent,
     from_json,
@@ -44,6 +45,7 @@ from ..store.engine import Store
 from ..store.leases import Lease
 from ..store.packing.loss_sparkline import Outline, extended
 from ..store.packing.rank_sample import row_of
+from . import system_use
 from .node_faults import blame
 from .retry import lose_attempt
 
@@ -112,6 +114,7 @@ class _Batch:
     samples: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, list[logged_metrics.Point]] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
+    system: list[tuple[float, SystemEvent]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = State(self.job["state"])
@@ -142,6 +145,8 @@ class _Batch:
                 self.logs.extend(self._lines(ts, event))
             case MetricsEvent():
                 self._take_metrics(event)
+            case SystemEvent():
+                self.system.append((ts, event))
             case RankMetricsEvent():
                 self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
             case FaultEvent():
@@ -250,6 +255,7 @@ class _Batch:
         await logs.append(self.tx, self.job["id"], self.logs)
         await rank_samples.append(self.tx, self.job["id"], self.samples)
         columns = self.columns | (self._progress() if self.steps else {})
+        columns |= await system_use.keep(self.tx, self.job["id"], self.system)
         if columns:
             await jobs.set_columns(self.tx, self.job["id"], columns)
         await attempts.advance(self.tx, self.job["id"], self.attempt, self.cursor)

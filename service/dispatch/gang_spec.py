@@ -23,7 +23,7 @@ def neighbours(layout: Layout) -> tuple[int, ...]:
 
 def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangSpec:
     """What the cluster is to run, and which nodes it must avoid."""
-    found = _gang(job, attempt, avoided)
+    found = replace(_gang(job, attempt, avoided), sample_s=settings.system_s)
     if "command" in job["spec"]:
         return replace(found, run=_program(job, attempt, settings).to_json(), entry=ENTRY)
     train = TrainSpec.model_validate(job["spec"]["train"])

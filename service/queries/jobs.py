@@ -11,12 +11,14 @@ from ..errors import InvalidCursor, JobNotFound
 from ..ids import job_in
 from ..schemas.cursor import Cursor
 from ..schemas.job import Budget, Budgets, Job, Jobs, Order, Progress
-from ..states import State
+from ..states import HOLDING, State
 from ..store import jobs as rows
 from ..store.engine import Store
 from ..store.jobs import Filter
 
 _ALL: Final = Filter()
+#: States in which the newest sample is of the present attempt.
+_SAMPLED: Final = HOLDING - {State.PLACING}
 
 
 async def get_job(store: Store, id_or_name: str) -> Job:
@@ -105,6 +107,7 @@ def job_of(row: RowMapping) -> Job:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         progress=_progress(row),
+        use=row["resource_use"] if row["state"] in _SAMPLED else None,
         summary=row["summary"],
         checkpoint=row["checkpoint"],
         parent=job_in(row["resume"]) if row["resume"] else None,

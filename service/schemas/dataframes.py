@@ -65,3 +65,10 @@ def of_logged_curves(curves: Mapping[str, Any]) -> Any:
     pandas = _pandas()
     columns = {name: pandas.Series(one.mean, index=one.starts, dtype="float64") for name, one in curves.items()}
     return pandas.DataFrame(columns).rename_axis("step")
+
+
+def of_system(starts: Sequence[int], columns: Mapping[Any, list[float | None]]) -> Any:
+    """By the time at which each bucket begins, in UTC."""
+    pandas = _pandas()
+    index = pandas.to_datetime(list(starts), unit="s", utc=True).rename("time")
+    return pandas.DataFrame(columns, index=index, dtype=float)

@@ -10,6 +10,7 @@ from ..spec import Labels, Name
 from .base import Timestamp, Value
 from .cursor import CursorText
 from .problem import FieldError
+from .system import JobUse
 
 #: Maximum number of characters of a job's notes.
 LONGEST_NOTES = 16_384
@@ -97,6 +98,7 @@ class Job(Value):
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     progress: Progress | None = None
+    use: JobUse | None = Field(None, description="What its ranks use; null without a sample, and when it has no ranks.")
     summary: Summary | None = None
     checkpoint: str | None = Field(None, description="Path of the newest complete checkpoint.")
     parent: str | None = Field(None, description="Id of the job whose checkpoint this job resumed from.")

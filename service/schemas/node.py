@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from .base import Timestamp, Value
+from .system import NodeUse
 
 
 class Allocation(Value):
@@ -105,6 +106,9 @@ class Node(Value):
     in_use: bool = Field(
         True,
         description="Whether new gangs can be placed on the machine. If faults cordoned every machine, one stays in use.",
+    )
+    use: NodeUse | None = Field(
+        None, description="What the machine's processes use; null if no gang has sampled it within the last minute."
     )
     devices: list[DeviceCapacity] = Field(default_factory=list)
     held: list[NodeAllocation] = Field(default_factory=list, description="Gangs on the machine, the largest first.")

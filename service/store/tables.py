@@ -23,11 +23,11 @@ from sqlalchemy import (
     text,
 )
 
-from . import program_tables, sweep_tables
+from . import program_tables, sweep_tables, system_tables
 from .metadata import METADATA
 
 #: All tables of METADATA are known with this module.
-__all__ = ["METADATA", "program_tables", "sweep_tables"]
+__all__ = ["METADATA", "program_tables", "sweep_tables", "system_tables"]
 
 
 def _counter(name: str) -> Column[int]:
@@ -52,6 +52,7 @@ jobs = Table(
     Column("message", Text),
     Column("labels", JSON, nullable=False),
     Column("notes", Text, nullable=False, server_default=""),
+    Column("resource_use", JSON(none_as_null=True)),  # of all its ranks, as last sampled
     Column("spec", JSON, nullable=False),
     Column("layout", Text, nullable=False),
     Column("batch", Text, nullable=False),

@@ -44,6 +44,10 @@ def test_a_script_for_torchrun_is_a_job(plane: ControlPlane, tmp_path: Path) -> 
             assert any(line.startswith(f"rank {rank} of 2: loss ") for line in printed), printed
         assert [span.state for span in client.timeline(job.id).spans].count("running") == 1
         assert "runs a command" in (client.resources(job.id).reason or "")
+        memory, nodes = client.system(job.id, "rank/memory"), client.system(job.id, "node/memory_used")
+        assert [curve.rank for curve in memory.curves] == [0, 1]
+        assert all((curve.last or 0) > 10 << 20 for curve in memory.curves), "of the program, not of the actor alone"
+        assert [curve.node for curve in nodes.curves] == [client.nodes()[0].id]
         example = client.wait(client.submit(EXAMPLES / "command.yaml").id, timeout_s=PATIENCE_S)
         assert (example.state, "rank 1 of 2: the ranks' sum is 1" in lines(client, example.id)) == ("succeeded", True)
         shown = plane.run("show", job.id)

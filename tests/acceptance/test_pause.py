@@ -61,6 +61,8 @@ print("continues", saved.step, (saved.path / "weights").read_text(), flush=True)
         until((tmp_path / "started").exists, PATIENCE_S, "the program to start")
         client.pause(job.id)
         paused(client, job.id)
+        assert client.job(job.id).use is None
+        assert client.system(job.id, "node/memory_used").curves, "a paused job keeps its series"
         client.resume(job.id)
         done = client.wait(job.id, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt) == ("succeeded", 2), done.message

@@ -13,6 +13,7 @@ def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: C
     with plane.client() as client:
         broken = client.submit(endless("broken", **same))
         trained(client, broken.id, 10)
+        sampled = client.system(broken.id, "rank/memory").starts
         before = trainers(plane)
         assert len(before) == 4
         (supervisor,) = actors(plane, "Supervisor")
@@ -21,6 +22,7 @@ def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: C
         until(lambda: len(client.incidents(broken.id).items) == 2, PATIENCE_S, "both incidents")
         until(lambda: client.incidents(broken.id).items[1].repair is not None, PATIENCE_S, "the repair")
         trained(client, broken.id, 10)
+        until(lambda: client.system(broken.id, "rank/memory").starts[-1:] > sampled[-1:], PATIENCE_S, "new samples")
         client.cancel(broken.id)
         done = client.wait(broken.id, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt, done.restarts) == ("cancelled", 1, 0), done.message

@@ -23,6 +23,7 @@ from shardyard.workers.messages.metric_block import MetricBlock, packed
 TABS = {
     "": ".timeline svg",
     "/metrics": ".chart canvas",
+    "/system": ".chart canvas",
     "/ranks": ".rank-cell",
     "/traces": ".job-traces button",
     "/logs": ".log-line",
@@ -63,6 +64,8 @@ def training(stage: LiveServer) -> LiveJob:
     placed.emit(*(("checkpoint", {"step": n, "path": f"/checkpoints/step-{n:08d}", **saved}) for n in (100, 200)))
     said = [f"step {n} of a rank" for n in range(200)]
     placed.emit(("log", {"rank": 1, "stream": "stdout", "first": 1, "lines": said}))
+    uses = ({"nodes": {"n1": {"cpu": 40.0 + n}}, "ranks": {"cpu": [90.0, 95.0 + n, 80.0, 70.0]}} for n in range(20))
+    placed.emit(*(("system", use) for use in uses), since=1_000_000.0)
     placed.emit(("incident", {"cause": "rank_lost", "rank": 1, "generation": 1, "step": 120, "message": "SIGKILL"}))
     return placed
 
@@ -167,6 +170,32 @@ def test_of_a_thousand_metrics_those_in_view_are_drawn(page: Page, program: Live
     page.reload()
     expect(panels).to_have_count(9)
     expect(closed).not_to_have_attribute("open", "")
+
+
+@pytest.mark.full
+def test_what_thirty_ranks_use_is_drawn_over_time(page: Page, stage: LiveServer) -> None:
+    placed = stage.placed({"name": "thirty", "command": ["true"], "ranks": 30})
+    placed.state("starting")
+    placed.state("running")
+    use = {"cpu": [float(rank) for rank in range(30)], "gpu_power": [700.0] * 30}
+    sample = {"nodes": {"0123456789abcdef": {"cpu": 40.0, "network_send": 2048.0}}, "ranks": use}
+    placed.emit(*(("system", sample) for _ in range(30)), since=1_000_000.0)
+    page.goto(f"/jobs/{placed.id}")
+    open_tab(page, "System")
+    expect(page.get_by_role("figure", name="Sent to the network")).to_have_attribute(
+        "aria-label", re.compile("2.0 KiB/s")
+    )
+    power = page.get_by_role("figure", name="GPU power (W)")
+    power.scroll_into_view_if_needed()
+    expect(power).to_have_attribute("aria-label", re.compile("rank 23 ends at 700.$"))
+    power.get_by_role("button", name="Next").click()
+    expect(power).to_have_attribute("aria-label", re.compile("rank 24 .* rank 29 ends at 700.$"))
+    expect(power.locator(".u-legend")).to_contain_text("rank 24")
+    power.get_by_role("button", name="First").click()
+    expect(power).to_have_attribute("aria-label", re.compile("rank 0 ends"))
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "system.png", full_page=True, animations="disabled")
+    assert_accessible(page)
 
 
 def test_a_chart_fills_the_screen_and_is_downloaded(page: Page, program: LiveJob) -> None:

@@ -30,6 +30,7 @@ from .training_events import (
     StepEvent,
     StepNumbers,
     SummaryEvent,
+    SystemEvent,
 )
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "StepEvent",
     "StepNumbers",
     "SummaryEvent",
+    "SystemEvent",
     "TraceEvent",
     "TraceFinishedEvent",
     "adapter",
@@ -66,10 +68,10 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`.
-VERSION: Final = 2
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`.
+VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
-READABLE: Final = frozenset({1, 2})
+READABLE: Final = frozenset({1, 2, 3})
 
 _FROM_GANG: Final = (
     StateEvent,
@@ -82,6 +84,7 @@ _FROM_GANG: Final = (
     ExportEvent,
     LogEvent,
     MetricsEvent,
+    SystemEvent,
     IncidentEvent,
     RepairEvent,
     FaultEvent,

@@ -54,6 +54,7 @@ class GangSpec:
     env: dict[str, str] = field(default_factory=dict)  # variables that the job adds to its trainers' environment
     secrets: bool = False  # whether the ranks get secrets, which the dispatcher sends apart from this
     entry: str = ""  # `module:function` that trains; empty: this package's own loop
+    sample_s: float = 0.0  # interval at which the use of nodes and ranks is sampled; 0: never
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0  # after which a rank exits that its supervisor has not called
 

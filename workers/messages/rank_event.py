@@ -145,8 +145,20 @@ class ExitEvent(Event):
     """Generation of the trainer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSystemEvent(Event):
+    """What one rank uses, and for the first rank of a node the node. Names and units are those of `system_metrics.py`."""
+
+    kind: ClassVar[str] = "system"
+    rank: Mapping[str, float]
+    """Metric → value of the rank's processes and its GPU."""
+    node: Mapping[str, float] | None = None
+    """Metric → value of the node."""
+
+
 _FROM_RANK: Final = (
     RankStepEvent,
+    RankSystemEvent,
     RankTraceFinishedEvent,
     ProgramStartedEvent,
     FailedEvent,

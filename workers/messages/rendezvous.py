@@ -30,6 +30,7 @@ class RankAssignment:
     local_world_size: int = 1  # of the gang's ranks on the same node
     node_rank: int = 0  # of its node, in the order of their first ranks
     nodes: int = 1  # of the gang
+    sample_s: float = 0.0  # interval at which its actor samples what it uses; 0: never
 
     @property
     def copied(self) -> bool:

@@ -1,7 +1,7 @@
 """Events of a training that goes well: states, plan, steps, measurements, checkpoints, log lines, summary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -271,6 +271,17 @@ class MetricsEvent(Event):
     """Generation of the gang. Values of a later one replace those of earlier ones from its first step on."""
     blocks: tuple[MetricBlock, ...]
     """The values, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemEvent(Event):
+    """What the nodes and ranks of the gang use. Names and units are those of `system_metrics.py`."""
+
+    kind: ClassVar[str] = "system"
+    nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Id of a node → metric → value."""
+    ranks: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Metric → value of each rank; null where a rank has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from . import host, nccl_ras
 from .fault_injector import FaultInjector
 from .lease import Lease
 from .snapshot_store import SnapshotStore
+from .system_sampler import sampler_of
 from .trainer_events import TrainerEvents
 from .trainer_process import TrainerProcess, fork_trainer
 
@@ -163,6 +164,10 @@ class Rank:
         coords = coords | {"replicas": self.store.replicas.sizes()}
         self.events.hide([secret["value"] for secret in secrets], self.trainer)
         await self.trainer.send({"run": run, "coords": coords, "secrets": list(secrets)} | self.faults.inherited())
+        if every_s := coords.get("sample_s"):
+            gpus = host.gpus() if self.device == "cuda" else []
+            sampler = sampler_of(self.trainer, gpus, run, samples_node=coords["local_rank"] == 0)
+            self._spawn(sampler.follow(self.trainer, self.events.spool, every_s))
         return True
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:

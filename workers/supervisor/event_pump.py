@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..messages.event import LogEvent, MetricsEvent, RankMetricsEvent, read, to_json
+from ..messages.event import LogEvent, MetricsEvent, RankMetricsEvent, SystemEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks
 from ..messages.gang_spec import GangSpec
 from ..messages.metric_block import printed_blocks
@@ -24,6 +24,7 @@ from .ranks.handles import PULL_S
 from .ranks.members import Member, leases_kept
 from .ranks.neighbours import replica_holder, replicas_at
 from .step_watch import StepWatch
+from .system_samples import SystemSamples
 from .trace_orders import TraceOrders
 
 
@@ -66,6 +67,7 @@ class EventPump:
         self.watch = watch
         self.traces = traces
         self._runs_program = spec.entry == ENTRY  # what it prints is progress: it has no steps
+        self.system = SystemSamples(spec.world_size)
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
             "step": self._take_step,
@@ -77,6 +79,7 @@ class EventPump:
             "log": self._take_log,
             "metrics": self._take_metrics,
             "checkpoint": self._take_checkpoint,
+            "system": self._take_system,
             "trace": self._take_trace,
             "trace_finished": self._take_traced,
         }
@@ -120,6 +123,7 @@ class EventPump:
         """At a generation's end: emit the events that wait for ranks that will not report any more."""
         self.merger.flush()
         self._emit_sample(self.watch.samples.flush(), members)
+        self._emit_system(self.system.flush())
 
     def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         found = read(LogEvent, event["data"])
@@ -145,6 +149,15 @@ class EventPump:
         self.watch.progress.began()
         self.merger.of_program("checkpoint", event["data"], event["ts"])
         return EventTaken(event["seq"])
+
+    def _take_system(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        self._emit_system(self.system.take(member.rank, member.node, event["data"]), event["ts"])
+        return EventTaken(event["seq"])
+
+    def _emit_system(self, samples: Sequence[SystemEvent], ts: float | None = None) -> None:
+        """No progress, and the first to be left out while the dispatcher takes no events."""
+        for sample in samples if not self.merger.spool.half_full else ():
+            self.merger.emit(sample, ts)
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
         step = int(event["data"]["step"])

@@ -21,7 +21,7 @@ from ....service.schemas.node import Node
 from ...client import ApiError, Client, Unreachable
 from ..exit_codes import ExitCode
 from ..options import Json, Url
-from ..terminal.screen import Screen, table
+from ..terminal.screen import Screen, size, table
 from .jobs import COLUMNS as JOB_COLUMNS
 from .jobs import row as job_row
 from .nodes import COLUMNS as NODE_COLUMNS
@@ -31,6 +31,26 @@ from .nodes import row as node_row
 #: Lines that are neither a job nor a node: two headings, the first and last line, a line between.
 _FRAME = 6
 _PIPED = 50
+
+
+#: What is really used: by a job's ranks (a CPU is 100 %), and by all processes of a node.
+JOB_USE = ("CPU", "RESIDENT", "GPU")
+NODE_USE = ("CPU USED", "RAM USED")
+
+
+def job_use(job: Job) -> tuple[str, ...]:
+    """A job's columns of `JOB_USE`; empty where there is no sample."""
+    use = job.use
+    return ("", "", "") if use is None else (_percent(use.cpu), size(use.memory) or "", _percent(use.gpu))
+
+
+def node_use(node: Node) -> tuple[str, ...]:
+    """A node's columns of `NODE_USE`; empty where no gang samples it."""
+    return ("", "") if node.use is None else (_percent(node.use.cpu), size(node.use.memory_used) or "")
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} %"
 
 
 @dataclass(frozen=True)
@@ -46,7 +66,8 @@ class Look:
         nodes = self.nodes[: max(1, (lines - _FRAME) // 2)]
         jobs = self.jobs[: max(1, lines - _FRAME - len(nodes))]
         head = Text.from_markup(self._head(len(jobs), len(nodes)), overflow="ellipsis")
-        shown = table(JOB_COLUMNS, map(job_row, jobs)), table(NODE_COLUMNS, map(node_row, nodes))
+        used = [(*job_row(job), *job_use(job)) for job in jobs], [(*node_row(node), *node_use(node)) for node in nodes]
+        shown = table((*JOB_COLUMNS, *JOB_USE), used[0]), table((*NODE_COLUMNS, *NODE_USE), used[1])
         return Group(head, Text(""), shown[0], Text(""), shown[1])
 
     def _head(self, jobs: int, nodes: int) -> str:

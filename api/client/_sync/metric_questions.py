@@ -9,6 +9,7 @@ from ....service.schemas.rank import RankMetricsPage
 from ....service.schemas.resource import ResourceReport
 from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
+from ....service.schemas.system import SystemCurves
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from .. import requests
 from .service_questions import ServiceQuestions
@@ -52,6 +53,21 @@ class MetricQuestions(ServiceQuestions):
     ) -> LoggedCurves:
         """Logged metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets of each."""
         return self._ask(requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+
+    def system(
+        self,
+        job: str,
+        name: str = "rank/cpu",
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        after: str | None = None,
+    ) -> SystemCurves:
+        """What the job's nodes (`node/cpu`, `node/memory_used`, …) or ranks (`rank/cpu`, `rank/gpu_power`, …) use over time.
+
+        From `since` to `until` (unix seconds; None: from the first, to the newest sample), of 24 nodes or ranks after `after`.
+        """
+        return self._ask(requests.system(job, name, since=since, until=until, after=after))
 
     def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""

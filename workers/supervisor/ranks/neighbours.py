@@ -64,6 +64,7 @@ def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) 
                 local_world_size=sizes[here.node],
                 node_rank=numbers[here.node],
                 nodes=len(sizes),
+                sample_s=spec.sample_s,
             )
         )
     return found

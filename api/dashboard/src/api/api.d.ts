@@ -314,6 +314,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/system": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read what a job's nodes and ranks use
+         * @description One system metric of 24 nodes or ranks, in at most 360 buckets of time with their extremes. Samples do not count as progress.
+         */
+        readonly get: operations["getSystem"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/logs": {
         readonly parameters: {
             readonly query?: never;
@@ -1745,6 +1765,8 @@ export interface components {
             /** Finished At */
             readonly finished_at: string | null;
             readonly progress: components["schemas"]["Progress"] | null;
+            /** @description What its ranks use; null without a sample, and when it has no ranks. */
+            readonly use: components["schemas"]["JobUse"] | null;
             readonly summary: components["schemas"]["Summary"] | null;
             /**
              * Checkpoint
@@ -1767,6 +1789,33 @@ export interface components {
              * @default 0.0.0
              */
             readonly cursor: string;
+        };
+        /**
+         * JobUse
+         * @description What all ranks of a job use together, as last sampled.
+         */
+        readonly JobUse: {
+            /**
+             * At
+             * Format: date-time
+             * @description Time of the sample.
+             */
+            readonly at: string;
+            /**
+             * Cpu
+             * @description Percent of one CPU, the sum over the ranks: 250 is two and a half CPUs.
+             */
+            readonly cpu: number | null;
+            /**
+             * Memory
+             * @description Resident bytes, the sum over the ranks.
+             */
+            readonly memory: number | null;
+            /**
+             * Gpu
+             * @description Percent, the mean GPU utilization of the ranks; null on CPUs.
+             */
+            readonly gpu: number | null;
         };
         /**
          * Jobs
@@ -2166,6 +2215,8 @@ export interface components {
              * @default true
              */
             readonly in_use: boolean;
+            /** @description What the machine's processes use; null if no gang has sampled it within the last minute. */
+            readonly use: components["schemas"]["NodeUse"] | null;
             /** Devices */
             readonly devices: readonly components["schemas"]["DeviceCapacity"][];
             /**
@@ -2198,6 +2249,68 @@ export interface components {
             readonly ranks: number;
             /** @description Range of replicas of an elastic job; null for other jobs. */
             readonly elastic: components["schemas"]["Replicas"] | null;
+        };
+        /**
+         * NodeUse
+         * @description What all processes of a machine use, as last sampled by a gang on it. A value that the machine does not give is null.
+         */
+        readonly NodeUse: {
+            /**
+             * At
+             * Format: date-time
+             * @description Time at which the sample was stored.
+             */
+            readonly at: string;
+            /**
+             * Cpu
+             * @description Percent of all CPUs.
+             */
+            readonly cpu: number | null;
+            /**
+             * Memory Used
+             * @description Bytes that are not available.
+             */
+            readonly memory_used: number | null;
+            /**
+             * Memory Available
+             * @description Bytes that processes may still use.
+             */
+            readonly memory_available: number | null;
+            /**
+             * Memory Limit
+             * @description Bytes that the smallest cgroup allows; null without a limit.
+             */
+            readonly memory_limit: number | null;
+            /**
+             * Memory Limit Used
+             * @description Bytes that count against that limit.
+             */
+            readonly memory_limit_used: number | null;
+            /**
+             * Disk Read
+             * @description Bytes per second, all disks.
+             */
+            readonly disk_read: number | null;
+            /**
+             * Disk Write
+             * @description Bytes per second, all disks.
+             */
+            readonly disk_write: number | null;
+            /**
+             * Disk Full
+             * @description Percent of the disk with the data folder.
+             */
+            readonly disk_full: number | null;
+            /**
+             * Network Receive
+             * @description Bytes per second.
+             */
+            readonly network_receive: number | null;
+            /**
+             * Network Send
+             * @description Bytes per second.
+             */
+            readonly network_send: number | null;
         };
         /**
          * Nodes
@@ -3153,6 +3266,85 @@ export interface components {
             readonly items: readonly components["schemas"]["SweepDetail"][];
             /** Next */
             readonly next: string | null;
+         * SystemCurve
+         * @description One metric of one node or rank, by bucket of time.
+         */
+        readonly SystemCurve: {
+            /**
+             * Mean
+             * @description Mean by bucket.
+             */
+            readonly mean: readonly (number | null)[];
+            /**
+             * Low
+             * @description Lowest value by bucket; null if each bucket is one step.
+             */
+            readonly low: readonly (number | null)[] | null;
+            /**
+             * High
+             * @description Highest value by bucket; null if each bucket is one step.
+             */
+            readonly high: readonly (number | null)[] | null;
+            /**
+             * Last
+             * @description Value at the last step of the range (`end`).
+             */
+            readonly last: number | null;
+            /**
+             * Node
+             * @description Id of the node; null: it is of a rank.
+             */
+            readonly node: string | null;
+            /**
+             * Rank
+             * @description Number of the rank; null: it is of a node.
+             */
+            readonly rank: number | null;
+        };
+        /**
+         * SystemCurves
+         * @description One system metric over a range of time, of some nodes or ranks, as columns.
+         */
+        readonly SystemCurves: {
+            /** Name */
+            readonly name: string;
+            /** Unit */
+            readonly unit: string;
+            /**
+             * Width
+             * @description Seconds of a bucket.
+             */
+            readonly width: number;
+            /**
+             * Starts
+             * @description Unix seconds at which each bucket begins. Buckets without a sample are left out.
+             */
+            readonly starts: readonly number[];
+            /**
+             * Curves
+             * @description Nodes in order of their ids, or ranks in order.
+             */
+            readonly curves: readonly components["schemas"]["SystemCurve"][];
+            /**
+             * Next
+             * @description `after` of the next request; null on the last page.
+             */
+            readonly next: string | null;
+            /**
+             * Metrics
+             * @description All metrics that the job has in this range.
+             */
+            readonly metrics: readonly components["schemas"]["SystemMetric"][];
+        };
+        /**
+         * SystemMetric
+         * @description A system metric that a job has, with its unit.
+         */
+        readonly SystemMetric: {
+            /** Name */
+            readonly name: string;
+            /** Unit */
+            readonly unit: string;
         };
         /**
          * Template
@@ -5380,6 +5572,30 @@ export interface components {
             readonly ts: number;
         };
         /**
+         * SystemEvent
+         * @description What the nodes and ranks of the gang use. Names and units are those of `system_metrics.py`.
+         */
+        readonly SystemEvent: {
+            /**
+             * Nodes
+             * @description Id of a node → metric → value.
+             */
+            readonly nodes?: {
+                readonly [key: string]: {
+                    readonly [key: string]: number;
+                };
+            };
+            /**
+             * Ranks
+             * @description Metric → value of each rank; null where a rank has none.
+             */
+            readonly ranks?: {
+                readonly [key: string]: readonly (number | null)[];
+            };
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
          * CollectiveWait
          * @description A collective that ranks have entered and that has not completed.
          */
@@ -5871,6 +6087,7 @@ export interface components {
             readonly export: components["schemas"]["ExportEvent"];
             readonly log: components["schemas"]["LogLine"];
             readonly metrics: components["schemas"]["MetricsEvent"];
+            readonly system: components["schemas"]["SystemEvent"];
             readonly incident: components["schemas"]["IncidentEvent"];
             readonly repair: components["schemas"]["RepairEvent"];
             readonly fault: components["schemas"]["FaultEvent"];
@@ -7119,7 +7336,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
@@ -7459,6 +7676,100 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["LoggedCurves"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getSystem: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description A metric, of node/cpu, node/memory_used, node/memory_available, node/memory_limit, node/memory_limit_used, node/disk_read, node/disk_write, node/disk_full, node/network_receive, node/network_send, rank/cpu, rank/memory, rank/gpu_utilization, rank/gpu_memory, rank/gpu_power, rank/gpu_temperature, rank/gpu_clock, rank/gpu_ecc_errors, rank/gpu_xid, rank/gpu_lost, rank/nvlink_send, rank/nvlink_receive. */
+                readonly name?: string;
+                /** @description First time, in unix seconds; the first sample by default. */
+                readonly since?: number | null;
+                /** @description Last time, in unix seconds; the newest sample by default. */
+                readonly until?: number | null;
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SystemCurves"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `unauthenticated`: not signed in */

@@ -33,6 +33,28 @@ export interface PastCordon extends Cordon {
   endedBy: string | null;
 }
 
+export interface NodeUse {
+  /** Percent of all CPUs. */
+  cpu: number | null;
+  /** Bytes that are not available, and that are. */
+  memoryUsed: number | null;
+  memoryAvailable: number | null;
+  /** Percent of the disk with the data folder. */
+  diskFull: number | null;
+  /** Bytes per second. */
+  receive: number | null;
+  send: number | null;
+}
+
+const toUse = (wire: Schema<"NodeUse">): NodeUse => ({
+  cpu: wire.cpu,
+  memoryUsed: wire.memory_used,
+  memoryAvailable: wire.memory_available,
+  diskFull: wire.disk_full,
+  receive: wire.network_receive,
+  send: wire.network_send,
+});
+
 export interface Node {
   id: string;
   host: string;
@@ -44,6 +66,8 @@ export interface Node {
   faults: number;
   inUse: boolean;
   cordon: Cordon | null;
+  /** What its processes use; null if no gang samples it now. */
+  use: NodeUse | null;
   devices: readonly Devices[];
   held: readonly Holding[];
   /** Further gangs on it, beyond those in `held`. */
@@ -71,6 +95,7 @@ export const toNode = (wire: Schema<"Node">): Node => ({
   faults: wire.faults,
   inUse: wire.in_use,
   cordon: wire.cordon ? toCordon(wire.cordon) : null,
+  use: wire.use ? toUse(wire.use) : null,
   devices: wire.devices,
   held: wire.held.map(({ elastic, ...rest }) => ({ ...rest, range: elastic ? [elastic.min, elastic.max] : null })),
   heldMore: wire.held_more,

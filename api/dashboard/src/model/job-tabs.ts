@@ -3,13 +3,14 @@
 import type { Job } from "../api/jobs";
 import { trains } from "./checkpoints";
 
-export const TABS = ["overview", "metrics", "ranks", "traces", "logs", "checkpoints", "spec"] as const;
+export const TABS = ["overview", "metrics", "system", "ranks", "traces", "logs", "checkpoints", "spec"] as const;
 
 export type JobTab = (typeof TABS)[number];
 
 export const TAB_NAMES: Readonly<Record<JobTab, string>> = {
   overview: "Overview",
   metrics: "Metrics",
+  system: "System",
   ranks: "Ranks",
   traces: "Traces",
   logs: "Logs",
@@ -18,7 +19,7 @@ export const TAB_NAMES: Readonly<Record<JobTab, string>> = {
 };
 
 /** What a program does inside its steps is its own. */
-const OF_PROGRAMS: readonly JobTab[] = ["overview", "metrics", "logs", "checkpoints", "spec"];
+const OF_PROGRAMS: readonly JobTab[] = ["overview", "metrics", "system", "logs", "checkpoints", "spec"];
 
 export const tabsOf = (job: Job): readonly JobTab[] => (trains(job) ? TABS : OF_PROGRAMS);
 

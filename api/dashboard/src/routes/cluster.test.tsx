@@ -53,6 +53,21 @@ test("a lost machine holds nothing", async () => {
   expect(card.queryByRole("button")).toBeNull();
 });
 
+test("a machine on which a gang runs shows what its processes use", async () => {
+  const use: Schema<"NodeUse"> = {
+    at: "2026-11-21T12:00:00Z", cpu: 62.4, memory_used: 3 * 2 ** 30, memory_available: 2 ** 30, memory_limit: null, memory_limit_used: null,
+    disk_read: 0, disk_write: 0, disk_full: 41, network_receive: 2048, network_send: 1024,
+  };
+  answers([nodeWire({ use }), nodeWire({ id: "fedcba9876543210", host: "gpu-2" })]);
+  const { container } = open(<ClusterPage />, "/cluster");
+  const card = within(await screen.findByRole("article", { name: "gpu-1" }));
+  expect(card.getByRole("meter", { name: "CPU used" }).getAttribute("aria-valuenow")).toBe("62");
+  expect(card.getByRole("meter", { name: "Memory used" }).getAttribute("aria-valuenow")).toBe("75");
+  expect(card.getByText("Network: 2.0 KiB/s in, 1.0 KiB/s out")).toBeTruthy();
+  expect(within(screen.getByRole("article", { name: "gpu-2" })).queryByRole("meter", { name: "CPU used" })).toBeNull();
+  await expectAccessible(container);
+});
+
 test("before the dispatcher lists machines the page says that there are none", async () => {
   answers([]);
   open(<ClusterPage />, "/cluster");

@@ -43,12 +43,13 @@ test("a training has tabs of its ranks and traces; a program has not", async () 
   const first = show("/jobs/job-1");
   expect((await links()).map((link) => [link.textContent, link.getAttribute("href")])).toEqual([
     ["Overview", "/jobs/job-1"],
-    ...["Metrics", "Ranks", "Traces", "Logs", "Checkpoints", "Spec"].map((name) => [name, `/jobs/job-1/${name.toLowerCase()}`]),
+    ...["Metrics", "System", "Ranks", "Traces", "Logs", "Checkpoints", "Spec"].map((name) => [name, `/jobs/job-1/${name.toLowerCase()}`]),
   ]);
   first.unmount();
   plane(PROGRAM);
   show("/jobs/job-1");
-  expect((await links()).map((link) => link.textContent)).toEqual(["Overview", "Metrics", "Logs", "Checkpoints", "Spec"]);
+  const expected = ["Overview", "Metrics", "System", "Logs", "Checkpoints", "Spec"];
+  expect((await links()).map((link) => link.textContent)).toEqual(expected);
 });
 
 test.each([

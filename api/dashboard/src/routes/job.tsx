@@ -19,6 +19,7 @@ import type { Live } from "../model/live";
 
 const JobOverview = lazy(async () => ({ default: (await import("../features/job/job-overview")).JobOverview }));
 const JobMetrics = lazy(async () => ({ default: (await import("../features/job/job-metrics")).JobMetrics }));
+const JobSystem = lazy(async () => ({ default: (await import("../features/job/job-system")).JobSystem }));
 const JobRanks = lazy(async () => ({ default: (await import("../features/ranks/job-ranks")).JobRanks }));
 const JobResources = lazy(async () => ({ default: (await import("../features/job/job-resources")).JobResources }));
 const JobTraces = lazy(async () => ({ default: (await import("../features/traces/job-traces")).JobTraces }));
@@ -78,6 +79,7 @@ function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: LiveJ
   switch (tab) {
     case "overview": return <JobOverview job={job} live={live} />;
     case "metrics": return <JobMetrics job={job} live={live} />;
+    case "system": return <JobSystem job={job} />;
     case "ranks": return <div className="stack"><JobRanks id={job.id} newest={live.ranks} ended={ended} /><JobResources id={job.id} ended={ended} /></div>;
     case "traces": return <JobTraces job={job} />;
     case "logs": return <JobLogs job={job} />;

@@ -23,6 +23,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   summary: null,
   checkpoint: null,
   parent: null,
+  use: null,
   warnings: [],
   created_at: "2026-11-21T12:00:00Z",
   started_at: "2026-11-21T12:00:04Z",

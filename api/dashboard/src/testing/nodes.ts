@@ -21,6 +21,7 @@ export const nodeWire = (changes: Partial<Schema<"Node">> = {}): Schema<"Node"> 
   faults: 0,
   cordon: null,
   in_use: true,
+  use: null,
   devices: [{ kind: "cpu", all: 32, free: 28 }, { kind: "cuda", all: 2, free: 1 }],
   held: [],
   held_more: 0,

@@ -30,6 +30,7 @@ FULL = GangSpec(
     env={"NCCL_DEBUG": "INFO"},
     secrets=True,
     entry="entries:work",
+    sample_s=5.0,
     timeout_s=30.0,
     lease_s=5.0,
 )

@@ -201,3 +201,28 @@ async def test_only_a_rank_without_its_run_waits_for_secrets(started: bool) -> N
     given = [{"variable": "TOKEN", "value": "hf_abcdefgh", "file": False}]
     assert actor.calls == ([None] if started else [None, given])
     assert not secrets.missed
+
+
+@pytest.mark.parametrize(("room", "emitted"), [(1 << 20, ["system"]), (250, [])])
+async def test_samples_are_no_progress_and_the_first_to_be_left_out(
+    room: int, emitted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Written(Spool(room))
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool, GangSecrets(False))
+    if not emitted:
+        journal.spool.add("log", {"lines": ["x" * 10]})
+        assert journal.spool.half_full and not journal.spool.full
+    progress: list[str] = []
+    monkeypatch.setattr(gang.watch.progress, "began", lambda: progress.append("began"))
+    rank = Rank([event(1, "system", rank={"cpu": 99.0}, node={"cpu": 50.0}), event(2, "exit", status=0, generation=2)])
+    here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
+    member = Member(0, handle=RankHandle(rank), reservation=here, done=True)
+    async with contextlib.aclosing(gang.pump.follow([member], member, None)) as taken:
+        async for one in taken:
+            member.exited = isinstance(one, EventTaken) and one.exited
+    assert progress == []
+    found = [one for one in journal.spool.newer(0) if one["kind"] != "log"]
+    assert [one["kind"] for one in found] == emitted
+    for one in found:
+        assert one["data"] == {"nodes": {"node-a": {"cpu": 50.0}}, "ranks": {"cpu": [99.0]}}
+    assert gang.merger.newest_step == 0

@@ -2,7 +2,7 @@
 
 import type { ReactNode } from "react";
 import { Link } from "wouter";
-import type { Cordon, Devices, Node } from "../../api/nodes";
+import type { Cordon, Devices, Node, NodeUse } from "../../api/nodes";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
@@ -19,6 +19,7 @@ export function NodeCard({ node, now, action }: { node: Node; now: Date; action:
       </header>
       {node.cordon && <Why cordon={node.cordon} inUse={node.inUse} />}
       {node.alive && node.devices.map((devices) => <Bar key={devices.kind} devices={devices} />)}
+      {node.alive && node.use && <Use use={node.use} />}
       {node.alive && <Holders node={node} />}
       <p className="quiet number">
         <code title={node.id}>{node.id.slice(0, 12)}</code>
@@ -59,6 +60,33 @@ function Bar({ devices }: { devices: Devices }) {
         <div style={{ width: `${((all - free) / all) * 100}%` }} />
       </div>
       <span className="number">{inUse(devices)} in use</span>
+    </div>
+  );
+}
+
+/** What all processes of the machine use now. */
+function Use({ use }: { use: NodeUse }) {
+  const total = (use.memoryUsed ?? 0) + (use.memoryAvailable ?? 0);
+  return (
+    <>
+      <Share name="CPU" percent={use.cpu} />
+      <Share name="Memory" percent={total > 0 ? (100 * (use.memoryUsed ?? 0)) / total : null} />
+      <Share name="Disk" percent={use.diskFull} />
+      {use.receive !== null && use.send !== null && <p className="quiet number">Network: {bytes(use.receive)}/s in, {bytes(use.send)}/s out</p>}
+    </>
+  );
+}
+
+function Share({ name, percent }: { name: string; percent: number | null }) {
+  if (percent === null) return null;
+  const shown = Math.round(Math.min(100, percent));
+  return (
+    <div className="node-card-devices">
+      <span>{name}</span>
+      <div className="meter" role="meter" aria-label={`${name} used`} aria-valuemin={0} aria-valuemax={100} aria-valuenow={shown}>
+        <div style={{ width: `${shown}%` }} />
+      </div>
+      <span className="number">{shown} % used</span>
     </div>
   );
 }

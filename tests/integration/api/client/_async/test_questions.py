@@ -64,6 +64,7 @@ ASKED: dict[str, list[Ask]] = {
     "getCurves": [lambda client, job, trace: client.curves(job, ["loss"], from_step=1, to_step=9, buckets=3)],
     "listLoggedMetrics": [lambda client, job, trace: client.logged_metrics(job, text="a", after="a", limit=5)],
     "getLoggedCurves": [lambda client, job, trace: client.logged_curves(job, ["a"], from_step=1, to_step=9, buckets=3)],
+    "getSystem": [lambda client, job, trace: client.system(job, "node/cpu", since=1.0, until=2e9, after="a")],
     "getLogs": [
         lambda client, job, trace: client.logs(job, rank=0, after=1, limit=9),
         lambda client, job, trace: client.logs(job, tail=2),

@@ -1,0 +1,84 @@
+/** The tab System: what the job's nodes and ranks use, over time. Only the charts in view are read and drawn. */
+
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import type { Job } from "../../api/jobs";
+import { getSystem } from "../../api/system";
+import { Chart, type Line } from "../../components/chart";
+import { ProblemNotice } from "../../components/problem-notice";
+import { isFinal } from "../../model/jobs";
+import { formatOf, systemGroups, timeFormat, TITLES } from "../../model/system-metrics";
+import { MetricGroup } from "./metric-group";
+import { useInView } from "./use-in-view";
+
+const POLL_MS = 5000;
+const GROUP = "system";
+/** Of the theme. Lines beyond them begin with the first again. */
+const COLOURS = ["blue", "orange", "green", "violet", "red", "grey"] as const;
+/** With more lines, bands hide each other. */
+const MOST_BANDS = 3;
+
+export function JobSystem({ job }: { job: Job }) {
+  const ended = isFinal(job.state);
+  const { inView, watch } = useInView();
+  const { data, error } = useSystem(job.id, "node/cpu", null, ended);
+  const groups = useMemo(() => systemGroups(data?.metrics ?? []), [data?.metrics]);
+  if (!data) return error ? <ProblemNotice problem={error} /> : <p className="quiet">Loading the samples…</p>;
+  if (groups.length === 0) return <p className="card pad quiet">{ended ? "This job has no samples." : "Samples appear when the job’s ranks run."}</p>;
+  return (
+    <section className="stack" aria-label="System">
+      {error && <ProblemNotice problem={error} stale />}
+      {groups.map(({ name, metrics }) => (
+        <MetricGroup key={name} name={name} count={metrics.length}>
+          <div className="charts metric-panels">
+            {metrics.map((metric) => (
+              <div key={metric} ref={watch} data-panel={metric} className="metric-panel">
+                {inView.has(metric) ? <SystemChart id={job.id} name={metric} ended={ended} /> : <p className="card metric-panel-empty">{TITLES[metric]}</p>}
+              </div>
+            ))}
+          </div>
+        </MetricGroup>
+      ))}
+    </section>
+  );
+}
+
+const useSystem = (id: string, name: string, after: string | null, ended: boolean) =>
+  useQuery({
+    queryKey: ["system", id, name, after, ended],
+    queryFn: ({ signal }) => getSystem(id, name, after, signal),
+    placeholderData: keepPreviousData,
+    refetchInterval: ended ? false : POLL_MS,
+  });
+
+function SystemChart({ id, name, ended }: { id: string; name: string; ended: boolean }) {
+  const [after, setAfter] = useState<string | null>(null);
+  const { data, error } = useSystem(id, name, after, ended);
+  const lines = useMemo<Line[]>(() => {
+    const found = data?.lines ?? [];
+    const band = (data?.band ?? false) && found.length <= MOST_BANDS;
+    return found.map(({ label, points }, at) => ({ label, points, band, colour: COLOURS[at % COLOURS.length] ?? "grey" }));
+  }, [data]);
+  const seconds = spanOf(lines);
+  const along = useMemo(() => ({ name: "Time", format: timeFormat(seconds) }), [seconds]);
+  const title = TITLES[name] ?? name;
+  if (!data) return error ? <ProblemNotice problem={error} /> : <p className="card metric-panel-empty">{title}</p>;
+  const format = formatOf(data.unit);
+  const summary = `${data.lines.map(({ label, last }) => `${label} ends at ${format(last)}`).join(", ")}.`;
+  return (
+    <Chart title={title} summary={summary} lines={lines} format={format} group={GROUP} along={along}>
+      {(data.next !== null || after !== null) && (
+        <span className="chart-tools">
+          <button className="button small" disabled={after === null} onClick={() => { setAfter(null); }}>First</button>
+          <button className="button small" disabled={data.next === null} onClick={() => { setAfter(data.next); }}>Next</button>
+        </span>
+      )}
+    </Chart>
+  );
+}
+
+/** Seconds from the first to the last point. */
+function spanOf(lines: readonly Line[]): number {
+  const places = lines[0]?.points ?? [];
+  return (places.at(-1)?.x ?? 0) - (places[0]?.x ?? 0);
+}

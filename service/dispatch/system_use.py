@@ -1,0 +1,62 @@
+"""Stores what a gang's system samples say: the job's series, what its nodes use now, and what all its ranks use together.
+
+Only the names of `system_metrics.py` are stored, whatever a gang sends.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ...workers.messages.event import SystemEvent
+from ...workers.messages.system_metrics import NODE, RANK
+from ..store import system_samples
+
+#: Maximum characters of a node's id.
+_MOST_ID = 80
+
+
+async def keep(tx: AsyncConnection, job_id: str, samples: Sequence[tuple[float, SystemEvent]]) -> dict[str, Any]:
+    """Store samples, each with its unix seconds. Returns the columns of the job's row that change."""
+    if not samples:
+        return {}
+    await system_samples.append(tx, job_id, [(ts, _series(event)) for ts, event in samples])
+    await system_samples.put_nodes(
+        tx, {node: use for _, one in samples for node, use in _nodes(one).items()}, time.time()
+    )
+    newest, event = samples[-1]
+    use = {"cpu": _sum(event, "cpu"), "memory": _sum(event, "memory"), "gpu": _mean(event, "gpu_utilization")}
+    return {"resource_use": {"at": newest, **use}} if any(value is not None for value in use.values()) else {}
+
+
+def _series(event: SystemEvent) -> dict[str, float]:
+    """Name → value, such as `rank/0/cpu`."""
+    found = {f"node/{node}/{name}": value for node, use in _nodes(event).items() for name, value in use.items()}
+    for name in RANK:
+        for rank, value in enumerate(event.ranks.get(name, ())):
+            if value is not None:
+                found[f"rank/{rank}/{name}"] = value
+    return found
+
+
+def _nodes(event: SystemEvent) -> Mapping[str, dict[str, float]]:
+    return {
+        node: {name: value for name, value in use.items() if name in NODE}
+        for node, use in event.nodes.items()
+        if 0 < len(node) <= _MOST_ID and "/" not in node
+    }
+
+
+def _known(event: SystemEvent, name: str) -> list[float]:
+    return [value for value in event.ranks.get(name, ()) if value is not None]
+
+
+def _sum(event: SystemEvent, name: str) -> float | None:
+    values = _known(event, name)
+    return sum(values) if values else None
+
+
+def _mean(event: SystemEvent, name: str) -> float | None:
+    values = _known(event, name)
+    return sum(values) / len(values) if values else None
