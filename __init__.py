@@ -9,17 +9,22 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.client import AsyncClient, Client
+    from .workers.program.artifact_log import log_artifact, log_image, log_table
     from .workers.program.metric_log import log
 
-__all__ = ["AsyncClient", "Client", "__version__", "log"]
+__all__ = ["AsyncClient", "Client", "__version__", "log", "log_artifact", "log_image", "log_table"]
 
 
 def __getattr__(name: str) -> Any:
-    """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client. `log` is for programs."""
+    """The clients are loaded when they are asked for: a trainer never imports an HTTP client. `log` and the like are for programs."""
     if name == "log":
         from .workers.program.metric_log import log
 
         return log
+    if name in ("log_artifact", "log_image", "log_table"):
+        from .workers.program import artifact_log
+
+        return getattr(artifact_log, name)
     if name == "Client":
         from .api.client import Client
 

@@ -9,7 +9,7 @@ from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, argv
 from ...workers.spec import Run, TrainSpec
-from ..jobs import code_archives, elastic
+from ..jobs import artifacts, code_archives, elastic
 from ..settings import Settings
 
 
@@ -54,6 +54,7 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         per_node=spec.get("command_per") == "node",
         tensorboard=spec.get("tensorboard"),
         python=_python(spec.get("env")),
+        artifacts=artifacts.storage(settings, job["id"]),
         cache=str(settings.cache),
     )
     if job["code"] is None:

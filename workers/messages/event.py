@@ -18,6 +18,7 @@ from .incident_events import (
     TraceFinishedEvent,
 )
 from .training_events import (
+    ArtifactsEvent,
     CheckpointEvent,
     EvalEvent,
     ExportEvent,
@@ -38,6 +39,7 @@ __all__ = [
     "READABLE",
     "SERVICE_KINDS",
     "VERSION",
+    "ArtifactsEvent",
     "BadEvent",
     "CheckpointEvent",
     "CordonEvent",
@@ -66,10 +68,10 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`.
-VERSION: Final = 2
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `artifacts`.
+VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
-READABLE: Final = frozenset({1, 2})
+READABLE: Final = frozenset({1, 2, 3})
 
 _FROM_GANG: Final = (
     StateEvent,
@@ -82,6 +84,7 @@ _FROM_GANG: Final = (
     ExportEvent,
     LogEvent,
     MetricsEvent,
+    ArtifactsEvent,
     IncidentEvent,
     RepairEvent,
     FaultEvent,

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from .artifact import Artifact
 from .event_type import Event
 from .metric_block import MetricBlock
 
@@ -271,6 +272,19 @@ class MetricsEvent(Event):
     """Generation of the gang. Values of a later one replace those of earlier ones from its first step on."""
     blocks: tuple[MetricBlock, ...]
     """The values, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactsEvent(Event):
+    """Files that a program of the user's own logged on one rank, and that are stored now."""
+
+    kind: ClassVar[str] = "artifacts"
+    rank: int
+    """The rank."""
+    generation: int
+    """Generation of the gang. Of equal name and step, a later one's replaces an earlier one's."""
+    artifacts: tuple[Artifact, ...]
+    """The files, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from ..messages.collective_record import GroupRecord
@@ -22,6 +23,7 @@ from ..messages.metric_block import MetricBlock, checked
 from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
+from .artifact_uploads import ArtifactUploads
 
 #: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
 ANSWER_S: Final = 1.5
@@ -41,9 +43,11 @@ Status = dict[str, Any]
 class Agents:
     """The connections of a program's processes. A thread accepts them; the control thread asks; the main thread ends both."""
 
-    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None]) -> None:
-        """`on_metrics`: called, on threads of their connections, with what processes log."""
-        self._on_metrics = on_metrics
+    def __init__(
+        self, on_metrics: Callable[[list[MetricBlock]], None], artifacts: ArtifactUploads | None = None
+    ) -> None:
+        """`on_metrics`: called, on threads of their connections, with what processes log. `artifacts`: takes the files that they log."""
+        self._on_metrics, self._artifacts = on_metrics, artifacts
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
         self._logging: list[tuple[threading.Thread, socket.socket]] = []
         self.name = f"shardyard-{secrets.token_hex(16)}"
@@ -126,12 +130,22 @@ class Agents:
             return
         if "metrics" in hello:
             connection.settimeout(None)
-            thread = threading.Thread(target=self._take_metrics, args=(connection, rest), name="metrics", daemon=True)
-            thread.start()
-            self._logging.append((thread, connection))
+            self._follow(connection, partial(self._take_metrics, connection, rest))
+            return
+        if "artifacts" in hello:
+            if self._artifacts is None:
+                raise ValueError
+            connection.settimeout(None)
+            self._follow(connection, partial(self._artifacts.serve, connection))
             return
         with self._lock:
             self._connections[pid] = connection
+
+    def _follow(self, connection: socket.socket, take: Callable[[], None]) -> None:
+        """Take what a process logs, on a thread."""
+        thread = threading.Thread(target=take, name="logged", daemon=True)
+        thread.start()
+        self._logging.append((thread, connection))
 
     def _take_metrics(self, connection: socket.socket, received: bytes) -> None:
         """Take the lines of a process that logs, until it ends. A line that is not understood is left out."""
@@ -160,9 +174,11 @@ def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | No
 
 
 @contextmanager
-def listening(on_metrics: Callable[[list[MetricBlock]], None]) -> Iterator[Agents]:
+def listening(
+    on_metrics: Callable[[list[MetricBlock]], None], artifacts: ArtifactUploads | None = None
+) -> Iterator[Agents]:
     """Agents that are closed at the end."""
-    with contextlib.closing(Agents(on_metrics)) as agents:
+    with contextlib.closing(Agents(on_metrics, artifacts)) as agents:
         yield agents
 
 

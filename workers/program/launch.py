@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -24,7 +24,8 @@ from typing import Any, Final, NamedTuple
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..code_archive import InvalidArchive
-from ..messages.event import MetricsEvent, to_json
+from ..messages.artifact import Artifact
+from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
 from ..messages.rank_event import FailedEvent, FailureFacts, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
@@ -34,6 +35,7 @@ from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
+from .artifact_uploads import ArtifactUploads
 from .environment import environment, of_node, of_rank, within
 from .event_follower import following
 from .metric_batch import OnMetrics
@@ -64,6 +66,14 @@ class ProgramFailed(Exception):
         self.failed = failed
 
 
+class _Reports(NamedTuple):
+    """What takes the program's reports: of its processes, of its metrics, of its files."""
+
+    agents: Agents
+    on_metrics: OnMetrics
+    uploads: ArtifactUploads | None
+
+
 class Start(NamedTuple):
     """Where a program starts, and with which variables."""
 
@@ -79,13 +89,14 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     program = Program.from_json(run)
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
-    with listening(on_metrics) as agents:
+    uploads = _uploads(program, store, coords, emit)
+    with listening(on_metrics, uploads) as agents:
         sockets = [agents.name]
         if program.per_node:
             sockets = _of_node(store, coords, "agents", agents.name)
         devices = ",".join(_of_node(store, coords, "gpus", _own_gpu())) if coords.device == "cuda" else None
         if program.per_node and coords.local_rank > 0:
-            _follow(sockets[0], agents, emit, instruments)
+            _follow(sockets[0], agents, emit, instruments, uploads)
             return store
         own = of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
         base = dict(os.environ)
@@ -95,7 +106,7 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
             with _prepared(program, environment(own, sockets, devices, base), is_to_stop) as start:
                 if program.python is not None:
                     wait_for_all(store, coords.nodes if program.per_node else coords.world_size, is_to_stop)
-                _lead(program, start, agents, on_metrics, emit, instruments)
+                _lead(program, start, _Reports(agents, on_metrics, uploads), emit, instruments)
         except EndRequested:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
@@ -104,12 +115,12 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
 def _lead(
     program: Program,
     start: Start,
-    agents: Agents,
-    on_metrics: OnMetrics,
+    reports: "_Reports",
     emit: EmitEvent,
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
+    agents, on_metrics, uploads = reports
     with serving(start.env, on_metrics) as env:
         since = time.time()
         process = _start(program, start.folder, env)
@@ -119,6 +130,7 @@ def _lead(
         with following(events, process.pid, since, on_metrics):
             asked = _wait(process, instruments)
     failures = agents.failures()
+    _flush(uploads, instruments)
     failed = asked == Ending.NO and process.returncode != 0
     agents.release(failed=failed)
     if asked != Ending.NO:
@@ -134,14 +146,45 @@ def _lead(
         _end_like(process.returncode, of_others or of_main)
 
 
-def _follow(leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments) -> None:
+def _follow(
+    leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments, uploads: ArtifactUploads | None
+) -> None:
     """Wait for the end of the program that the first rank of this node runs. Raises ProgramFailed if this rank's process made it fail."""
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
     failed = ended(leader, lambda: instruments.asked() != Ending.NO, LOOK_S)
+    agents.finish()
+    _flush(uploads, instruments)
     if failed is None:
         emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     elif failed and (failures := agents.failures()):
         raise ProgramFailed(next(iter(failures.values())))
+
+
+def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: EmitEvent) -> ArtifactUploads | None:
+    """What takes the files that the program logs. None if the job has no storage for them."""
+    if program.artifacts is None:
+        return None
+    limits = program.artifacts
+
+    def reserve(files: int, size: int) -> bool:
+        """Counts in this generation, over all ranks; the service counts over the job's life."""
+        fits: bool = store.add("shardyard/artifacts", files) <= limits.files
+        fits = store.add("shardyard/artifact-bytes", size) <= limits.bytes and fits
+        if not fits:
+            store.add("shardyard/artifacts", -files)
+            store.add("shardyard/artifact-bytes", -size)
+        return fits
+
+    def emit_stored(stored: Sequence[Artifact]) -> None:
+        event = ArtifactsEvent(rank=coords.rank, generation=coords.generation, artifacts=tuple(stored))
+        emit(event.kind, to_json(event))
+
+    return ArtifactUploads(limits, reserve, emit_stored)
+
+
+def _flush(uploads: ArtifactUploads | None, instruments: Instruments) -> None:
+    if uploads is not None:
+        uploads.flush(lambda: instruments.asked() != Ending.NO)
 
 
 def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:

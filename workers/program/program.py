@@ -29,6 +29,17 @@ class PythonEnvironment:
 
 
 @dataclass(frozen=True)
+class ArtifactStorage:
+    """Where files that a program logs are stored, and how many."""
+
+    address: str
+    spool: str  # folder of the node for files that wait to be stored
+    file_bytes: int  # of the largest file
+    bytes: int  # of all files of the job
+    files: int
+
+
+@dataclass(frozen=True)
 class Program:
     """The command, where it runs, and the number of its job's attempt."""
 
@@ -43,6 +54,7 @@ class Program:
     tensorboard: str | None = None  # folder of event files that are followed; may be relative to `cwd`
     code: Code | None = None
     python: PythonEnvironment | None = None  # None: this package's own
+    artifacts: ArtifactStorage | None = None  # None: the program cannot log files
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class EventPump:
             "exit": self._take_exit,
             "log": self._take_log,
             "metrics": self._take_metrics,
+            "artifacts": self._take_artifacts,
             "trace": self._take_trace,
             "trace_finished": self._take_traced,
         }
@@ -136,6 +137,11 @@ class EventPump:
     def _take_metrics(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
         self.watch.progress.began()
         self.merger.metrics(event["data"], event["ts"])
+        return EventTaken(event["seq"])
+
+    def _take_artifacts(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        self.watch.progress.began()
+        self.merger.spool.add("artifacts", event["data"], event["ts"])
         return EventTaken(event["seq"])
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:

@@ -48,7 +48,7 @@ test("a training has tabs of its ranks, traces and checkpoints; a program has no
   first.unmount();
   plane(PROGRAM);
   show("/jobs/job-1");
-  expect((await links()).map((link) => link.textContent)).toEqual(["Overview", "Metrics", "Logs", "Spec"]);
+  expect((await links()).map((link) => link.textContent)).toEqual(["Overview", "Metrics", "Logs", "Files", "Spec"]);
 });
 
 test.each([
