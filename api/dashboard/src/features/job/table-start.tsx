@@ -14,7 +14,7 @@ export function TableStart({ table, onClose }: { table: Artifact; onClose: () =>
   const [head, ...rows] = csvRows(query.data ?? "", ROWS + 1, table.bytes > MOST_BYTES);
   const title = table.step === null ? table.name : `${table.name}, step ${integer(table.step)}`;
   return (
-    <section className="plain-table card" aria-label={title} tabIndex={0}>
+    <section className="plain-table table-start card" aria-label={title} tabIndex={0}>
       <div className="card-head"><h2>{title}</h2><button className="button" onClick={onClose}>Close</button></div>
       {query.error && <ProblemNotice problem={query.error} />}
       {head && (
