@@ -9,16 +9,27 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.client import AsyncClient, Client
+    from .workers.program.artifact_log import log_artifact, log_image, log_table
     from .workers.program.checkpoints import checkpoint, resume
     from .workers.program.metric_log import log
 
-__all__ = ["AsyncClient", "Client", "__version__", "checkpoint", "log", "resume"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "__version__",
+    "checkpoint",
+    "log",
+    "log_artifact",
+    "log_image",
+    "log_table",
+    "resume",
+]
 
 
 def __getattr__(name: str) -> Any:
     """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client.
 
-    `log`, `checkpoint` and `resume` are for programs.
+    `log` and the like, `checkpoint` and `resume` are for programs.
     """
     if name in ("checkpoint", "resume"):
         from .workers.program import checkpoints
@@ -28,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from .workers.program.metric_log import log
 
         return log
+    if name in ("log_artifact", "log_image", "log_table"):
+        from .workers.program import artifact_log
+
+        return getattr(artifact_log, name)
     if name == "Client":
         from .api.client import Client
 

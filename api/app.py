@@ -19,6 +19,7 @@ from .http.origin_guard import LOOPBACK, AllowedHosts, OwnOrigin
 from .http.query_parameters import refuse_unknown
 from .http.watch_hub import Hub
 from .routes import (
+    artifacts,
     code,
     dashboard,
     events,
@@ -86,6 +87,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         logs,
         history,
         sparklines,
+        artifacts,
         operations,
         traces,
         faults,

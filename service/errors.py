@@ -243,6 +243,19 @@ class CodeStorageFailed(ShardyardError):
     retry_after_s = 5
 
 
+class ArtifactNotFound(ShardyardError):
+    """A job has no such file."""
+
+    code = "artifact_not_found"
+
+
+class ArtifactStorageFailed(ShardyardError):
+    """The storage of logged files cannot be read."""
+
+    code = "artifact_storage_failed"
+    retry_after_s = 5
+
+
 class UnknownSecret(ShardyardError):
     """A job names a secret that is not stored."""
 

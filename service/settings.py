@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from ..workers.storage.uri import Address, is_bucket, refuse_unreachable
+from ..workers.storage.uri import Address, below, is_bucket, refuse_unreachable
 from .errors import InvalidSetting
 from .ids import CLUSTER
 from .policies.cordon import Limits
-from .policies.limits import Rules
+from .policies.limits import ArtifactLimits, Rules
 from .policies.retry import Backoff
 
 
@@ -155,6 +155,12 @@ class Settings(BaseSettings):
         description="Time that a gang has to save and stop before its job is paused, or continues with another layout.",
     )
 
+    artifact_file_bytes: int = Field(
+        1 << 30, ge=1, le=1 << 40, description="Bytes of the largest file that a program may log."
+    )
+    artifact_bytes: int = Field(20 << 30, ge=1, description="Bytes of all files that a job's programs may log.")
+    artifact_files: int = Field(10_000, ge=0, le=100_000, description="Number of files that a job's programs may log.")
+
     operations_at_once: int = Field(
         2, ge=1, le=64, description="Number of checkpoints that a dispatcher verifies or exports at the same time."
     )
@@ -201,7 +207,12 @@ class Settings(BaseSettings):
     @property
     def rules(self) -> Rules:
         limits = Limits(self.cordon_faults, self.cordon_window_s, self.cordon_s, self.cordon_max_s)
-        return Rules(Backoff(self.retry_backoff_s, self.retry_backoff_max_s), limits)
+        artifacts = ArtifactLimits(self.artifact_file_bytes, self.artifact_bytes, self.artifact_files)
+        return Rules(Backoff(self.retry_backoff_s, self.retry_backoff_max_s), limits, artifacts)
+
+    def artifacts(self, job_id: str) -> str:
+        """Where the content of a job's logged files is, by its digest."""
+        return below(below(self.storage, "artifacts"), job_id)
 
     @property
     def database(self) -> str:

@@ -14,6 +14,7 @@ from ..client import ApiError
 from ..errors import InvalidDocument
 from .commands import (
     access,
+    artifacts,
     chaos,
     checkpoints,
     code,
@@ -76,6 +77,7 @@ _PANELS = {
             logs.logs,
             curves.curves,
             metrics.metrics,
+            artifacts.artifacts,
             compare.compare,
         ),
         *(
@@ -122,6 +124,7 @@ _NEXT = {
     "job_not_found": "See which jobs there are with: shardyard list",
     "node_not_found": "See which nodes there are with: shardyard nodes",
     "job_ended": "See how it ended with: shardyard show JOB",
+    "artifact_not_found": "See which files there are with: shardyard artifacts JOB",
     "trace_not_found": "See which traces there are with: shardyard trace JOB --list",
     "trace_open": "See its progress with: shardyard trace JOB --list",
     "job_not_running": "See its state with: shardyard show JOB",

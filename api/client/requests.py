@@ -10,6 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from ...service.errors import ShardyardError
+from ...service.schemas.artifact import LoggedArtifacts
 from ...service.schemas.checkpoint import Checkpoints
 from ...service.schemas.code import CodeArchive
 from ...service.schemas.curve import Curves
@@ -109,6 +110,15 @@ def put_code_part(archive: str, number: int, content: bytes) -> Call[CodeArchive
 
 def code(archive: str) -> Call[CodeArchive]:
     return Call("GET", f"/v1/code/{_quoted(archive)}", CodeArchive.model_validate)
+
+
+def artifacts(name: str, *, kind: str | None, **wanted: Any) -> Call[LoggedArtifacts]:
+    return Call("GET", _of(name, "/artifacts"), LoggedArtifacts.model_validate, params={**wanted, "type": kind})
+
+
+def artifact(name: str, artifact_name: str, step: int | None) -> Call[bytes]:
+    path = _of(name, f"/artifacts/{quote(artifact_name)}")
+    return Call("GET", path, bytes, params={"step": step}, headers={"Accept-Encoding": "identity"}, form="bytes")
 
 
 def sparklines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:

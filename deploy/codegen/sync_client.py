@@ -41,6 +41,7 @@ NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
+    "aiter_bytes": "iter_bytes",
     "anext": "next",
     "aread": "read",
 }

@@ -16,6 +16,7 @@ from ...strategies.layout import Layout
 from ...workers.messages import metric_block
 from ...workers.messages.event import (
     GANG_KINDS,
+    ArtifactsEvent,
     CheckpointEvent,
     Event,
     FaultEvent,
@@ -34,6 +35,7 @@ from ...workers.messages.event import (
     to_json,
 )
 from ..errors import LeaseLost
+from ..jobs import artifacts
 from ..jobs.transitions import Cause, move, route
 from ..orders import fault_injection, step_traces
 from ..policies.limits import Rules
@@ -113,6 +115,7 @@ class _Batch:
     logs: list[dict[str, Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, list[logged_metrics.Point]] = field(default_factory=dict)
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)
     system: list[tuple[float, SystemEvent]] = field(default_factory=list)
 
@@ -147,6 +150,9 @@ class _Batch:
                 self._take_metrics(event)
             case SystemEvent():
                 self.system.append((ts, event))
+            case ArtifactsEvent():
+                run = self.attempt * _GENERATIONS + event.generation
+                self.artifacts += artifacts.rows_of(event, job_id=self.job["id"], run=run, ts=ts)
             case RankMetricsEvent():
                 self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
             case FaultEvent():
@@ -238,7 +244,12 @@ class _Batch:
         for name, points in (column for block in event.blocks for column in metric_block.columns(block)):
             self.metrics.setdefault(name, []).extend((run, step, value) for step, value in points)
 
-    async def _store_metrics(self) -> None:
+    async def _store_logged(self) -> None:
+        if self.artifacts:
+            limits = self.rules.artifacts
+            left_out = await artifacts.record(self.tx, self.job["id"], self.artifacts, limits)
+            if left_out is not None:
+                self._note(time.time(), left_out)
         dropped = await logged_metrics.append(self.tx, self.job["id"], self.metrics) if self.metrics else []
         if dropped:
             self._note(time.time(), _dropped(dropped))
@@ -248,7 +259,7 @@ class _Batch:
         return [{**same, "line": event.first + i, "text": text} for i, text in enumerate(event.lines)]
 
     async def store(self) -> Taken:
-        await self._store_metrics()
+        await self._store_logged()
         await self._flush_events()
         await steps.append(self.tx, self.job["id"], self.steps)
         await self._extend_curves()

@@ -10,7 +10,7 @@ from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLi
 from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, RayShare, argv
 from ...workers.spec import Run, TrainSpec
 from ...workers.storage.uri import below
-from ..jobs import code_archives, elastic
+from ..jobs import artifacts, code_archives, elastic
 from ..settings import Settings
 
 
@@ -60,6 +60,7 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         keep=saves.get("keep", 2),
         resume=job["resume"],
         ray=_ray(spec, below(settings.storage, job["id"])),
+        artifacts=artifacts.storage(settings, job["id"]),
         cache=str(settings.cache),
     )
     if job["code"] is None:

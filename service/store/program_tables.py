@@ -55,6 +55,22 @@ metric_series = Table(
     UniqueConstraint("job_id", "name"),
 )
 
+#: One file that a program logged, at one step.
+artifacts = Table(
+    "artifacts",
+    METADATA,
+    Column("job_id", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String(400), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),  # -1: none
+    Column("type", String(8), nullable=False),  # file, image, table
+    Column("rank", Integer, nullable=False),
+    Column("run", BigInteger, nullable=False),  # attempt and generation that logged it
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("media_type", String(80), nullable=False),
+    Column("ts", Double, nullable=False),
+)
+
 #: Up to 256 buckets of a metric.
 metric_chunks = Table(
     "metric_chunks",

@@ -18,6 +18,7 @@ from .incident_events import (
     TraceFinishedEvent,
 )
 from .training_events import (
+    ArtifactsEvent,
     CheckpointEvent,
     EvalEvent,
     ExportEvent,
@@ -39,6 +40,7 @@ __all__ = [
     "READABLE",
     "SERVICE_KINDS",
     "VERSION",
+    "ArtifactsEvent",
     "BadEvent",
     "CheckpointEvent",
     "CordonEvent",
@@ -68,7 +70,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system` and `artifacts`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
@@ -85,6 +87,7 @@ _FROM_GANG: Final = (
     LogEvent,
     MetricsEvent,
     SystemEvent,
+    ArtifactsEvent,
     IncidentEvent,
     RepairEvent,
     FaultEvent,

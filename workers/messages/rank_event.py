@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from pydantic import ValidationError
 
 from .event import (
+    ArtifactsEvent,
     CheckpointEvent,
     EvalEvent,
     Event,
@@ -174,6 +175,7 @@ _PASSED_ON: Final = (
     ExportEvent,
     LogEvent,
     MetricsEvent,
+    ArtifactsEvent,
     IncidentEvent,
     TraceEvent,
     SummaryEvent,

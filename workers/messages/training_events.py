@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from .artifact import Artifact
 from .event_type import Event
 from .metric_block import MetricBlock
 
@@ -282,6 +283,19 @@ class SystemEvent(Event):
     """Id of a node → metric → value."""
     ranks: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     """Metric → value of each rank; null where a rank has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactsEvent(Event):
+    """Files that a program of the user's own logged on one rank, and that are stored now."""
+
+    kind: ClassVar[str] = "artifacts"
+    rank: int
+    """The rank."""
+    generation: int
+    """Generation of the gang. Of equal name and step, a later one's replaces an earlier one's."""
+    artifacts: tuple[Artifact, ...]
+    """The files, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

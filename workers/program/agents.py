@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from ..messages.collective_record import GroupRecord
@@ -22,6 +23,7 @@ from ..messages.metric_block import MetricBlock, checked
 from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
+from .artifact_uploads import ArtifactUploads
 
 #: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
 ANSWER_S: Final = 1.5
@@ -46,9 +48,17 @@ OnRequest = Callable[[dict[str, Any], list[int]], dict[str, Any]]
 class Agents:
     """The connections of a program's processes. A thread accepts them; the control thread asks; the main thread ends both."""
 
-    def __init__(self, on_metrics: Callable[[list[MetricBlock]], None], on_request: OnRequest | None = None) -> None:
-        """Both are called on threads of their connections: `on_metrics` with what processes log, `on_request` with their requests."""
-        self._on_metrics, self._on_request = on_metrics, on_request
+    def __init__(
+        self,
+        on_metrics: Callable[[list[MetricBlock]], None],
+        on_request: OnRequest | None = None,
+        artifacts: ArtifactUploads | None = None,
+    ) -> None:
+        """The first two are called on threads of their connections: `on_metrics` with what processes log, `on_request` with their requests.
+
+        `artifacts`: takes the files that they log.
+        """
+        self._on_metrics, self._on_request, self._artifacts = on_metrics, on_request, artifacts
         self._requests: dict[int, float] = {}  # thread → when the request began that it carries out
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
         self._logging: list[tuple[threading.Thread, socket.socket]] = []
@@ -146,12 +156,13 @@ class Agents:
         if "metrics" in hello or "request" in hello:
             connection.settimeout(None)
             take = self._take_metrics if "metrics" in hello else self._take_request
-            thread = threading.Thread(target=take, args=(connection, rest), name="reports", daemon=True)
-            thread.start()
-            for one in [one for one in self._logging if not one[0].is_alive()]:
-                self._logging.remove(one)
-                one[1].close()
-            self._logging.append((thread, connection))
+            self._follow(connection, partial(take, connection, rest))
+            return
+        if "artifacts" in hello:
+            if self._artifacts is None:
+                raise ValueError
+            connection.settimeout(None)
+            self._follow(connection, partial(self._artifacts.serve, connection))
             return
         with self._lock:
             if "driver" not in hello:
@@ -160,6 +171,15 @@ class Agents:
             for other in [one for one in self._drivers if not _is_alive(one)]:
                 self._drivers.pop(other).close()
             self._drivers[pid] = connection
+
+    def _follow(self, connection: socket.socket, take: Callable[[], None]) -> None:
+        """Take what a process logs or asks, on a thread."""
+        thread = threading.Thread(target=take, name="reports", daemon=True)
+        thread.start()
+        for one in [one for one in self._logging if not one[0].is_alive()]:
+            self._logging.remove(one)
+            one[1].close()
+        self._logging.append((thread, connection))
 
     def _take_metrics(self, connection: socket.socket, received: bytes) -> None:
         """Take the lines of a process that logs, until it ends. A line that is not understood is left out."""
@@ -215,9 +235,13 @@ def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | No
 
 
 @contextmanager
-def listening(on_metrics: Callable[[list[MetricBlock]], None], on_request: OnRequest | None = None) -> Iterator[Agents]:
+def listening(
+    on_metrics: Callable[[list[MetricBlock]], None],
+    on_request: OnRequest | None = None,
+    artifacts: ArtifactUploads | None = None,
+) -> Iterator[Agents]:
     """Agents that are closed at the end."""
-    with contextlib.closing(Agents(on_metrics, on_request)) as agents:
+    with contextlib.closing(Agents(on_metrics, on_request, artifacts)) as agents:
         yield agents
 
 

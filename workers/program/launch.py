@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -24,7 +24,8 @@ from typing import Any, Final, NamedTuple
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..code_archive import InvalidArchive
-from ..messages.event import MetricsEvent, to_json
+from ..messages.artifact import Artifact
+from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
 from ..messages.rank_event import FailedEvent, FailureFacts, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
@@ -34,6 +35,7 @@ from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
+from .artifact_uploads import ArtifactUploads
 from .checkpoint_service import answering
 from .environment import environment, of_driver, of_node, of_rank, within
 from .event_follower import following
@@ -67,6 +69,14 @@ class ProgramFailed(Exception):
         self.failed = failed
 
 
+class _Reports(NamedTuple):
+    """What takes the program's reports: of its processes, of its metrics, of its files."""
+
+    agents: Agents
+    on_metrics: OnMetrics
+    uploads: ArtifactUploads | None
+
+
 class Start(NamedTuple):
     """Where a program starts, and with which variables. `ray`: the cluster of a driver."""
 
@@ -84,13 +94,14 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
     meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.asked() != Ending.NO)
-    with answering(program, meeting, emit) as service, listening(on_metrics, service.answer) as agents:
+    uploads = _uploads(program, store, coords, emit)
+    with answering(program, meeting, emit) as service, listening(on_metrics, service.answer, uploads) as agents:
         sockets = [agents.name]
         if program.per_node:
             sockets = _of_node(store, coords, "agents", agents.name)
         devices = ",".join(_of_node(store, coords, "gpus", _own_gpu())) if coords.device == "cuda" else None
         if program.per_node and coords.local_rank > 0:
-            _follow(sockets[0], agents, emit, instruments)
+            _follow(sockets[0], agents, emit, instruments, uploads)
             return store
         own = _own_variables(program, store, coords)
         base = dict(os.environ)
@@ -102,7 +113,7 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
                     wait_for_all(store, coords.nodes if program.per_node else coords.world_size, is_to_stop)
                 with _within_ray(program, store, coords, start, is_to_stop) as begun:
                     if begun.ray is None or begun.ray.has_driver:
-                        _lead(program, begun, agents, on_metrics, emit, instruments)
+                        _lead(program, begun, _Reports(agents, on_metrics, uploads), emit, instruments)
                     else:
                         _attend(begun.ray, agents, instruments)
         except EndRequested:
@@ -113,12 +124,12 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
 def _lead(
     program: Program,
     start: Start,
-    agents: Agents,
-    on_metrics: OnMetrics,
+    reports: "_Reports",
     emit: EmitEvent,
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
+    agents, on_metrics, uploads = reports
     with serving(start.env, on_metrics) as env:
         since = time.time()
         process = _start(program, start.folder, env)
@@ -128,6 +139,7 @@ def _lead(
         with following(events, process.pid, since, on_metrics):
             asked = _wait(process, instruments, start.ray)
     failures = agents.failures()
+    _flush(uploads, instruments)
     failed = asked == Ending.NO and process.returncode != 0
     if start.ray is not None:
         try:
@@ -156,14 +168,45 @@ def _attend(cluster: RayCluster, agents: Agents, instruments: Instruments) -> No
     agents.release(failed=failed)
 
 
-def _follow(leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments) -> None:
+def _follow(
+    leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments, uploads: ArtifactUploads | None
+) -> None:
     """Wait for the end of the program that the first rank of this node runs. Raises ProgramFailed if this rank's process made it fail."""
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
     failed = ended(leader, lambda: instruments.asked() != Ending.NO, LOOK_S)
+    agents.finish()
+    _flush(uploads, instruments)
     if failed is None:
         emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     elif failed and (failures := agents.failures()):
         raise ProgramFailed(next(iter(failures.values())))
+
+
+def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: EmitEvent) -> ArtifactUploads | None:
+    """What takes the files that the program logs. None if the job has no storage for them."""
+    if program.artifacts is None:
+        return None
+    limits = program.artifacts
+
+    def reserve(files: int, size: int) -> bool:
+        """Counts in this generation, over all ranks; the service counts over the job's life."""
+        fits: bool = store.add("shardyard/artifacts", files) <= limits.files
+        fits = store.add("shardyard/artifact-bytes", size) <= limits.bytes and fits
+        if not fits:
+            store.add("shardyard/artifacts", -files)
+            store.add("shardyard/artifact-bytes", -size)
+        return fits
+
+    def emit_stored(stored: Sequence[Artifact]) -> None:
+        event = ArtifactsEvent(rank=coords.rank, generation=coords.generation, artifacts=tuple(stored))
+        emit(event.kind, to_json(event))
+
+    return ArtifactUploads(limits, reserve, emit_stored)
+
+
+def _flush(uploads: ArtifactUploads | None, instruments: Instruments) -> None:
+    if uploads is not None:
+        uploads.flush(lambda: instruments.asked() != Ending.NO)
 
 
 def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:

@@ -38,6 +38,17 @@ class RayShare:
 
 
 @dataclass(frozen=True)
+class ArtifactStorage:
+    """Where files that a program logs are stored, and how many."""
+
+    address: str
+    spool: str  # folder of the node for files that wait to be stored
+    file_bytes: int  # of the largest file
+    bytes: int  # of all files of the job
+    files: int
+
+
+@dataclass(frozen=True)
 class Program:
     """The command, where it runs, and the number of its job's attempt."""
 
@@ -56,6 +67,7 @@ class Program:
     keep: int = 2  # checkpoints
     resume: str | None = None  # another job's checkpoint; the job's own newest wins over it
     ray: RayShare | None = None  # the first rank of each node starts a Ray node, and that of the job the command
+    artifacts: ArtifactStorage | None = None  # None: the program cannot log files
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:

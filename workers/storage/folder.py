@@ -66,7 +66,7 @@ class Folder(ABC):
         """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
 
     @abstractmethod
-    def publish(self, name: str, content: bytes, *, many_writers: bool = False) -> None:
+    def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
         """Write a file atomically and durably: after a crash it exists whole or not at all.
 
         Only with `many_writers` may several write it at the same time; the last one wins.

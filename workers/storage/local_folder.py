@@ -60,7 +60,7 @@ class LocalFolder(Folder):
         write_synced(self._path / name, [content])
         sync_folder(self._path)
 
-    def publish(self, name: str, content: bytes, *, many_writers: bool = False) -> None:
+    def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
         write_whole(self._path / name, [content], many_writers=many_writers)
 

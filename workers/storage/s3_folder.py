@@ -78,12 +78,18 @@ class BucketFolder(Folder):
         else:
             self._bucket.upload(self._key(name), content)
 
-    def publish(self, name: str, content: bytes, *, many_writers: bool = False) -> None:  # noqa: ARG002  (a PUT is atomic)
+    def publish(
+        self,
+        name: str,
+        content: bytes | memoryview,
+        *,
+        many_writers: bool = False,  # noqa: ARG002  (a PUT is atomic)
+    ) -> None:
         """Publish a file. A PUT without an answer may have arrived: if the file has this content, it counts as published."""
         try:
-            self._bucket.put(self._key(name), content)
+            self.write(name, memoryview(content))
         except OSError:
-            if not self._arrived(name, content):
+            if len(content) > s3_bucket.BLOCK_BYTES or not self._arrived(name, bytes(content)):
                 raise
 
     def remove(self, name: str) -> None:

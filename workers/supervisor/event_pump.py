@@ -80,6 +80,7 @@ class EventPump:
             "metrics": self._take_metrics,
             "checkpoint": self._take_checkpoint,
             "system": self._take_system,
+            "artifacts": self._take_artifacts,
             "trace": self._take_trace,
             "trace_finished": self._take_traced,
         }
@@ -158,6 +159,11 @@ class EventPump:
         """No progress, and the first to be left out while the dispatcher takes no events."""
         for sample in samples if not self.merger.spool.half_full else ():
             self.merger.emit(sample, ts)
+
+    def _take_artifacts(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        self.watch.progress.began()
+        self.merger.spool.add("artifacts", event["data"], event["ts"])
+        return EventTaken(event["seq"])
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
         step = int(event["data"]["step"])

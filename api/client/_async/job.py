@@ -4,10 +4,12 @@ A notebook renders it with its loss curve.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr
 
+from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.curve import Curves
 from ....service.schemas.history import HistoryPage
@@ -56,6 +58,16 @@ class AsyncJobActions(Job):
     async def reshard(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
         """Continue the job with another layout."""
         return await self._client.reshard(self.id, layout)
+
+    async def artifacts(
+        self, *, prefix: str = "", kind: str | None = None, after: str | None = None, limit: int = 100
+    ) -> LoggedArtifacts:
+        """Files that its program logged."""
+        return await self._client.artifacts(self.id, prefix=prefix, kind=kind, after=after, limit=limit)
+
+    async def download_artifact(self, name: str, to: str | Path, *, step: int | None = None) -> Path:
+        """Download a file that its program logged."""
+        return await self._client.download_artifact(self.id, name, to, step=step)
 
 
 class AsyncJobHandle(AsyncJobActions):

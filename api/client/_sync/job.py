@@ -5,10 +5,12 @@ A notebook renders it with its loss curve.
 """
 
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr
 
+from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.curve import Curves
 from ....service.schemas.history import HistoryPage
@@ -57,6 +59,16 @@ class JobActions(Job):
     def reshard(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
         """Continue the job with another layout."""
         return self._client.reshard(self.id, layout)
+
+    def artifacts(
+        self, *, prefix: str = "", kind: str | None = None, after: str | None = None, limit: int = 100
+    ) -> LoggedArtifacts:
+        """Files that its program logged."""
+        return self._client.artifacts(self.id, prefix=prefix, kind=kind, after=after, limit=limit)
+
+    def download_artifact(self, name: str, to: str | Path, *, step: int | None = None) -> Path:
+        """Download a file that its program logged."""
+        return self._client.download_artifact(self.id, name, to, step=step)
 
 
 class JobHandle(JobActions):

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 
+from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.curve import Curves
 from ....service.schemas.logged_metric import LoggedCurves, LoggedMetrics
 from ....service.schemas.rank import RankMetricsPage
@@ -72,6 +73,20 @@ class MetricQuestions(ServiceQuestions):
     def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
         return self._ask(requests.sparklines(jobs))
+
+    # Files
+
+    def artifacts(
+        self,
+        job: str,
+        *,
+        prefix: str = "",
+        kind: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> LoggedArtifacts:
+        """Files that the job's program logged, in order of name and step after `after`; `kind`: only `file`, `image` or `table`."""
+        return self._ask(requests.artifacts(job, prefix=prefix or None, kind=kind, after=after, limit=limit))
 
     # Ranks
 

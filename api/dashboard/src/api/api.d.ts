@@ -494,6 +494,46 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/artifacts": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the files that a job's program logged
+         * @description Files, images and tables that a program of the user's own logged, in order of name and step.
+         */
+        readonly get: operations["listArtifacts"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/artifacts/{name}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Download a file that a job's program logged
+         * @description The file's bytes. Images of types that hold no script are shown by browsers, all other files are saved. `ETag` is the SHA-256.
+         */
+        readonly get: operations["downloadArtifact"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/checkpoints/{position}/verify": {
         readonly parameters: {
             readonly query?: never;
@@ -1891,6 +1931,60 @@ export interface components {
              * @description Whether the scan reached the end of the log.
              */
             readonly done: boolean;
+        };
+        /**
+         * LoggedArtifact
+         * @description A file that a program logged, at one step.
+         */
+        readonly LoggedArtifact: {
+            /**
+             * Name
+             * @description Name in the job, a relative path.
+             */
+            readonly name: string;
+            /**
+             * Step
+             * @description The step that it belongs to; null: to the whole run.
+             */
+            readonly step: number | null;
+            /**
+             * Type
+             * @description How it was logged.
+             * @enum {string}
+             */
+            readonly type: "file" | "image" | "table";
+            /**
+             * Rank
+             * @description The rank that logged it.
+             */
+            readonly rank: number;
+            /** Bytes */
+            readonly bytes: number;
+            /**
+             * Sha256
+             * @description SHA-256 of its content, in hexadecimal digits.
+             */
+            readonly sha256: string;
+            /**
+             * Media Type
+             * @description Type of its content, by its first bytes.
+             */
+            readonly media_type: string;
+            /**
+             * At
+             * @description When it was stored, in Unix seconds.
+             */
+            readonly at: number;
+        };
+        /**
+         * LoggedArtifacts
+         * @description One page of a job's files, in order of name and step. `next` is the `after` of the next request, null on the last page.
+         */
+        readonly LoggedArtifacts: {
+            /** Items */
+            readonly items: readonly components["schemas"]["LoggedArtifact"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * LoggedCurve
@@ -5592,6 +5686,65 @@ export interface components {
             readonly ranks?: {
                 readonly [key: string]: readonly (number | null)[];
             };
+         * Artifact
+         * @description A file that is in the job's storage, whole.
+         */
+        readonly Artifact: {
+            /**
+             * Name
+             * @description Name in the job, a relative path.
+             */
+            readonly name: string;
+            /**
+             * Step
+             * @description The step that it belongs to. Null: to the whole run.
+             * @default null
+             */
+            readonly step: number | null;
+            /**
+             * Type
+             * @description How it was logged: `file`, `image` or `table`.
+             * @default file
+             * @enum {string}
+             */
+            readonly type: "file" | "image" | "table";
+            /**
+             * Bytes
+             * @description Its size.
+             */
+            readonly bytes: number;
+            /**
+             * Sha256
+             * @description Its SHA-256, in 64 hexadecimal digits. Equal files of a job are stored once.
+             */
+            readonly sha256: string;
+            /**
+             * Media Type
+             * @description Type of the content by its first bytes.
+             * @default application/octet-stream
+             */
+            readonly media_type: string;
+        };
+        /**
+         * ArtifactsEvent
+         * @description Files that a program of the user's own logged on one rank, and that are stored now.
+         */
+        readonly ArtifactsEvent: {
+            /**
+             * Rank
+             * @description The rank.
+             */
+            readonly rank: number;
+            /**
+             * Generation
+             * @description Generation of the gang. Of equal name and step, a later one's replaces an earlier one's.
+             */
+            readonly generation: number;
+            /**
+             * Artifacts
+             * @description The files, in order.
+             */
+            readonly artifacts: readonly components["schemas"]["Artifact"][];
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -6088,6 +6241,7 @@ export interface components {
             readonly log: components["schemas"]["LogLine"];
             readonly metrics: components["schemas"]["MetricsEvent"];
             readonly system: components["schemas"]["SystemEvent"];
+            readonly artifacts: components["schemas"]["ArtifactsEvent"];
             readonly incident: components["schemas"]["IncidentEvent"];
             readonly repair: components["schemas"]["RepairEvent"];
             readonly fault: components["schemas"]["FaultEvent"];
@@ -7337,6 +7491,7 @@ export interface operations {
                      *     id: 3.1.0
                      */
                     readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
@@ -8458,6 +8613,207 @@ export interface operations {
                 };
             };
             /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listArtifacts: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only files whose name begins with this text. */
+                readonly prefix?: string;
+                /** @description Only files that were logged so. */
+                readonly type?: string | null;
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedArtifacts"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly downloadArtifact: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description The step; by default the newest one. */
+                readonly step?: number | null;
+            };
+            readonly header?: {
+                /** @description One range of bytes, such as `bytes=1000-`. */
+                readonly Range?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+                readonly name: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The file. */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/octet-stream": string;
+                };
+            };
+            /** @description The range of bytes that `Range` names. */
+            readonly 206: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/octet-stream": string;
+                };
+            };
+            /** @description The file is the one that `If-None-Match` names. */
+            readonly 304: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `artifact_not_found`: no such file of the job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `range_not_satisfiable`: the range is not in the file */
+            readonly 416: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `artifact_storage_failed`: the storage of logged files failed; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;

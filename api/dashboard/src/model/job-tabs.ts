@@ -3,7 +3,7 @@
 import type { Job } from "../api/jobs";
 import { trains } from "./checkpoints";
 
-export const TABS = ["overview", "metrics", "system", "ranks", "traces", "logs", "checkpoints", "spec"] as const;
+export const TABS = ["overview", "metrics", "system", "ranks", "traces", "logs", "checkpoints", "files", "spec"] as const;
 
 export type JobTab = (typeof TABS)[number];
 
@@ -15,13 +15,14 @@ export const TAB_NAMES: Readonly<Record<JobTab, string>> = {
   traces: "Traces",
   logs: "Logs",
   checkpoints: "Checkpoints",
+  files: "Files",
   spec: "Spec",
 };
 
 /** What a program does inside its steps is its own. */
-const OF_PROGRAMS: readonly JobTab[] = ["overview", "metrics", "system", "logs", "checkpoints", "spec"];
+const OF_PROGRAMS: readonly JobTab[] = ["overview", "metrics", "system", "logs", "checkpoints", "files", "spec"];
 
-export const tabsOf = (job: Job): readonly JobTab[] => (trains(job) ? TABS : OF_PROGRAMS);
+export const tabsOf = (job: Job): readonly JobTab[] => (trains(job) ? TABS.filter((tab) => tab !== "files") : OF_PROGRAMS);
 
 /** The tab that an address names after the job's id; null: the job has none of this name. */
 export const tabOf = (job: Job, name: string | undefined): JobTab | null => (name === undefined ? "overview" : (tabsOf(job).find((tab) => tab === name) ?? null));

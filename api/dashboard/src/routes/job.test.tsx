@@ -48,7 +48,7 @@ test("a training has tabs of its ranks and traces; a program has not", async () 
   first.unmount();
   plane(PROGRAM);
   show("/jobs/job-1");
-  const expected = ["Overview", "Metrics", "System", "Logs", "Checkpoints", "Spec"];
+  const expected = ["Overview", "Metrics", "System", "Logs", "Checkpoints", "Files", "Spec"];
   expect((await links()).map((link) => link.textContent)).toEqual(expected);
 });
 

@@ -25,6 +25,7 @@ const JobResources = lazy(async () => ({ default: (await import("../features/job
 const JobTraces = lazy(async () => ({ default: (await import("../features/traces/job-traces")).JobTraces }));
 const JobLogs = lazy(async () => ({ default: (await import("../features/job/job-logs")).JobLogs }));
 const JobCheckpoints = lazy(async () => ({ default: (await import("../features/job/job-checkpoints")).JobCheckpoints }));
+const JobFiles = lazy(async () => ({ default: (await import("../features/job/job-files")).JobFiles }));
 const JobSpec = lazy(async () => ({ default: (await import("../features/job/job-spec")).JobSpec }));
 
 const POLL_MS = 2000;
@@ -84,6 +85,7 @@ function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: LiveJ
     case "traces": return <JobTraces job={job} />;
     case "logs": return <JobLogs job={job} />;
     case "checkpoints": return <JobCheckpoints job={job} />;
+    case "files": return <JobFiles job={job} />;
     case "spec": return <JobSpec job={job} />;
     case null: return <p className="card pad">This job has no tab of this name. <Link href={jobAddress(job.id)}>Overview</Link></p>;
   }

@@ -1,6 +1,8 @@
 """A job whose gang has reported everything that a client can read."""
 
+import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness.rank_metrics import slow_rank_events
@@ -9,6 +11,9 @@ from harness.trace_events import trace_events
 from shardyard.api.client import Client
 
 from ..conftest import SPEC, Gang, Plane
+
+#: A file that the job's program logged.
+NOTES = b"a note"
 
 
 @pytest.fixture
@@ -19,6 +24,12 @@ def recorded(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
     gang.state("starting")
     gang.emit(("checkpoint", {"step": 10, "path": f"/somewhere/{job}/step-00000010"}))
     gang.emit(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
+    digest = hashlib.sha256(NOTES).hexdigest()
+    folder = Path(plane.settings.artifacts(job))
+    folder.mkdir(parents=True)
+    (folder / digest).write_bytes(NOTES)
+    logged = {"name": "notes.txt", "step": 3, "bytes": len(NOTES), "sha256": digest}
+    gang.emit(("artifacts", {"rank": 0, "generation": 1, "artifacts": [logged]}))
     gang.state("running")
     gang.steps(1, 20)
     gang.log(0, 1, "all is well", "ERROR: out of cheese", "on it goes")

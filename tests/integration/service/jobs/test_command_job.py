@@ -82,6 +82,13 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         "tensorboard": "runs",
         "max_restarts": 7,
         "checkpoints": f"{settings.storage}/{job.id}",
+        "artifacts": {
+            "address": f"{settings.storage}/artifacts/{job.id}",
+            "spool": f"{settings.cache}/artifacts",
+            "file_bytes": 1 << 30,
+            "bytes": 20 << 30,
+            "files": 10_000,
+        },
         "cache": str(settings.cache),
     }
 

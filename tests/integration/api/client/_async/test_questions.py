@@ -3,9 +3,11 @@
 import hashlib
 import inspect
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import aclosing, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from shardyard.service.settings import Settings
 from shardyard.workers.code_archive import Manifest, deflated
 
 from ...conftest import SPEC, Plane
+from ..conftest import NOTES
 
 #: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
 _BESIDES = {"watchJob": {"after"}}
@@ -32,6 +35,14 @@ _FOR_BROWSERS = {"signIn", "signOut"}
 MANIFEST = Manifest(1024, 1, (hashlib.sha256(bytes(1024)).hexdigest(),))
 
 SWEEP = {**SPEC, "name": "tune", "sweep": {"parameters": {"train.seed": [1, 2]}, "search": "grid"}}
+
+
+def _downloaded(client: Any, job: str) -> Any:
+    """The end of a download that broke off."""
+    folder = tempfile.mkdtemp()
+    Path(folder, f".{hashlib.sha256(NOTES).hexdigest()[:32]}.partial").write_bytes(b"a ")
+    return client.download_artifact(job, "notes.txt", folder, step=3)
+
 
 ASKED: dict[str, list[Ask]] = {
     "submitJob": [lambda client, job, trace: client.submit({**SPEC, "name": "other"}, idempotency_key="mine")],
@@ -65,6 +76,8 @@ ASKED: dict[str, list[Ask]] = {
     "listLoggedMetrics": [lambda client, job, trace: client.logged_metrics(job, text="a", after="a", limit=5)],
     "getLoggedCurves": [lambda client, job, trace: client.logged_curves(job, ["a"], from_step=1, to_step=9, buckets=3)],
     "getSystem": [lambda client, job, trace: client.system(job, "node/cpu", since=1.0, until=2e9, after="a")],
+    "listArtifacts": [lambda client, job, trace: client.artifacts(job, prefix="n", kind="file", after="-1/a", limit=5)],
+    "downloadArtifact": [lambda client, job, trace: _downloaded(client, job)],
     "getLogs": [
         lambda client, job, trace: client.logs(job, rank=0, after=1, limit=9),
         lambda client, job, trace: client.logs(job, tail=2),

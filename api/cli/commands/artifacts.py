@@ -1,0 +1,77 @@
+"""`shardyard artifacts`: the files that a job's program logged, listed and downloaded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ....service.schemas.artifact import LoggedArtifact
+from ...client import Client
+from ...client.artifact_file import local_path
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, clock, size
+
+#: Files in a request.
+_PAGE = 1000
+
+
+def artifacts(
+    job: JobName,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only files whose name begins with this text.")] = "",
+    download: Annotated[str | None, typer.Option("--download", help="Download the file of this name.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Download all listed files.")] = False,
+    to: Annotated[Path, typer.Option("--to", help="Folder for the downloaded files.")] = Path(),
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List the files, images and tables that a job's program logged, or download them."""
+    screen = Screen()
+    with Client(url) as client:
+        if download is None and not everything:
+            _list(screen, _all(client, job, prefix), as_json=json)
+            return
+        wanted = _all(client, job, download or prefix)
+        placed = []
+        for one in wanted:
+            if download is None or one.name == download:
+                place = local_path(to, one)
+                client.download_artifact(job, one.name, place, step=one.step)
+                placed.append({"name": one.name, "step": one.step, "path": str(place)})
+        if download is not None and not placed:
+            client.download_artifact(job, download, to / "none")  # which the server refuses with the reason
+    if json:
+        screen.json(placed)
+        return
+    for file in placed:
+        screen.line(str(file["path"]))
+
+
+def _all(client: Client, job: str, prefix: str) -> Iterator[LoggedArtifact]:
+    after: str | None = None
+    while True:
+        page = client.artifacts(job, prefix=prefix, after=after, limit=_PAGE)
+        yield from page.items
+        after = page.next
+        if after is None:
+            return
+
+
+def _list(screen: Screen, found: Iterator[LoggedArtifact], *, as_json: bool) -> None:
+    if as_json:
+        screen.json([one.model_dump(mode="json") for one in found])
+        return
+    rows = [
+        (
+            one.name,
+            "" if one.step is None else f"{one.step:,}",
+            one.type,
+            size(one.bytes) or "",
+            str(one.rank),
+            clock(one.at),
+        )
+        for one in found
+    ]
+    screen.table(("NAME", "STEP", "TYPE", "SIZE", "RANK", "AT"), rows)
+    if not rows:
+        screen.hint("A program logs files with shardyard.log_artifact, log_image and log_table.")

@@ -1,0 +1,51 @@
+/** Files, images and tables that a job's program logged. */
+
+import { fill, get, type Schema, toProblem } from "./http";
+
+export interface Artifact {
+  name: string;
+  step: number | null;
+  type: "file" | "image" | "table";
+  rank: number;
+  bytes: number;
+  /** A browser shows it as an image. */
+  shown: boolean;
+  /** Where its content is. */
+  address: string;
+}
+
+export interface ArtifactPage {
+  artifacts: Artifact[];
+  next: string | null;
+}
+
+const SHOWN: readonly string[] = ["image/png", "image/jpeg", "image/webp"];
+
+const toArtifact = (job: string, wire: Schema<"LoggedArtifact">): Artifact => ({
+  name: wire.name,
+  step: wire.step,
+  type: wire.type,
+  rank: wire.rank,
+  bytes: wire.bytes,
+  shown: SHOWN.includes(wire.media_type),
+  address: addressOf(job, wire),
+});
+
+/** Separators of the name stay: it is a path. */
+function addressOf(job: string, { name, step }: Schema<"LoggedArtifact">): string {
+  const path = name.split("/").map(encodeURIComponent).join("/");
+  return fill("/v1/jobs/{job}/artifacts/", { path: { job } }) + path + (step === null ? "" : `?step=${step}`);
+}
+
+/** Raises `Problem`. */
+export async function listArtifacts(job: string, after: string | null, limit: number, signal?: AbortSignal): Promise<ArtifactPage> {
+  const page = await get("/v1/jobs/{job}/artifacts", { path: { job }, query: { after, limit }, signal });
+  return { artifacts: page.items.map((one) => toArtifact(job, one)), next: page.next };
+}
+
+/** The first bytes of a file as text. Raises `Problem`. */
+export async function readStart(address: string, bytes: number, signal: AbortSignal): Promise<string> {
+  const response = await fetch(address, { headers: { Range: `bytes=0-${bytes - 1}` }, signal });
+  if (!response.ok) throw await toProblem(response);
+  return response.text();
+}

@@ -1,0 +1,31 @@
+/** One name's images: the one at the chosen step, and a slider over the steps that have one. Only the shown one is loaded. */
+
+import { useId, useState } from "react";
+import type { Artifact } from "../../api/artifacts";
+import { integer } from "../../model/format";
+
+export function ImageStrip({ name, images }: { name: string; images: readonly Artifact[] }) {
+  const id = useId();
+  // The newest one, until a step is chosen.
+  const [chosen, choose] = useState<number | null>(null);
+  const place = Math.min(chosen ?? images.length - 1, images.length - 1);
+  const image = images[place];
+  if (!image) return null;
+  const step = image.step === null ? "no step" : `step ${integer(image.step)}`;
+  return (
+    <figure className="image-strip">
+      <a href={image.address}><img src={image.address} alt={`${name}, ${step}`} loading="lazy" /></a>
+      <figcaption><label htmlFor={id}>{name}</label> <span className="quiet">{step}</span></figcaption>
+      <input
+        id={id}
+        type="range"
+        min={0}
+        max={Math.max(0, images.length - 1)}
+        value={place}
+        disabled={images.length < 2}
+        aria-valuetext={step}
+        onChange={({ target }) => { choose(Number(target.value)); }}
+      />
+    </figure>
+  );
+}

@@ -1,0 +1,49 @@
+import { fireEvent, screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open } from "../../testing/control-plane";
+import { job } from "../../testing/jobs";
+import { JobFiles } from "./job-files";
+
+const artifact = (more: object) => ({ name: "a", step: null, type: "file", rank: 0, bytes: 10, sha256: "a".repeat(64), media_type: "application/octet-stream", at: 1, ...more });
+const image = (step: number) => artifact({ name: "samples/a b", step, type: "image", media_type: "image/png" });
+
+test("images have a slider over their steps, and each file is downloaded by its path", async () => {
+  given({
+    "GET /v1/jobs/job-1/artifacts": ({ url }) =>
+      url.searchParams.get("after") === "x" ? Response.json({ items: [artifact({ name: "z" })], next: null }) : Response.json({ items: [image(1), image(20), artifact({ name: "page.svg", type: "image" })], next: "x" }),
+  });
+  const { container } = open(<JobFiles job={job({ state: "succeeded" })} />);
+  const shown = await screen.findByRole("img", { name: "samples/a b, step 20" });
+  expect(shown.getAttribute("src")).toBe("/v1/jobs/job-1/artifacts/samples/a%20b?step=20");
+  expect(screen.getAllByRole("img")).toHaveLength(1);
+  fireEvent.change(screen.getByRole("slider", { name: "samples/a b" }), { target: { value: "0" } });
+  expect(screen.getByRole("img", { name: "samples/a b, step 1" })).toBeTruthy();
+  expect(screen.getByRole("link", { name: "Download samples/a b, step 1" }).getAttribute("href")).toBe("/v1/jobs/job-1/artifacts/samples/a%20b?step=1");
+  await userEvent.click(screen.getByRole("button", { name: "More files" }));
+  await screen.findByRole("link", { name: "Download z" });
+  await expectAccessible(container);
+});
+
+test("a table shows its first rows, of which only the beginning is read", async () => {
+  const requests = given({
+    "GET /v1/jobs/job-1/artifacts": () => Response.json({ items: [artifact({ name: "errors", type: "table", bytes: 9_000_000 })], next: null }),
+    "GET /v1/jobs/job-1/artifacts/errors": () => new Response('text,loss\r\n"<b>a, b</b>",0.5\r\ncu', { status: 206 }),
+  });
+  const { container } = open(<JobFiles job={job({ state: "succeeded" })} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Show errors" }));
+  const table = within(await screen.findByRole("region", { name: "errors" }));
+  expect(await table.findByText("<b>a, b</b>")).toBeTruthy();
+  expect(table.queryByText("cu")).toBeNull();
+  expect(requests.find(({ url }) => url.pathname.endsWith("/errors"))?.headers.get("Range")).toBe("bytes=0-262143");
+  await expectAccessible(container);
+  await userEvent.click(table.getByRole("button", { name: "Close" }));
+  expect(screen.queryByRole("region", { name: "errors" })).toBeNull();
+});
+
+test("a job without files says how to log some", async () => {
+  given({ "GET /v1/jobs/job-1/artifacts": () => Response.json({ items: [], next: null }) });
+  open(<JobFiles job={job({ state: "succeeded" })} />);
+  expect(await screen.findByText(/shardyard.log_artifact/)).toBeTruthy();
+});

@@ -1,0 +1,84 @@
+/** What a job's program logged as files: images by name with their steps, tables on request, all for download; a page at a time. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { type Artifact, listArtifacts } from "../../api/artifacts";
+import type { Job } from "../../api/jobs";
+import { ProblemNotice } from "../../components/problem-notice";
+import { bytes, integer } from "../../model/format";
+import { isFinal } from "../../model/jobs";
+import { ImageStrip } from "./image-strip";
+import { TableStart } from "./table-start";
+import "./job-files.css";
+
+const AT_ONCE = 200;
+const EVERY_MS = 5000;
+
+export function JobFiles({ job }: { job: Job }) {
+  const [shown, show] = useState<string | null>(null);
+  const query = useInfiniteQuery({
+    queryKey: ["artifacts", job.id, isFinal(job.state)],
+    queryFn: ({ pageParam, signal }) => listArtifacts(job.id, pageParam, AT_ONCE, signal),
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ next }) => next,
+    // All pages are read again: the more of them, the more rarely.
+    refetchInterval: ({ state }) => (isFinal(job.state) ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
+  });
+  const files = query.data?.pages.flatMap((page) => page.artifacts) ?? [];
+  const images = byName(files.filter((file) => file.shown));
+  const table = files.find((file) => file.address === shown);
+  return (
+    <div className="stack">
+      {images.size > 0 && (
+        <section className="card" aria-labelledby="images-title">
+          <div className="card-head"><h2 id="images-title">Images</h2></div>
+          <div className="image-strips">{[...images].map(([name, steps]) => <ImageStrip key={name} name={name} images={steps} />)}</div>
+        </section>
+      )}
+      {table && <TableStart key={table.address} table={table} onClose={() => { show(null); }} />}
+      <section className="plain-table card" aria-labelledby="files-title" tabIndex={0}>
+        <div className="card-head"><h2 id="files-title">Files</h2></div>
+        {query.error && <ProblemNotice problem={query.error} />}
+        {query.data && files.length === 0 && <p className="pad quiet">No files yet. A program logs them with shardyard.log_artifact, log_image and log_table.</p>}
+        {files.length > 0 && <FileTable files={files} onShow={show} />}
+        {query.hasNextPage && (
+          <div className="pad">
+            <button className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>More files</button>
+          </div>
+        )}
+      </section>
+    </div>
+  );
+}
+
+function FileTable({ files, onShow }: { files: readonly Artifact[]; onShow: (address: string) => void }) {
+  return (
+    <table>
+      <thead>
+        <tr><th scope="col">Name</th><th scope="col">Step</th><th scope="col">Size</th><th scope="col">Rank</th><th scope="col"><span className="unseen">Actions</span></th></tr>
+      </thead>
+      <tbody>
+        {files.map((file) => (
+          <tr key={file.address}>
+            <td className="file-name">{file.name}</td>
+            <td>{file.step === null ? "–" : integer(file.step)}</td>
+            <td>{bytes(file.bytes)}</td>
+            <td>{file.rank}</td>
+            <td>
+              {file.type === "table" && <><button className="button" aria-label={`Show ${called(file)}`} onClick={() => { onShow(file.address); }}>Show</button> </>}
+              <a className="button" href={file.address} download aria-label={`Download ${called(file)}`}>Download</a>
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function byName(files: readonly Artifact[]): ReadonlyMap<string, Artifact[]> {
+  const found = new Map<string, Artifact[]>();
+  for (const file of files) found.set(file.name, [...(found.get(file.name) ?? []), file]);
+  return found;
+}
+
+const called = ({ name, step }: Artifact) => (step === null ? name : `${name}, step ${integer(step)}`);
