@@ -25,6 +25,7 @@ from .commands import (
     history,
     init,
     jobs,
+    life,
     logs,
     metrics,
     models,
@@ -63,6 +64,9 @@ _PANELS = {
         jobs.cancel,
         jobs.reshard,
         edit.edit,
+        life.retry,
+        life.delete,
+        life.undelete,
     ),
     "Read": (
         *(
@@ -118,6 +122,8 @@ def _shardyard(
 _NEXT = {
     "job_not_found": "See which jobs there are with: shardyard list",
     "node_not_found": "See which nodes there are with: shardyard nodes",
+    "job_deleted": "See which jobs can be restored with: shardyard undelete",
+    "job_not_ended": "See its state with: shardyard show JOB",
     "job_ended": "See how it ended with: shardyard show JOB",
     "trace_not_found": "See which traces there are with: shardyard trace JOB --list",
     "trace_open": "See its progress with: shardyard trace JOB --list",

@@ -43,6 +43,10 @@ CODES: dict[str, tuple[int, str]] = {
     "state_changed": (409, "The job changed meanwhile"),
     "job_ended": (409, "The job has ended"),
     "job_pausing": (409, "The job is being paused"),
+    "job_not_ended": (409, "The job has not ended"),
+    "job_succeeded": (409, "The job has succeeded"),
+    "job_pinned": (409, "The job is pinned"),
+    "job_in_use": (409, "Another job continues from it"),
     "job_not_running": (409, "The job is not running"),
     "trace_open": (409, "A trace is being recorded"),
     "too_many_secrets": (409, "Too many secrets"),
@@ -50,6 +54,7 @@ CODES: dict[str, tuple[int, str]] = {
     "export_underway": (409, "The job exports this checkpoint itself"),
     "checkpoint_deleted": (409, "The checkpoint was deleted"),
     "checkpoint_corrupt": (409, "The checkpoint is corrupt"),
+    "job_deleted": (410, "The job was deleted"),
     "spec_too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "Unsupported content type"),
     "invalid_request": (422, "Invalid parameters"),
@@ -145,7 +150,8 @@ def refusal(request: Request, error: ShardyardError) -> Response:
 def describe(*codes: str) -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` for the codes that a route may answer with, and for those that every route may."""
     described: dict[int | str, dict[str, Any]] = {}
-    for code in dict.fromkeys((*codes, *_EVERYWHERE)):
+    gone = ("job_deleted",) if "job_not_found" in codes else ()
+    for code in dict.fromkeys((*codes, *gone, *_EVERYWHERE)):
         status, title = CODES[code]
         content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
         entry = described.setdefault(status, {"description": "", "content": content})

@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ...service.jobs import edit as editing
 from ...service.jobs import pause as pausing
@@ -52,7 +52,8 @@ _EDIT_BODY = request_body.described(
     {"all": {"name": "nano", "labels": {"team": "search"}, "notes": "The learning rate is too high.\nNext: 3e-4."}},
 )
 _OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
-_OF_THE_SPEC = (
+#: Codes by which a spec is refused.
+OF_THE_SPEC = (
     "invalid_encoding",
     "invalid_syntax",
     "request_timeout",
@@ -71,8 +72,9 @@ _OF_THE_SPEC = (
     "resume_mismatch",
     "unknown_code",
     "unknown_secret",
+    "job_deleted",
 )
-_REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
+_REFUSALS = describe(*OF_THE_SPEC, "idempotency_conflict")
 
 
 @router.post(
@@ -102,7 +104,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     "/jobs/preview",
     operation_id="previewJob",
     summary="Preview a job",
-    responses=describe(*_OF_THE_SPEC),
+    responses=describe(*OF_THE_SPEC),
     openapi_extra={"requestBody": _BODY},
 )
 async def preview_job(request: Request, context: In) -> Preview:
@@ -113,11 +115,7 @@ async def preview_job(request: Request, context: In) -> Preview:
     return await preview.preview(context.store, context.settings, spec, context.files)
 
 
-@router.get(
-    "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
-)
-async def list_jobs(
-    context: In,
+def _wanted(
     state: Annotated[State | None, Query(description="Only jobs in this state.")] = None,
     label: Annotated[
         list[str] | None,
@@ -127,6 +125,17 @@ async def list_jobs(
     text: Annotated[
         str | None, Query(max_length=255, description="Only jobs whose id or name contains this text.")
     ] = None,
+    deleted: Annotated[bool, Query(description="Only deleted jobs, which can be restored. Else only others.")] = False,
+) -> Filter:
+    return Filter(state=state, name=name, text=text, labels=_labels(label or []), deleted=deleted)
+
+
+@router.get(
+    "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
+)
+async def list_jobs(
+    context: In,
+    wanted: Annotated[Filter, Depends(_wanted)],
     sort: Annotated[Order, Query(description="Order: by time of submission, or by name.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
@@ -134,7 +143,6 @@ async def list_jobs(
     ] = None,
 ) -> Jobs:
     """One page of jobs."""
-    wanted = Filter(state=state, name=name, text=text, labels=_labels(label or []))
     return await jobs.list_jobs(context.store, wanted, order=sort, cursor=cursor, limit=limit)
 
 
@@ -157,7 +165,7 @@ async def get_job(job: str, context: In) -> Job:
     openapi_extra={"requestBody": _EDIT_BODY},
 )
 async def edit(job: str, request: Request, context: In) -> Job:
-    """Change a job's name, labels or notes, in any state. Its spec stays as it was submitted. Repeating is harmless."""
+    """Change a job's name, labels or notes, or pin it, in any state. Its spec stays as it was submitted. Repeating is harmless."""
     form = request_body.format_of(request)
     content = await request_body.read(request)
     wanted = request_body.validated(JobEdit, parse(content, form))

@@ -33,6 +33,7 @@ from ..store import clusters, jobs, leases, nodes
 from ..store import operations as operation_rows
 from ..store.engine import Store
 from ..store.leases import Lease
+from . import retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
 from .elastic_growth import Growth
@@ -99,6 +100,10 @@ class Dispatcher:
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, self.settings)
 
+        async def remove_old() -> None:
+            if self._other_owner is None:
+                await retention.sweep(self.store, self.settings)
+
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
@@ -108,6 +113,7 @@ class Dispatcher:
                 group.create_task(_forever(self._look_ahead, lambda: self.settings.nodes_s), name="corpora")
                 group.create_task(_forever(self._sweep, lambda: self.settings.sweep_s), name="sweep")
                 group.create_task(_forever(remove_unused_code, lambda: _UNUSED_CODE_S), name="code")
+                group.create_task(_forever(remove_old, lambda: self.settings.retention_s), name="retention")
         finally:
             await self._leave()
 
