@@ -133,7 +133,10 @@ def response(
         errors=errors or [],
     )
     content = body.model_dump(mode="json")
-    return JSONResponse(content, body.status, headers=dict(headers or {}), media_type="application/problem+json")
+    # Browsers keep an answer 410 forever unless it says otherwise, and a deleted job may be restored.
+    fresh = {"Cache-Control": "no-store"} if body.status == HTTPStatus.GONE else {}
+    given = {**fresh, **(headers or {})}
+    return JSONResponse(content, body.status, headers=given, media_type="application/problem+json")
 
 
 def refusal(request: Request, error: ShardyardError) -> Response:

@@ -28,6 +28,7 @@ async def test_a_deleted_job_answers_410_until_it_is_restored(api: httpx2.AsyncC
     for path in ("", "/events", "/logs", "/incidents", "/timeline", "/metrics", "/checkpoints"):
         found = problem(await api.get(f"/v1/jobs/{job}{path}"), 410, "job_deleted")
         assert f"shardyard undelete {job}" in found["errors"][0]["remedy"]
+    assert (await api.get(f"/v1/jobs/{job}")).headers["Cache-Control"] == "no-store"
     assert (await api.get("/v1/jobs")).json()["items"] == []
     listed = (await api.get("/v1/jobs", params={"deleted": True})).json()["items"]
     assert [one["id"] for one in listed] == [job]
