@@ -26,6 +26,7 @@ from .routes import (
     faults,
     health,
     history,
+    job_life,
     jobs,
     logs,
     metrics,
@@ -80,6 +81,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     problems.install(app)
     for part in (
         jobs,
+        job_life,
         code,
         events,
         metrics,

@@ -118,6 +118,36 @@ class SweepEnded(ShardyardError):
     code = "sweep_ended"
 
 
+class JobDeleted(ShardyardError):
+    """The job was deleted. It can be restored until its removal begins."""
+
+    code = "job_deleted"
+
+
+class JobNotEnded(ShardyardError):
+    """Only a job that has ended can be retried or deleted."""
+
+    code = "job_not_ended"
+
+
+class JobSucceeded(ShardyardError):
+    """The job has succeeded, so there is nothing to retry."""
+
+    code = "job_succeeded"
+
+
+class JobPinned(ShardyardError):
+    """The job is pinned, so it is not deleted."""
+
+    code = "job_pinned"
+
+
+class JobInUse(ShardyardError):
+    """Another job that has not ended continues from a checkpoint of this one."""
+
+    code = "job_in_use"
+
+
 class NodeNotFound(ShardyardError):
     """No known node has this id or host."""
 

@@ -166,6 +166,37 @@ class Settings(BaseSettings):
     )
     operation_s: float = Field(14_400.0, gt=0, description="Time that verifying or exporting a checkpoint may take.")
 
+    undelete_s: float = Field(
+        86_400.0,
+        ge=0,
+        description="Time for which a deleted job can be restored. Then its files and records are removed.",
+    )
+    retention_s: float = Field(
+        600.0, gt=0, description="Interval at which dispatchers remove deleted jobs, and records that are too old."
+    )
+    keep_logs_days: float = Field(
+        0.0, ge=0, description="Days after a job's end for which its log lines are kept; 0: forever."
+    )
+    keep_metrics_days: float = Field(
+        0.0,
+        ge=0,
+        description="Days after a job's end for which its steps, logged metrics and rank samples are kept; 0: forever.",
+    )
+    keep_events_days: float = Field(
+        0.0,
+        ge=0,
+        description="Days after a job's end for which its incidents, repairs, validations and faults are kept; 0: forever. "
+        "Its states, checkpoints and plan stay.",
+    )
+    keep_traces_days: float = Field(
+        0.0, ge=0, description="Days after a job's end for which its traces are kept; 0: forever."
+    )
+    keep_jobs_days: float = Field(
+        0.0,
+        ge=0,
+        description="Days after a job's end after which it is deleted, with its checkpoints; 0: never. Pinned jobs are kept.",
+    )
+
     def __init__(self, **given: Any) -> None:
         """Raises InvalidSetting, which names the variable."""
         try:

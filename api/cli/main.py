@@ -26,6 +26,7 @@ from .commands import (
     history,
     init,
     jobs,
+    life,
     logs,
     metrics,
     models,
@@ -65,6 +66,9 @@ _PANELS = {
         jobs.cancel,
         jobs.reshard,
         edit.edit,
+        life.retry,
+        life.delete,
+        life.undelete,
     ),
     "Read": (
         *(
@@ -123,6 +127,8 @@ _NEXT = {
     "sweep_not_found": "See which sweeps there are with: shardyard sweeps",
     "job_not_found": "See which jobs there are with: shardyard list",
     "node_not_found": "See which nodes there are with: shardyard nodes",
+    "job_deleted": "See which jobs can be restored with: shardyard undelete",
+    "job_not_ended": "See its state with: shardyard show JOB",
     "job_ended": "See how it ended with: shardyard show JOB",
     "artifact_not_found": "See which files there are with: shardyard artifacts JOB",
     "trace_not_found": "See which traces there are with: shardyard trace JOB --list",

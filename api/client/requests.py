@@ -153,6 +153,18 @@ def resume(name: str) -> Call[Job]:
     return Call("POST", _of(name, "/resume"), Job.model_validate)
 
 
+def retry(name: str, key: str | None) -> Call[Job]:
+    return Call("POST", _of(name, "/retry"), Job.model_validate, headers=_keyed(key))
+
+
+def delete(job_id: str) -> Call[Job]:
+    return Call("DELETE", _of(job_id), Job.model_validate)
+
+
+def undelete(name: str) -> Call[Job]:
+    return Call("POST", _of(name, "/undelete"), Job.model_validate)
+
+
 def reshard(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:
     wanted = layout.model_dump(mode="json") if isinstance(layout, Layout) else dict(layout)
     content = json.dumps({"layout": wanted}).encode()

@@ -46,6 +46,10 @@ CODES: dict[str, tuple[int, str]] = {
     "job_ended": (409, "The job has ended"),
     "sweep_ended": (409, "The sweep has ended"),
     "job_pausing": (409, "The job is being paused"),
+    "job_not_ended": (409, "The job has not ended"),
+    "job_succeeded": (409, "The job has succeeded"),
+    "job_pinned": (409, "The job is pinned"),
+    "job_in_use": (409, "Another job continues from it"),
     "job_not_running": (409, "The job is not running"),
     "trace_open": (409, "A trace is being recorded"),
     "too_many_secrets": (409, "Too many secrets"),
@@ -54,6 +58,7 @@ CODES: dict[str, tuple[int, str]] = {
     "export_unsupported": (409, "The checkpoint holds a program's own files"),
     "checkpoint_deleted": (409, "The checkpoint was deleted"),
     "checkpoint_corrupt": (409, "The checkpoint is corrupt"),
+    "job_deleted": (410, "The job was deleted"),
     "spec_too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "Unsupported content type"),
     "range_not_satisfiable": (416, "The range is not in the file"),
@@ -134,7 +139,10 @@ def response(
         errors=errors or [],
     )
     content = body.model_dump(mode="json")
-    return JSONResponse(content, body.status, headers=dict(headers or {}), media_type="application/problem+json")
+    # Browsers keep an answer 410 forever unless it says otherwise, and a deleted job may be restored.
+    fresh = {"Cache-Control": "no-store"} if body.status == HTTPStatus.GONE else {}
+    given = {**fresh, **(headers or {})}
+    return JSONResponse(content, body.status, headers=given, media_type="application/problem+json")
 
 
 def refusal(request: Request, error: ShardyardError) -> Response:
@@ -151,7 +159,8 @@ def refusal(request: Request, error: ShardyardError) -> Response:
 def describe(*codes: str) -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` for the codes that a route may answer with, and for those that every route may."""
     described: dict[int | str, dict[str, Any]] = {}
-    for code in dict.fromkeys((*codes, *_EVERYWHERE)):
+    gone = ("job_deleted",) if "job_not_found" in codes else ()
+    for code in dict.fromkeys((*codes, *gone, *_EVERYWHERE)):
         status, title = CODES[code]
         content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
         entry = described.setdefault(status, {"description": "", "content": content})

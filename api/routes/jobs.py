@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ...service.jobs import edit as editing
 from ...service.jobs import pause as pausing
@@ -52,7 +52,7 @@ _EDIT_BODY = request_body.described(
     {"all": {"name": "nano", "labels": {"team": "search"}, "notes": "The learning rate is too high.\nNext: 3e-4."}},
 )
 _OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
-#: Codes of the errors of a spec that is refused.
+#: Codes by which a spec is refused.
 OF_THE_SPEC = (
     "invalid_encoding",
     "invalid_syntax",
@@ -72,6 +72,7 @@ OF_THE_SPEC = (
     "resume_mismatch",
     "unknown_code",
     "unknown_secret",
+    "job_deleted",
 )
 _REFUSALS = describe(*OF_THE_SPEC, "idempotency_conflict")
 
@@ -114,11 +115,7 @@ async def preview_job(request: Request, context: In) -> Preview:
     return await preview.preview(context.store, context.settings, spec, context.files)
 
 
-@router.get(
-    "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
-)
-async def list_jobs(
-    context: In,
+def _wanted(
     state: Annotated[State | None, Query(description="Only jobs in this state.")] = None,
     label: Annotated[
         list[str] | None,
@@ -128,6 +125,17 @@ async def list_jobs(
     text: Annotated[
         str | None, Query(max_length=255, description="Only jobs whose id or name contains this text.")
     ] = None,
+    deleted: Annotated[bool, Query(description="Only deleted jobs, which can be restored. Else only others.")] = False,
+) -> Filter:
+    return Filter(state=state, name=name, text=text, labels=_labels(label or []), deleted=deleted)
+
+
+@router.get(
+    "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
+)
+async def list_jobs(
+    context: In,
+    wanted: Annotated[Filter, Depends(_wanted)],
     sort: Annotated[Order, Query(description="Order: by time of submission, or by name.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
@@ -135,7 +143,6 @@ async def list_jobs(
     ] = None,
 ) -> Jobs:
     """One page of jobs."""
-    wanted = Filter(state=state, name=name, text=text, labels=_labels(label or []))
     return await jobs.list_jobs(context.store, wanted, order=sort, cursor=cursor, limit=limit)
 
 
@@ -158,7 +165,7 @@ async def get_job(job: str, context: In) -> Job:
     openapi_extra={"requestBody": _EDIT_BODY},
 )
 async def edit(job: str, request: Request, context: In) -> Job:
-    """Change a job's name, labels or notes, in any state. Its spec stays as it was submitted. Repeating is harmless."""
+    """Change a job's name, labels or notes, or pin it, in any state. Its spec stays as it was submitted. Repeating is harmless."""
     form = request_body.format_of(request)
     content = await request_body.read(request)
     wanted = request_body.validated(JobEdit, parse(content, form))

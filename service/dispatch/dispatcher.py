@@ -33,6 +33,7 @@ from ..store import clusters, jobs, leases, nodes
 from ..store import operations as operation_rows
 from ..store.engine import Store
 from ..store.leases import Lease
+from . import retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
 from .elastic_growth import Growth
@@ -105,6 +106,10 @@ class Dispatcher:
             if await self._sweeps.run_once():
                 self._wake.set()
 
+        async def remove_old() -> None:
+            if self._other_owner is None:
+                await retention.sweep(self.store, self.settings)
+
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
@@ -115,6 +120,7 @@ class Dispatcher:
                 group.create_task(_forever(self._remove_strays, lambda: self.settings.stray_gangs_s), name="strays")
                 group.create_task(_forever(advance_sweeps, lambda: self.settings.poll_s), name="sweeps")
                 group.create_task(_forever(remove_unused_code, lambda: _UNUSED_CODE_S), name="code")
+                group.create_task(_forever(remove_old, lambda: self.settings.retention_s), name="retention")
         finally:
             await self._leave()
 

@@ -1,4 +1,4 @@
-"""Changes a job's name, labels and notes, in any state. Its stored spec stays as it was submitted."""
+"""Changes a job's name, labels and notes, and pins it, in any state. Its stored spec stays as it was submitted."""
 
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job, JobEdit

@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import ModelFacts
 from ...workers.device_choices import Choices, choices, continues_in
@@ -14,8 +15,9 @@ from ...workers.messages.event import StateEvent, to_json
 from ...workers.spec import TrainSpec, facts_of
 from .. import capacity, secrets
 from ..errors import IdempotencyConflict, JobEnded, StateChanged, UnknownCheckpoint
+from ..ids import job_in
 from ..queries import checkpoint_catalogue
-from ..queries.jobs import existing, find, job_of
+from ..queries.jobs import deleted, existing, find, job_of
 from ..schemas.job import Job
 from ..settings import Settings
 from ..spec import AnySpec, CommandSpec, JobSpec
@@ -31,6 +33,16 @@ from .columns import new_columns, refuse_null_characters
 from .transitions import Cause, move
 
 
+@dataclass(frozen=True)
+class Request:
+    """Who submits the job, with which idempotency key and digest of the body, and as the retry of which job."""
+
+    idempotency_key: str | None
+    body_hash: str
+    actor: str
+    retry_of: str | None = None
+
+
 async def submit(
     store: Store,
     settings: Settings,
@@ -44,16 +56,30 @@ async def submit(
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
     FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
-    CheckpointCorrupt, ResumeMismatch, UnknownCode, UnknownSecret, IdempotencyConflict; then nothing is stored.
+    CheckpointCorrupt, ResumeMismatch, UnknownCode, UnknownSecret, IdempotencyConflict, JobDeleted; then nothing is stored.
     """
-    if idempotency_key is not None:
-        async with store.read() as tx:
-            known = await job_rows.by_key(tx, idempotency_key)
-        if known is not None:
-            return _replayed(known, body_hash), False
+    request = Request(idempotency_key, body_hash, actor)
+    known = await replayed(store, request)
+    return (await create(store, settings, spec, request, files)) if known is None else (known, False)
+
+
+async def replayed(store: Store, request: Request) -> Job | None:
+    """The job that an earlier request with the same key made. Raises IdempotencyConflict, JobDeleted."""
+    if request.idempotency_key is None:
+        return None
+    async with store.read() as tx:
+        known = await job_rows.by_key(tx, request.idempotency_key)
+    return None if known is None else _replayed(known, request.body_hash)
+
+
+async def create(
+    store: Store, settings: Settings, spec: AnySpec, request: Request, files: SpecFiles | None = None
+) -> tuple[Job, bool]:
+    """As `submit`, for a key that no job has, or that another request has used in the meantime."""
     row = await row_of(store, settings, spec, files or SpecFiles())
-    row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
+    row |= asdict(request) | {"parent": job_in(row["resume"]) if row["resume"] else None}
     async with store.write() as tx:
+        await _keep_sources(tx, row)
         if row["elastic"] and isinstance(spec, JobSpec):
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
         if row.get("code") is not None:
@@ -61,11 +87,30 @@ async def submit(
         created = await job_rows.insert(tx, row)
         if created:
             event = StateEvent(state=State.QUEUED, reason=None, message=None, attempt=0)
-            first = {"attempt": 0, "kind": event.kind, "ts": row["created_at"], "actor": actor, "data": to_json(event)}
+            first = {
+                **{"attempt": 0, "kind": event.kind, "ts": row["created_at"]},
+                **{"actor": request.actor, "data": to_json(event)},
+            }
             await event_rows.append(tx, row["id"], [first])
-        stored = await (job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, idempotency_key or ""))
+            if request.retry_of is not None:
+                await job_rows.set_columns(tx, request.retry_of, {"retried_by": row["id"]})
+        stored = await (
+            job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, request.idempotency_key or "")
+        )
     assert stored is not None
-    return (job_of(stored), True) if created else (_replayed(stored, body_hash), False)
+    return (job_of(stored), True) if created else (_replayed(stored, request.body_hash), False)
+
+
+async def _keep_sources(tx: AsyncConnection, row: dict[str, Any]) -> None:
+    """Lock the jobs that the new one continues from, so that none is deleted at the same time. Raises JobDeleted."""
+    for source in sorted({row["parent"], row["retry_of"]} - {None}):
+        locked = await job_rows.lock(tx, source)
+        if locked is not None and locked["deleted_at"] is not None:
+            raise deleted(locked, _resume_field(row) if source == row["parent"] else None)
+
+
+def _resume_field(row: dict[str, Any]) -> str:
+    return "train.resume_from" if "train" in row["spec"] else "resume_from"
 
 
 async def row_of(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
@@ -77,6 +122,8 @@ async def row_of(store: Store, settings: Settings, spec: AnySpec, files: SpecFil
 
 def _replayed(row: RowMapping, body_hash: str) -> Job:
     if row["body_hash"] == body_hash:
+        if row["deleted_at"] is not None:
+            raise deleted(row)
         return job_of(row)
     raise IdempotencyConflict(
         f"This idempotency key belongs to {row['id']}, which was submitted with another body.",

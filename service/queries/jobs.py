@@ -7,8 +7,7 @@ from typing import Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..errors import InvalidCursor, JobNotFound
-from ..ids import job_in
+from ..errors import InvalidCursor, JobDeleted, JobNotFound
 from ..schemas.cursor import Cursor
 from ..schemas.job import Budget, Budgets, Job, Jobs, Order, Progress
 from ..states import HOLDING, State
@@ -22,7 +21,7 @@ _SAMPLED: Final = HOLDING - {State.PLACING}
 
 
 async def get_job(store: Store, id_or_name: str) -> Job:
-    """The job of this id, or the newest of this name. Raises JobNotFound."""
+    """The job of this id, or the newest of this name. Raises JobNotFound, JobDeleted."""
     async with store.read() as tx:
         return job_of(await existing(tx, id_or_name))
 
@@ -68,20 +67,38 @@ def _place_of(job: Job, order: Order) -> str:
 
 
 async def find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
-    """The row of the job of this id, or of the newest of this name."""
+    """The row of the job of this id, or of the newest of this name. Raises JobDeleted if only a deleted job has it."""
     if "\0" in id_or_name:
         return None
-    return await rows.by_id(tx, id_or_name) or await rows.newest_named(tx, id_or_name)
+    row = await rows.by_id(tx, id_or_name) or await rows.newest_named(tx, id_or_name)
+    row = row or await rows.newest_named(tx, id_or_name, deleted=True)
+    if row is not None and row["deleted_at"] is not None:
+        raise deleted(row)
+    return row
 
 
 async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
-    """As `find`. Raises JobNotFound."""
+    """As `find`. Raises JobNotFound, JobDeleted."""
     row = await find(tx, id_or_name)
     if row is None:
-        raise JobNotFound(
-            f"There is no job {id_or_name[:80]!r}.", remedy="See `shardyard list` for the jobs that exist."
-        )
+        raise missing(id_or_name)
     return row
+
+
+def missing(id_or_name: str) -> JobNotFound:
+    return JobNotFound(f"There is no job {id_or_name[:80]!r}.", remedy="See `shardyard list` for the jobs that exist.")
+
+
+def deleted(row: RowMapping, field: str | None = None) -> JobDeleted:
+    """The error that says how to restore the job, as long as that is possible."""
+    if row["removing"]:
+        return JobDeleted(
+            f"{row['id']} was deleted by {row['deleted_by']}, and is being removed.",
+            field=field,
+            remedy="It cannot be restored any more. See `shardyard list` for the jobs that exist.",
+        )
+    remedy = f"Restore it with `shardyard undelete {row['id']}` (POST /v1/jobs/{row['id']}/undelete)."
+    return JobDeleted(f"{row['id']} was deleted by {row['deleted_by']}.", field=field, remedy=remedy)
 
 
 def job_of(row: RowMapping) -> Job:
@@ -110,7 +127,11 @@ def job_of(row: RowMapping) -> Job:
         use=row["resource_use"] if row["state"] in _SAMPLED else None,
         summary=row["summary"],
         checkpoint=row["checkpoint"],
-        parent=job_in(row["resume"]) if row["resume"] else None,
+        parent=row["parent"],
+        retry_of=row["retry_of"],
+        retried_by=row["retried_by"],
+        pinned=row["pinned"],
+        deleted_at=row["deleted_at"],
         cursor=cursor_of(row),
     )
 

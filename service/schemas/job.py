@@ -102,6 +102,12 @@ class Job(Value):
     summary: Summary | None = None
     checkpoint: str | None = Field(None, description="Path of the newest complete checkpoint.")
     parent: str | None = Field(None, description="Id of the job whose checkpoint this job resumed from.")
+    retry_of: str | None = Field(None, description="Id of the job that this job retries.")
+    retried_by: str | None = Field(None, description="Id of the newest job that retries this job.")
+    pinned: bool = Field(False, description="Whether the job is kept: it cannot be deleted, whatever its age.")
+    deleted_at: Timestamp | None = Field(
+        None, description="When the job was deleted; it can be restored until it is removed. null: it is not deleted."
+    )
     warnings: list[FieldError] = Field(
         default_factory=list,
         description="Options of the spec that have no effect; set in the response to a submission only.",
@@ -144,9 +150,11 @@ class JobEdit(BaseModel):
     notes: Annotated[str, StringConstraints(max_length=LONGEST_NOTES, pattern=r"^[^\x00]*$")] | None = Field(
         None, description="Plain text of several lines, kept as it is; empty text removes the notes."
     )
+    pinned: bool | None = Field(None, description="Whether the job is kept, whatever its age.")
 
     @model_validator(mode="after")
     def _changes_something(self) -> "JobEdit":
-        if self.name is None and self.labels is None and self.notes is None:
-            raise Refusal("", "The body changes nothing.", 'Give name, labels or notes, such as {"notes": "A text."}.')
+        if self.name is None and self.labels is None and self.notes is None and self.pinned is None:
+            remedy = 'Give name, labels, notes or pinned, such as {"notes": "A text."}.'
+            raise Refusal("", "The body changes nothing.", remedy)
         return self

@@ -49,9 +49,14 @@ async def by_id(tx: AsyncConnection, job_id: str) -> RowMapping | None:
     return (await tx.execute(select(jobs).where(jobs.c.id == job_id))).mappings().first()
 
 
-async def newest_named(tx: AsyncConnection, name: str) -> RowMapping | None:
-    statement = select(jobs).where(jobs.c.name == name).order_by(jobs.c.id.desc()).limit(1)
+async def newest_named(tx: AsyncConnection, name: str, *, deleted: bool = False) -> RowMapping | None:
+    """The newest job of this name among those that are not deleted, or that are."""
+    statement = select(jobs).where(jobs.c.name == name, _deleted(deleted)).order_by(jobs.c.id.desc()).limit(1)
     return (await tx.execute(statement)).mappings().first()
+
+
+def _deleted(wanted: bool) -> ColumnElement[bool]:
+    return jobs.c.deleted_at.is_not(None) if wanted else jobs.c.deleted_at.is_(None)
 
 
 async def by_key(tx: AsyncConnection, idempotency_key: str) -> RowMapping | None:
@@ -66,12 +71,13 @@ async def positions(tx: AsyncConnection, job_id: str) -> RowMapping | None:
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions for jobs: all that are set must hold. `text` is part of the id or the name."""
+    """Conditions for jobs: all that are set must hold. `text` is part of the id or the name. Deleted jobs are listed alone."""
 
     state: State | None = None
     name: str | None = None
     text: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    deleted: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def _beyond(after: Place, order: Order) -> ColumnElement[bool]:
 
 
 def _filtered(wanted: Filter) -> Select[*tuple[Any, ...]]:
-    statement = select(jobs)
+    statement = select(jobs).where(_deleted(wanted.deleted))
     if wanted.state is not None:
         statement = statement.where(jobs.c.state == wanted.state)
     if wanted.name is not None:

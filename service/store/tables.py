@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -41,6 +42,8 @@ def _job_id(*, primary_key: bool = True) -> Column[str]:
 #: Few jobs are elastic: a query for those that may grow skips all others.
 _ELASTIC = text("elastic_at IS NOT NULL")
 _OPEN = text("settled_at IS NULL")
+_DELETED = text("deleted_at IS NOT NULL")
+_PARENT = text("parent IS NOT NULL")
 
 jobs = Table(
     "jobs",
@@ -75,6 +78,14 @@ jobs = Table(
     Column("elastic", JSON(none_as_null=True)),
     Column("elastic_at", Double),
     Column("resume", Text),  # another job's checkpoint
+    Column("parent", String(40)),  # that job, if the path names one
+    Column("retry_of", String(40)),
+    Column("retried_by", String(40)),  # the newest retry of this job
+    Column("pinned", Boolean, nullable=False, server_default=false()),
+    # a deleted job can be restored until a dispatcher begins to remove it
+    Column("deleted_at", Double),  # by the database's clock
+    Column("deleted_by", Text),
+    Column("removing", Boolean, nullable=False, server_default=false()),
     Column("code", String(40)),  # the archive of code that it runs, `code_archives.id`
     Column("actor", Text, nullable=False),
     Column("idempotency_key", String(255), unique=True),
@@ -108,6 +119,9 @@ jobs = Table(
     Index(None, "state", "shape"),
     Index(None, "lease_token"),
     Index(None, "code"),
+    Index("ix_jobs_deleted", "deleted_at", sqlite_where=_DELETED, postgresql_where=_DELETED),
+    Index("ix_jobs_parent", "parent", sqlite_where=_PARENT, postgresql_where=_PARENT),
+    Index(None, "finished_at"),
     # with the time: without statistics, which SQLite has only after ANALYZE, the planner takes the index of which it can use more columns
     Index("ix_jobs_elastic", "state", "elastic_at", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),
 )

@@ -1,4 +1,4 @@
-"""`shardyard edit`: changes a job's name, labels and notes."""
+"""`shardyard edit`: changes a job's name, labels and notes, and pins it."""
 
 import sys
 from typing import Annotated
@@ -24,12 +24,16 @@ def edit(
     notes: Annotated[
         str | None, typer.Option("--notes", help="Notes in place of those that the job has; -: read standard input.")
     ] = None,
+    pin: Annotated[
+        bool | None,
+        typer.Option("--pin/--unpin", help="Keep the job: a pinned job cannot be deleted, and its records do not age."),
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Change a job's name, labels and notes. Its spec stays as it was submitted."""
-    if name is None and notes is None and not label and not remove_label:
-        raise typer.BadParameter("Give at least one of --name, --label, --remove-label and --notes.")
+    """Change a job's name, labels and notes, or pin it. Its spec stays as it was submitted."""
+    if name is None and notes is None and pin is None and not label and not remove_label:
+        raise typer.BadParameter("Give at least one of --name, --label, --remove-label, --notes, --pin and --unpin.")
     wrong = next((pair for pair in label or () if "=" not in pair), None)
     if wrong is not None:
         raise InvalidParameter(f"{wrong[:80]!r} is not key=value.", field="--label", remedy="Such as team=search.")
@@ -38,7 +42,7 @@ def edit(
     with Client(url) as client:
         found = client.job(job)
         labels = _labels(found, label, remove_label or []) if label or remove_label else None
-        found = client.edit(found.id, name=name, labels=labels, notes=text)
+        found = client.edit(found.id, name=name, labels=labels, notes=text, pinned=pin)
     if json:
         screen.json(found)
     else:

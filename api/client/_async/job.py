@@ -38,10 +38,15 @@ class AsyncJobActions(Job):
     _client: "AsyncClient" = PrivateAttr()
 
     async def edit(
-        self, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+        self,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        notes: str | None = None,
+        pinned: bool | None = None,
     ) -> "AsyncJobHandle":
-        """Change its name, labels or notes. `labels` replace all of them; what is None stays."""
-        return await self._client.edit(self.id, name=name, labels=labels, notes=notes)
+        """Change its name, labels or notes, or pin it. `labels` replace all of them; what is None stays."""
+        return await self._client.edit(self.id, name=name, labels=labels, notes=notes, pinned=pinned)
 
     async def cancel(self) -> "AsyncJobHandle":
         """Cancel the job."""
@@ -54,6 +59,18 @@ class AsyncJobActions(Job):
     async def resume(self) -> "AsyncJobHandle":
         """Queue the job again, if it is paused."""
         return await self._client.resume(self.id)
+
+    async def retry(self) -> "AsyncJobHandle":
+        """Submit the job again, if it failed or was cancelled. Returns the new job."""
+        return await self._client.retry(self.id)
+
+    async def delete(self) -> "AsyncJobHandle":
+        """Delete the job, if it has ended."""
+        return await self._client.delete(self.id)
+
+    async def undelete(self) -> "AsyncJobHandle":
+        """Restore the job, if it was deleted."""
+        return await self._client.undelete(self.id)
 
     async def reshard(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
         """Continue the job with another layout."""

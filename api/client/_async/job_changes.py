@@ -18,14 +18,20 @@ class AsyncJobChanges(ABC):
     async def _handle(self, call: Call[Job]) -> AsyncJobHandle: ...
 
     async def edit(
-        self, job: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+        self,
+        job: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        notes: str | None = None,
+        pinned: bool | None = None,
     ) -> AsyncJobHandle:
-        """Change a job's name, labels or notes, in any state. `labels` replace all of them; what is None stays.
+        """Change a job's name, labels or notes, or pin it, in any state. `labels` replace all of them; what is None stays.
 
         Raises `ApiError` with the fields and their remedies.
         """
         given = None if labels is None else dict(labels)
-        return await self._handle(requests.edit(job, name=name, labels=given, notes=notes))
+        return await self._handle(requests.edit(job, name=name, labels=given, notes=notes, pinned=pinned))
 
     async def cancel(self, job: str) -> AsyncJobHandle:
         """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
@@ -38,6 +44,24 @@ class AsyncJobChanges(ABC):
     async def resume(self, job: str) -> AsyncJobHandle:
         """Queue a paused job again. Repeating the call is harmless. Raises `ApiError` `job_ended`, and `job_pausing` while it saves."""
         return await self._handle(requests.resume(job))
+
+    async def retry(self, job: str, *, idempotency_key: str | None = None) -> AsyncJobHandle:
+        """Submit a job that failed or was cancelled again. A training continues from its newest checkpoint. Returns the new job.
+
+        Repeating a call with the same key gives the same job. Raises `ApiError` `job_not_ended`, `job_succeeded`.
+        """
+        return await self._handle(requests.retry(job, idempotency_key))
+
+    async def delete(self, job_id: str) -> AsyncJobHandle:
+        """Delete an ended job, by its id. It can be restored for a day. Repeating the call is harmless.
+
+        Raises `ApiError` `job_not_ended`, `job_pinned`, and `job_in_use` if another job continues from its checkpoint.
+        """
+        return await self._handle(requests.delete(job_id))
+
+    async def undelete(self, job: str) -> AsyncJobHandle:
+        """Restore a deleted job. Repeating the call is harmless. Raises `ApiError` `job_deleted` if it is being removed."""
+        return await self._handle(requests.undelete(job))
 
     async def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
         """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.

@@ -32,13 +32,14 @@ class AsyncQuestions(AsyncMetricQuestions):
         label: Mapping[str, str] | None = None,
         name: str | None = None,
         text: str | None = None,
+        deleted: bool = False,
         sort: Literal["newest", "oldest", "name"] = "newest",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Jobs:
-        """One page of jobs, newest first, or sorted otherwise."""
+        """One page of jobs, newest first, or sorted otherwise. `deleted`: the deleted jobs alone, which can be restored."""
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
-        return await self._ask(requests.jobs(**wanted, limit=limit, cursor=cursor))
+        return await self._ask(requests.jobs(**wanted, deleted=deleted or None, limit=limit, cursor=cursor))
 
     async def inject_fault(
         self,

@@ -39,10 +39,15 @@ class JobActions(Job):
     _client: "Client" = PrivateAttr()
 
     def edit(
-        self, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+        self,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        notes: str | None = None,
+        pinned: bool | None = None,
     ) -> "JobHandle":
-        """Change its name, labels or notes. `labels` replace all of them; what is None stays."""
-        return self._client.edit(self.id, name=name, labels=labels, notes=notes)
+        """Change its name, labels or notes, or pin it. `labels` replace all of them; what is None stays."""
+        return self._client.edit(self.id, name=name, labels=labels, notes=notes, pinned=pinned)
 
     def cancel(self) -> "JobHandle":
         """Cancel the job."""
@@ -55,6 +60,18 @@ class JobActions(Job):
     def resume(self) -> "JobHandle":
         """Queue the job again, if it is paused."""
         return self._client.resume(self.id)
+
+    def retry(self) -> "JobHandle":
+        """Submit the job again, if it failed or was cancelled. Returns the new job."""
+        return self._client.retry(self.id)
+
+    def delete(self) -> "JobHandle":
+        """Delete the job, if it has ended."""
+        return self._client.delete(self.id)
+
+    def undelete(self) -> "JobHandle":
+        """Restore the job, if it was deleted."""
+        return self._client.undelete(self.id)
 
     def reshard(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
         """Continue the job with another layout."""

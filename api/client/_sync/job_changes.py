@@ -19,14 +19,20 @@ class JobChanges(ABC):
     def _handle(self, call: Call[Job]) -> JobHandle: ...
 
     def edit(
-        self, job: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, notes: str | None = None
+        self,
+        job: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        notes: str | None = None,
+        pinned: bool | None = None,
     ) -> JobHandle:
-        """Change a job's name, labels or notes, in any state. `labels` replace all of them; what is None stays.
+        """Change a job's name, labels or notes, or pin it, in any state. `labels` replace all of them; what is None stays.
 
         Raises `ApiError` with the fields and their remedies.
         """
         given = None if labels is None else dict(labels)
-        return self._handle(requests.edit(job, name=name, labels=given, notes=notes))
+        return self._handle(requests.edit(job, name=name, labels=given, notes=notes, pinned=pinned))
 
     def cancel(self, job: str) -> JobHandle:
         """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
@@ -39,6 +45,24 @@ class JobChanges(ABC):
     def resume(self, job: str) -> JobHandle:
         """Queue a paused job again. Repeating the call is harmless. Raises `ApiError` `job_ended`, and `job_pausing` while it saves."""
         return self._handle(requests.resume(job))
+
+    def retry(self, job: str, *, idempotency_key: str | None = None) -> JobHandle:
+        """Submit a job that failed or was cancelled again. A training continues from its newest checkpoint. Returns the new job.
+
+        Repeating a call with the same key gives the same job. Raises `ApiError` `job_not_ended`, `job_succeeded`.
+        """
+        return self._handle(requests.retry(job, idempotency_key))
+
+    def delete(self, job_id: str) -> JobHandle:
+        """Delete an ended job, by its id. It can be restored for a day. Repeating the call is harmless.
+
+        Raises `ApiError` `job_not_ended`, `job_pinned`, and `job_in_use` if another job continues from its checkpoint.
+        """
+        return self._handle(requests.delete(job_id))
+
+    def undelete(self, job: str) -> JobHandle:
+        """Restore a deleted job. Repeating the call is harmless. Raises `ApiError` `job_deleted` if it is being removed."""
+        return self._handle(requests.undelete(job))
 
     def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
         """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.

@@ -62,12 +62,18 @@ export interface paths {
         readonly get: operations["getJob"];
         readonly put?: never;
         readonly post?: never;
-        readonly delete?: never;
+        /**
+         * Delete a job
+         * @description Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a day.
+         *
+         *     Then its checkpoints and all records are removed.
+         */
+        readonly delete: operations["deleteJob"];
         readonly options?: never;
         readonly head?: never;
         /**
          * Edit a job
-         * @description Change a job's name, labels or notes, in any state. Its spec stays as it was submitted. Repeating is harmless.
+         * @description Change a job's name, labels or notes, or pin it, in any state. Its spec stays as it was submitted. Repeating is harmless.
          */
         readonly patch: operations["editJob"];
         readonly trace?: never;
@@ -148,6 +154,48 @@ export interface paths {
          * @description Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it.
          */
         readonly post: operations["reshardJob"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/retry": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Retry a job
+         * @description Submit a job that failed or was cancelled again. The new job has its spec, name and labels.
+         *
+         *     A training continues from the newest checkpoint of the old job, if it has one. A command starts from its beginning.
+         */
+        readonly post: operations["retryJob"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/undelete": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Restore a deleted job
+         * @description Restore a deleted job, by its id, or the newest deleted one of that name. Repeating is harmless.
+         */
+        readonly post: operations["undeleteJob"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -1818,6 +1866,27 @@ export interface components {
              * @description Id of the job whose checkpoint this job resumed from.
              */
             readonly parent: string | null;
+            /**
+             * Retry Of
+             * @description Id of the job that this job retries.
+             */
+            readonly retry_of: string | null;
+            /**
+             * Retried By
+             * @description Id of the newest job that retries this job.
+             */
+            readonly retried_by: string | null;
+            /**
+             * Pinned
+             * @description Whether the job is kept: it cannot be deleted, whatever its age.
+             * @default false
+             */
+            readonly pinned: boolean;
+            /**
+             * Deleted At
+             * @description When the job was deleted; it can be restored until it is removed. null: it is not deleted.
+             */
+            readonly deleted_at: string | null;
             /**
              * Warnings
              * @description Options of the spec that have no effect; set in the response to a submission only.
@@ -5218,6 +5287,12 @@ export interface components {
              * @default null
              */
             readonly notes: string | null;
+            /**
+             * Pinned
+             * @description Whether the job is kept, whatever its age.
+             * @default null
+             */
+            readonly pinned: boolean | null;
         };
         /**
          * LayoutChange
@@ -6262,6 +6337,11 @@ export interface operations {
     readonly listJobs: {
         readonly parameters: {
             readonly query?: {
+                /** @description Order: by time of submission, or by name. */
+                readonly sort?: components["schemas"]["Order"];
+                readonly limit?: number;
+                /** @description `next` of the previous page, in the same order. */
+                readonly cursor?: string | null;
                 /** @description Only jobs in this state. */
                 readonly state?: components["schemas"]["State"] | null;
                 /** @description Only jobs with this label, `key=value`. Repeat it to require several. */
@@ -6270,11 +6350,8 @@ export interface operations {
                 readonly name?: string | null;
                 /** @description Only jobs whose id or name contains this text. */
                 readonly text?: string | null;
-                /** @description Order: by time of submission, or by name. */
-                readonly sort?: components["schemas"]["Order"];
-                readonly limit?: number;
-                /** @description `next` of the previous page, in the same order. */
-                readonly cursor?: string | null;
+                /** @description Only deleted jobs, which can be restored. Else only others. */
+                readonly deleted?: boolean;
             };
             readonly header?: never;
             readonly path?: never;
@@ -6427,6 +6504,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `spec_too_large`: the body is too large */
             readonly 413: {
                 headers: {
@@ -6542,6 +6628,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `spec_too_large`: the body is too large */
             readonly 413: {
                 headers: {
@@ -6629,6 +6724,109 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly deleteJob: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_ended`: the job has not ended; `job_pinned`: the job is pinned; `job_in_use`: another job continues from it */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -6728,6 +6926,15 @@ export interface operations {
             };
             /** @description `request_timeout`: the body did not arrive in time */
             readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -6838,6 +7045,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -6923,6 +7139,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -7001,6 +7226,15 @@ export interface operations {
             };
             /** @description `job_ended`: the job has ended; `job_pausing`: the job is being paused */
             readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -7116,6 +7350,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `spec_too_large`: the body is too large */
             readonly 413: {
                 headers: {
@@ -7153,6 +7396,233 @@ export interface operations {
                 };
             };
             /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly retryJob: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The job already existed: same key, same job. */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Successful Response */
+            readonly 201: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_ended`: the job has not ended; `job_succeeded`: the job has succeeded; `idempotency_conflict`: the idempotency key was used for another body; `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job; `unknown_code`: no such archive of code; `unknown_secret`: no such secret */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly undeleteJob: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7530,6 +8000,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -7603,6 +8082,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -7694,6 +8182,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -7769,6 +8266,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -7853,6 +8359,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -8040,6 +8555,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -8123,6 +8647,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -8214,6 +8747,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -8283,6 +8825,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -8370,6 +8921,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -8439,6 +8999,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -8519,6 +9088,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -8885,6 +9463,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -8971,6 +9558,15 @@ export interface operations {
             };
             /** @description `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt; `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job; `export_underway`: the job exports this checkpoint itself; `export_unsupported`: the checkpoint holds a program's own files */
             readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -9067,6 +9663,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -9137,6 +9742,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job; `operation_not_found`: no such operation */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -9235,6 +9849,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -9324,6 +9947,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -9397,6 +10029,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job; `trace_not_found`: no such trace */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -9490,6 +10131,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -9560,6 +10210,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job; `trace_not_found`: no such trace */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -9671,6 +10330,15 @@ export interface operations {
             };
             /** @description `idempotency_conflict`: the idempotency key was used for another body; `job_not_running`: the job is not running */
             readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -10281,6 +10949,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -10350,6 +11027,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

@@ -1,6 +1,6 @@
 /** Jobs as the dashboard has them. `toJob` is the only place that knows the wire's names. */
 
-import { type Body, get, patch, post, type Schema } from "./http";
+import { type Body, get, patch, post, remove, type Schema } from "./http";
 
 export const STATES = [
   "queued",
@@ -80,6 +80,11 @@ export interface Job {
   checkpoint: string | null;
   /** Id of the job whose checkpoint it began with, or that it was forked from. */
   parent: string | null;
+  /** Ids of the job that it retries, and of the newest job that retries it. */
+  retryOf: string | null;
+  retriedBy: string | null;
+  /** It cannot be deleted, and does not age. */
+  pinned: boolean;
 }
 
 export interface JobPage {
@@ -160,6 +165,9 @@ export const toJob = (wire: JobWire): Job => ({
   summary: wire.summary ? toSummary(wire.summary) : null,
   checkpoint: wire.checkpoint ?? null,
   parent: wire.parent ?? wire.labels[PARENT_LABEL] ?? null,
+  retryOf: wire.retry_of ?? null,
+  retriedBy: wire.retried_by ?? null,
+  pinned: wire.pinned,
 });
 
 /** Of the API. */
@@ -180,7 +188,7 @@ export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
 }
 
 /** Labels replace all of the job's. Raises `Problem` with the fields and their remedies. */
-export async function editJob(id: string, changes: Partial<Pick<Job, "name" | "labels" | "notes">>): Promise<Job> {
+export async function editJob(id: string, changes: Partial<Pick<Job, "name" | "labels" | "notes" | "pinned">>): Promise<Job> {
   const body: Body = { type: "application/json", text: JSON.stringify(changes) };
   return toJob(await patch("/v1/jobs/{job}", { path: { job: id } }, body));
 }
@@ -198,6 +206,21 @@ export async function resumeJob(id: string): Promise<Job> {
 /** Does nothing the second time. Raises `Problem` (409 `job_ended`). */
 export async function cancelJob(id: string): Promise<Job> {
   return toJob(await post("/v1/jobs/{job}/cancel", { path: { job: id } }));
+}
+
+/** The new job. The same key makes one. Raises `Problem` (409 `job_not_ended`, `job_succeeded`). */
+export async function retryJob(id: string, key: string): Promise<Job> {
+  return toJob(await post("/v1/jobs/{job}/retry", { path: { job: id } }, { ...yaml(""), headers: { "Idempotency-Key": key } }));
+}
+
+/** Does nothing the second time. Raises `Problem` (409 `job_not_ended`, `job_pinned`, `job_in_use`). */
+export async function deleteJob(id: string): Promise<Job> {
+  return toJob(await remove("/v1/jobs/{job}", { path: { job: id } }));
+}
+
+/** Does nothing the second time. Raises `Problem` (410 `job_deleted` if it is being removed). */
+export async function undeleteJob(id: string): Promise<Job> {
+  return toJob(await post("/v1/jobs/{job}/undelete", { path: { job: id } }));
 }
 
 /** Raises `Problem` with the layout's fields and their remedies, and `job_ended`. */

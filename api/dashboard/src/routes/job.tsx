@@ -3,11 +3,13 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, useCallback } from "react";
 import { Link } from "wouter";
+import { Problem } from "../api/http";
 import { getJob, type Job } from "../api/jobs";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
 import { JobActions } from "../features/job/job-actions";
 import { JobHead } from "../features/job/job-head";
+import { UndeleteJob } from "../features/job/undelete-job";
 import { JobTabs } from "../features/job/job-tabs";
 import { type LiveJob, useLive } from "../features/job/use-live";
 import { useScrollOf, useSearches } from "../features/job/use-tab-state";
@@ -37,7 +39,8 @@ export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
     queryFn: ({ signal }) => getJob(id, signal),
     refetchInterval: ({ state }) => (state.data && isFinal(state.data.state) ? false : POLL_MS),
   });
-  const job = query.data;
+  const deleted = query.error instanceof Problem && query.error.code === "job_deleted";
+  const job = deleted ? undefined : query.data;
   const open = job ? tabOf(job, tab) : null;
   useTitle(job ? `${job.name} · ${open ? TAB_NAMES[open] : "Not found"} · ${job.state}` : "Job");
   return (
@@ -47,6 +50,7 @@ export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
       </nav>
       {!job && <h1 className="before">{id}</h1>}
       {query.error && <ProblemNotice problem={query.error} stale={job !== undefined} />}
+      {deleted && <UndeleteJob id={id} />}
       {query.error && !job && <Link className="button after" href="/">All jobs</Link>}
       {query.isLoading && <p className="quiet">Loading the job…</p>}
       {job && <JobView key={job.id} job={job} tab={open} />}

@@ -7,10 +7,11 @@ import { type Job, type JobFilter, listJobs, NO_FILTER, SORTS } from "../api/job
 import { getSparklines } from "../api/sparklines";
 import { Empty } from "../components/empty";
 import { ProblemNotice } from "../components/problem-notice";
-import { BulkCancel, BulkPause, BulkResume } from "../features/jobs/bulk-actions";
+import { BulkCancel, BulkDelete, BulkPause, BulkResume } from "../features/jobs/bulk-actions";
 import { ChooseColumns } from "../features/jobs/choose-columns";
 import { Filter } from "../features/jobs/filter";
 import { JobTable } from "../features/jobs/job-table";
+import { UndoDelete } from "../features/jobs/undo-delete";
 import { useColumns } from "../hooks/use-columns";
 import { useDebounced } from "../hooks/use-debounced";
 import { useNow } from "../hooks/use-now";
@@ -27,6 +28,7 @@ export function JobsPage() {
   const now = useNow();
   const [filter, setFilter] = useFilter();
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
+  const [deleted, setDeleted] = useState<readonly Job[]>([]);
   const { columns, by, change } = useColumns();
   const query = useJobs(filter);
   const loaded = query.data?.pages.flatMap((page) => page.jobs) ?? [];
@@ -44,7 +46,8 @@ export function JobsPage() {
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
-      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} />}
+      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} />}
+      {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
       {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} />}
       {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
@@ -82,7 +85,7 @@ function useSparklines(jobs: readonly Job[]) {
   }).data;
 }
 
-function Selection({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void }) {
+function Selection({ jobs, onNone, onDeleted }: { jobs: readonly Job[]; onNone: () => void; onDeleted: (jobs: readonly Job[]) => void }) {
   return (
     <div className="selection card" role="group" aria-label="Selected jobs">
       <span>{jobs.length} selected</span>
@@ -90,6 +93,7 @@ function Selection({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void 
       <BulkPause jobs={jobs} onDone={onNone} />
       <BulkResume jobs={jobs} onDone={onNone} />
       <BulkCancel jobs={jobs} onDone={onNone} />
+      <BulkDelete jobs={jobs} onDone={onDeleted} />
       <button className="button" onClick={onNone}>Clear selection</button>
     </div>
   );

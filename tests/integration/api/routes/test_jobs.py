@@ -201,8 +201,8 @@ async def test_an_edit_changes_what_it_names_and_not_the_spec(api: httpx2.AsyncC
 @pytest.mark.parametrize(
     ("body", "field", "remedy"),
     [
-        ({}, "body", "Give name, labels or notes"),
-        ({"notes": None}, "body", "Give name, labels or notes"),
+        ({}, "body", "Give name, labels, notes or pinned"),
+        ({"notes": None}, "body", "Give name, labels, notes or pinned"),
         (["notes"], "body", "Write"),
         ({"notes": "x", "state": "failed"}, "state", "Remove this key."),
         ({"name": "Not A Name"}, "name", "Use text that matches ^[a-z0-9]"),

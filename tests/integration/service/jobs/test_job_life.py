@@ -25,13 +25,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.attempt_runner import Attempt
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.errors import JobEnded, JobPausing, LeaseLost
+from shardyard.service.dispatch.retention import sweep
+from shardyard.service.errors import JobDeleted, JobEnded, JobNotEnded, JobPausing, JobSucceeded, LeaseLost
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.delete import delete, undelete
 from shardyard.service.jobs.pause import pause, resume
 from shardyard.service.jobs.reshard import reshard
+from shardyard.service.jobs.retry import retry
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
+from shardyard.service.spec_files import SpecFiles
 from shardyard.service.states import FINAL, HOLDING, MOVES, State
 from shardyard.service.store import attempts, events, leases, nodes, steps
 from shardyard.service.store import jobs as rows
@@ -97,6 +101,9 @@ class Known:
         default_factory=dict
     )  # step → attempt and loss, in the order of storing
     gangs: dict[int, Reported] = field(default_factory=dict)
+    deleted: bool = False
+    retries_of: str | None = None
+    retried_by: str | None = None
     devices: int = 0  # of the gang that was placed last: its job may have another layout by now
 
     @property
@@ -120,6 +127,8 @@ class Known:
         self.to(State.PLACING)
 
     def cancel(self) -> type[Exception] | None:
+        if self.deleted:
+            return JobDeleted
         if self.state in (State.SUCCEEDED, State.FAILED):
             return JobEnded
         if self.state not in (State.CANCELLING, State.CANCELLED):
@@ -127,6 +136,8 @@ class Known:
         return None
 
     def pause(self) -> type[Exception] | None:
+        if self.deleted:
+            return JobDeleted
         if self.state in FINAL | {State.CANCELLING}:
             return JobEnded
         if self.state not in (State.PAUSING, State.PAUSED):
@@ -134,6 +145,8 @@ class Known:
         return None
 
     def resume(self) -> type[Exception] | None:
+        if self.deleted:
+            return JobDeleted
         if self.state in FINAL | {State.CANCELLING}:
             return JobEnded
         if self.state == State.PAUSING:
@@ -142,7 +155,22 @@ class Known:
             self.to(State.QUEUED)
         return None
 
+    def delete(self) -> type[Exception] | None:
+        if self.state not in FINAL:
+            return JobNotEnded
+        self.deleted = True
+        return None
+
+    def retry(self) -> type[Exception] | None:
+        if self.deleted:
+            return JobDeleted
+        if self.state == State.SUCCEEDED:
+            return JobSucceeded
+        return None if self.state in FINAL else JobNotEnded
+
     def reshard(self, ranks: int) -> type[Exception] | None:
+        if self.deleted:
+            return JobDeleted
         if ranks == self.ranks:
             return None
         if self.state == State.PAUSING:
@@ -346,7 +374,10 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(
         what=st.sampled_from(
-            ["cancel", "pause", "resume", "reshard", "expire", "renew", "give back", "restart", "lose"]
+            [
+                *("cancel", "pause", "resume", "reshard", "expire", "renew", "give back", "restart", "lose"),
+                *("delete", "undelete", "retry", "remove"),
+            ]
         ),
         pick=PICKS,
     )
@@ -361,6 +392,10 @@ class Life(RuleBasedStateMachine):
             "give back": self._give_back,
             "restart": self._restart,
             "lose": self._lose,
+            "delete": self._delete,
+            "undelete": self._undelete,
+            "retry": self._retry,
+            "remove": self._remove,
         }
         acts[what](pick)
 
@@ -380,6 +415,44 @@ class Life(RuleBasedStateMachine):
         job = job or self._job(pick)
         assert job is not None
         assert self.run(refusal(resume(self.stores["a"], job.id, "user"))) is job.resume()
+
+    def _delete(self, pick: int) -> None:
+        job = self._job(pick, lambda job: job.state in FINAL) if pick % 4 else None
+        job = job or self._job(pick)
+        if job is not None:
+            assert self.run(refusal(delete(self.stores["a"], job.id, "user"))) is job.delete()
+
+    def _undelete(self, pick: int) -> None:
+        job = self._job(pick, lambda job: job.deleted) if pick % 4 else None
+        job = job or self._job(pick)
+        if job is not None:
+            assert self.run(refusal(undelete(self.stores["a"], job.id))) is None
+            job.deleted = False
+
+    def _retry(self, pick: int) -> None:
+        job = self._job(pick, lambda job: job.state in FINAL and not job.deleted) if pick % 4 else None
+        job = job or self._job(pick)
+        if job is None or len(self.jobs) > 6:
+            return
+        expected, request = job.retry(), submitting.Request(None, "", "user")
+        asked = retry(self.stores["a"], self.settings, job.id, request, SpecFiles())
+        if expected is not None:
+            assert self.run(refusal(asked)) is expected
+            return
+        new, _ = self.run(asked)
+        self.jobs[new.id] = Known(new.id, job.ranks, job.spares, retries_of=job.id)
+        self.touched.append(new.id)
+        job.retried_by = new.id
+
+    def _remove(self, pick: int) -> None:
+        """The time for undoing is over: a sweep removes the deleted jobs of which no attempt is being closed."""
+        gone = {job.id for job in self.jobs.values() if job.deleted and job.free}
+        settings = self.settings.model_copy(update={"undelete_s": 0.0})
+        self.run(sweep(self.stores["ab"[pick % 2]], settings))
+        assert not self.run(found(self.stores["a"], gone))
+        self.jobs = {job.id: job for job in self.jobs.values() if job.id not in gone}
+        self.given = [(lease, attempt) for lease, attempt in self.given if lease.job_id not in gone]
+        self.touched = [job_id for job_id in self.touched if job_id not in gone] + list(self.jobs)
 
     def _reshard(self, pick: int) -> None:
         job, ranks = self._job(pick), 1 + pick % 5
@@ -458,6 +531,7 @@ def said(job: Known) -> dict[str, Any]:
         "passed": job.passed,
         "attempt": job.attempt,
         "spent": (job.restarts, job.retries),
+        "life": (job.deleted, job.retries_of, job.retried_by),
         "lease": job.lease and (job.lease.token, job.lease.owner),
         "living": not job.free,
         "ended": (job.state in FINAL, None if job.state in FINAL else job.passed[-1]),
@@ -487,6 +561,7 @@ async def _stored(tx: AsyncConnection, job: Known) -> dict[str, Any]:
         "passed": passed,
         "attempt": row["attempt"],
         "spent": (row["restarts"], row["retries"]),
+        "life": (row["deleted_at"] is not None, row["retry_of"], row["retried_by"]),
         "lease": row["lease_token"] and (row["lease_token"], row["lease_owner"]),
         "living": until is not None and until > time.time(),
         "ended": (row["finished_at"] is not None, None if row["state"] in FINAL else passed[-1]),
@@ -499,9 +574,15 @@ async def refusal(work: Coroutine[Any, Any, Any]) -> type[Exception] | None:
     """How something is refused, None if it is not."""
     try:
         await work
-    except (JobEnded, JobPausing, LeaseLost) as error:
+    except (JobDeleted, JobEnded, JobNotEnded, JobPausing, JobSucceeded, LeaseLost) as error:
         return type(error)
     return None
+
+
+async def found(store: Store, job_ids: set[str]) -> set[str]:
+    """Those of the jobs that the database still has."""
+    async with store.read() as tx:
+        return set(await rows.placements(tx, sorted(job_ids)))
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:

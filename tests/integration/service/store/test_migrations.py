@@ -249,3 +249,16 @@ async def verdicts(store: Store) -> list[Any]:
 async def operation_states(url: str) -> list[str]:
     async with unchecked(url) as tx:
         return [row.state for row in await tx.execute(text("SELECT state FROM operations ORDER BY id"))]
+
+
+async def test_jobs_that_resumed_from_a_checkpoint_have_a_parent(
+    database_url: str, store: Store, submit: Submit
+) -> None:
+    source, child, other = [await submit() for _ in range(3)]
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, child.id, {"resume": f"/x/{source.id}/step-00000010"})
+        await job_rows.set_columns(tx, other.id, {"resume": "s3://models/step-00000010"})
+    await back_and_forth(database_url, "0028")
+    found = [await jobs.get_job(store, job.id) for job in (source, child, other)]
+    assert [job.parent for job in found] == [None, source.id, None]
+    assert not any(job.pinned or job.deleted_at for job in found)

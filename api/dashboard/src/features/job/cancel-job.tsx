@@ -33,7 +33,7 @@ export function CancelJob({ job }: { job: Job }) {
         >
           <p>
             Its ranks stop within seconds. {job.checkpoint ? "Its newest checkpoint is kept." : "It has no checkpoint yet."} A
-            cancelled job cannot be restarted; a new job can resume from its checkpoint.
+            cancelled job can be retried: a new job then resumes from its checkpoint.
           </p>
           {cancel.error && <ProblemNotice problem={cancel.error} />}
         </Confirm>

@@ -7,8 +7,11 @@ import { isFinal } from "../../model/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
 import { trains } from "../../model/checkpoints";
+import { DeleteJob } from "./delete-job";
 import { PauseJob } from "./pause-job";
+import { PinJob } from "./pin-job";
 import { ReshardJob } from "./reshard-job";
+import { RetryJob } from "./retry-job";
 import "./job.css";
 
 export function JobActions({ job }: { job: Job }) {
@@ -19,6 +22,9 @@ export function JobActions({ job }: { job: Job }) {
       {job.state === "running" && <InjectFault job={job} />}
       <PauseJob job={job} />
       <CancelJob job={job} />
+      <RetryJob job={job} />
+      <PinJob job={job} />
+      <DeleteJob job={job} />
     </div>
   );
 }

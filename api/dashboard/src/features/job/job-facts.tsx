@@ -28,6 +28,8 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },
         { name: "Parent", value: job.parent && <Link href={jobAddress(job.parent)}>{job.parent}</Link> },
         { name: "Sweep", value: job.labels[SWEEP_LABEL] ? <Sweep id={job.labels[SWEEP_LABEL]} trial={job.labels[TRIAL_LABEL]} /> : null },
+        { name: "Retry of", value: job.retryOf && <Link href={jobAddress(job.retryOf)}>{job.retryOf}</Link> },
+        { name: "Retried by", value: job.retriedBy && <Link href={jobAddress(job.retriedBy)}>{job.retriedBy}</Link> },
         { name: "Attempt", value: job.attempt > 1 ? `${job.attempt} (${job.restarts} restarts)` : null },
         { name: "Checkpoint", value: !job.summary && job.checkpoint && <code>{job.checkpoint}</code> },
         {

@@ -22,6 +22,7 @@ export function JobHead({ job, connection, action, children }: JobHeadProps) {
       <div className="job-head-name">
         <h1 title={job.name}>{job.name}</h1>
         <StateBadge state={job.state} />
+        {job.pinned && <span className="quiet">pinned</span>}
         {connection === "lost" && <span className="job-head-link" role="status">connection lost, reconnecting…</span>}
         {trains(job) && <Progress job={job} />}
         <div className="job-head-action">{action}</div>

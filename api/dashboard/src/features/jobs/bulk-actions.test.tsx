@@ -4,7 +4,8 @@ import { expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
-import { BulkCancel, BulkPause, BulkResume } from "./bulk-actions";
+import { BulkCancel, BulkDelete, BulkPause, BulkResume } from "./bulk-actions";
+import { UndoDelete } from "./undo-delete";
 
 const JOBS = [job(), job({ id: "job-2", name: "other" }), job({ id: "job-3", name: "over", state: "failed" })];
 const accepted = () => Response.json(jobWire({ state: "cancelling" }), { status: 202 });
@@ -62,4 +63,21 @@ test("those that run or wait are paused, and those that are paused resumed", asy
 test("where none can be paused or resumed there is no button", () => {
   open(<><BulkPause jobs={[job({ state: "paused" })]} onDone={vi.fn()} /><BulkResume jobs={[job()]} onDone={vi.fn()} /></>);
   expect(screen.queryByRole("button")).toBeNull();
+});
+
+test("those that have ended and are not pinned are deleted, and restored by Undo", async () => {
+  const requests = given({ "DELETE /v1/jobs/job-3": accepted, "POST /v1/jobs/job-3/undelete": accepted });
+  const done = vi.fn();
+  const jobs = [...JOBS, job({ id: "job-4", state: "failed", pinned: true })];
+  open(<BulkDelete jobs={jobs} onDone={done} />);
+  await userEvent.click(screen.getByRole("button", { name: "Delete 1 job" }));
+  await expectAccessible(screen.getByRole("dialog", { name: "Delete 1 job?" }));
+  await userEvent.click(screen.getAllByRole("button", { name: "Delete 1 job" }).at(-1) ?? document.body);
+  await expect.poll(() => done.mock.calls).toEqual([[[jobs[2]]]]);
+  const undone = vi.fn();
+  open(<UndoDelete jobs={[jobs[2] ?? job()]} onDone={undone} />);
+  expect(screen.getByRole("status").textContent).toContain("over was deleted");
+  await userEvent.click(screen.getByRole("button", { name: "Undo" }));
+  await expect.poll(() => undone.mock.calls.length).toBe(1);
+  expect(requests.map(({ method, url }) => `${method} ${url.pathname}`)).toEqual(["DELETE /v1/jobs/job-3", "POST /v1/jobs/job-3/undelete"]);
 });

@@ -1,9 +1,9 @@
-/** Cancels, pauses or resumes several jobs after a confirmation. Jobs that refuse are listed with the reason and stay selected. */
+/** Cancels, pauses, resumes or deletes several jobs after a confirmation. Jobs that refuse are listed with the reason and stay selected. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { Problem } from "../../api/http";
-import { cancelJob, pauseJob, resumeJob, type Job } from "../../api/jobs";
+import { cancelJob, deleteJob, pauseJob, resumeJob, type Job } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
 import { isFinal } from "../../model/jobs";
@@ -19,7 +19,7 @@ interface BulkProps {
 export function BulkCancel({ jobs, onDone }: BulkProps) {
   return (
     <BulkAction jobs={jobs.filter((job) => !isFinal(job.state))} onDone={onDone} verb="Cancel" done="cancelled" no="Keep them running" act={cancelJob} danger>
-      <p>Their newest checkpoints are kept. A cancelled job cannot be restarted; a new job can resume from its checkpoint.</p>
+      <p>Their newest checkpoints are kept. A cancelled job can be retried: a new job then resumes from its checkpoint.</p>
     </BulkAction>
   );
 }
@@ -42,7 +42,18 @@ export function BulkResume({ jobs, onDone }: BulkProps) {
   );
 }
 
-interface BulkActionProps extends BulkProps {
+/** `onDone` gets the jobs that were deleted. */
+export function BulkDelete({ jobs, onDone }: { jobs: readonly Job[]; onDone: (deleted: readonly Job[]) => void }) {
+  const deletable = jobs.filter((job) => isFinal(job.state) && !job.pinned);
+  return (
+    <BulkAction jobs={deletable} onDone={onDone} verb="Delete" done="deleted" no="Keep them" act={deleteJob} danger hides>
+      <p>They can be restored for a day. Then their records and checkpoints are removed.</p>
+    </BulkAction>
+  );
+}
+
+interface BulkActionProps extends Pick<BulkProps, "jobs"> {
+  onDone: (done: readonly Job[]) => void;
   verb: string;
   done: string;
   no: string;
@@ -60,7 +71,7 @@ function BulkAction({ jobs: now, onDone, verb, done, no, act, danger = false, hi
   const jobs = asked ?? now;
   const change = useMutation({
     mutationFn: () => actOnAll(jobs, act, done),
-    onSuccess: () => { ask(null); onDone(); },
+    onSuccess: () => { ask(null); onDone(jobs); },
     onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
   });
   if (hides && jobs.length === 0) return null;

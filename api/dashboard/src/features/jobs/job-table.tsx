@@ -86,6 +86,7 @@ function Row({ job, now, sparkline, selected, onSelect, columns }: RowProps) {
       <td className="job-table-select"><input type="checkbox" aria-label={`Select ${job.name}`} checked={selected} onChange={onSelect} /></td>
       <th scope="row" className="job-table-name">
         <Link href={jobAddress(job.id)}>{job.name}</Link>
+        {job.pinned && <span className="quiet"> pinned</span>}
       </th>
       <td className="job-table-state"><StateBadge state={job.state} /></td>
       <td className="job-table-layout quiet">{job.layout}</td>

@@ -52,6 +52,7 @@ ASKED: dict[str, list[Ask]] = {
             state="running", label={"team": "search"}, name="tiny", text="t", sort="name", limit=5
         ),
         lambda client, job, trace: client.jobs(limit=1, cursor=job),
+        lambda client, job, trace: client.jobs(deleted=True),
     ],
     "submitSweep": [lambda client, job, trace: client.submit_sweep(SWEEP, idempotency_key="mine")],
     "listSweeps": [
@@ -132,6 +133,11 @@ ASKED: dict[str, list[Ask]] = {
     "resumeJob": [lambda client, job, trace: client.resume(job)],
     "pauseJob": [lambda client, job, trace: client.pause(job)],
     "cancelJob": [lambda client, job, trace: client.cancel(job)],
+    "retryJob": [
+        lambda client, job, trace: of_ended(client, lambda ended: client.retry(ended, idempotency_key="again"))
+    ],
+    "deleteJob": [lambda client, job, trace: of_ended(client, client.delete)],
+    "undeleteJob": [lambda client, job, trace: client.undelete(job)],
 }
 
 
@@ -142,6 +148,19 @@ def an_operation(client: Any, job: str) -> Any:
         return await client.operation(job, (await client.operations(job)).items[0].id)
 
     return client.operation(job, client.operations(job).items[0].id) if isinstance(client, Client) else asked()
+
+
+def of_ended(client: Any, act: Callable[[str], Any]) -> Any:
+    """What comes of a job that is cancelled in the queue."""
+
+    async def asked() -> Any:
+        await client.cancel((job := await client.submit(SPEC)).id)
+        return await act(job.id)
+
+    if not isinstance(client, Client):
+        return asked()
+    client.cancel((job := client.submit(SPEC)).id)
+    return act(job.id)
 
 
 @pytest.fixture

@@ -1,0 +1,108 @@
+"""Commands about ended jobs: retry, delete, undelete."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from ....service.schemas.job import Job
+from ....service.schemas.problem import FieldError
+from ...client import ApiError, Client
+from ..exit_codes import ExitCode
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, state
+
+#: Deleted jobs that are listed, the newest.
+_LISTED = 200
+JobNames = Annotated[list[str], typer.Argument(metavar="JOB…", help="Jobs, each by its id or the newest of its name.")]
+
+
+def retry(
+    job: JobName,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Idempotency key: retrying again with the same key returns the same new job."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Submit a job that failed or was cancelled again. A training continues from its newest checkpoint."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.retry(job, idempotency_key=key)
+    if json:
+        screen.json(found)
+        return
+    screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+    screen.hint(f"Watch it with: shardyard watch {found.id}")
+
+
+def delete(
+    jobs: JobNames,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Delete jobs that have ended. They can be restored for a day; then their checkpoints are removed, too."""
+    with Client(url) as client:
+        found = list({job.id: job for job in map(client.job, jobs)}.values())
+        if not yes:
+            _confirm(found)
+        deleted = _each([job.id for job in found], client.delete)
+    hint = f"Restore with: shardyard undelete {' '.join(job.id for job in deleted)}" if deleted else None
+    _print(deleted, json, "deleted", hint)
+    if len(deleted) < len(found):
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def undelete(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB…]", help="Deleted jobs, by id or name. None: list them.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Restore deleted jobs, as they were, or list those that can be restored."""
+    with Client(url) as client:
+        if not jobs:
+            _print(client.jobs(deleted=True, limit=_LISTED).items, json, "deleted")
+            return
+        restored = _each(jobs, client.undelete)
+    _print(restored, json, "restored")
+    if len(restored) < len(jobs):
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _confirm(jobs: Sequence[Job]) -> None:
+    """Ask on the terminal. Without one, or without a yes, this command ends."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("There is no terminal to ask for confirmation. Give --yes.")
+    screen = Screen()
+    for job in jobs:
+        screen.err.print(f"{job.id}  {job.name}  {state(job)}")
+    typer.confirm(f"Delete {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?", abort=True, err=True)
+
+
+def _each(names: Sequence[str], act: Callable[[str], Job]) -> list[Job]:
+    """The jobs for which the request succeeded. A refusal is printed, and the others go on."""
+    done = []
+    for name in names:
+        try:
+            done.append(act(name))
+        except ApiError as error:
+            if error.status is None or error.status >= 500:
+                raise
+            Screen().error(error.detail, error.errors or [FieldError(message=error.detail)])
+    return done
+
+
+def _print(jobs: Sequence[Job], json: bool, word: str, hint: str | None = None) -> None:
+    screen = Screen()
+    if json:
+        screen.json([job.model_dump(mode="json") for job in jobs])
+        return
+    for job in jobs:
+        screen.out.print(f"{job.id}  {job.name}  {word}")
+    if hint is not None:
+        screen.hint(hint)

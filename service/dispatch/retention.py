@@ -1,0 +1,110 @@
+"""Removes deleted jobs after the time for undoing it, and records of ended jobs that are older than the settings say.
+
+A job that is removed loses its files first, then its records, then its row. Every step can be repeated, by any dispatcher: one that
+dies leaves the job's row, and the next sweep continues. Each transaction removes a bounded number of rows, so others wait only shortly.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from ...strategies.layout import Refusal
+from ...workers.storage.folder import Folder
+from ...workers.storage.open_folder import folder_at
+from ...workers.storage.uri import below, is_bucket
+from ..ids import parse
+from ..settings import Settings
+from ..store import removals
+from ..store.engine import Store
+
+log = logging.getLogger(__name__)
+
+#: Jobs that are deleted, or read, in one transaction.
+_JOBS: Final = 100
+#: The actor of jobs that are deleted by age.
+ACTOR: Final = "retention"
+
+
+async def sweep(store: Store, settings: Settings) -> None:
+    """Remove all that is due. What fails is logged, and tried again by the next sweep."""
+    if settings.keep_jobs_days > 0:
+        await _delete_old(store, settings.keep_jobs_days)
+    kept = {
+        "logs": settings.keep_logs_days,
+        "metrics": settings.keep_metrics_days,
+        "events": settings.keep_events_days,
+        "traces": settings.keep_traces_days,
+    }
+    for kind, days in kept.items():
+        if days > 0:
+            await _remove_old(store, kind, days)
+    await _remove_deleted(store, settings)
+
+
+async def _delete_old(store: Store, days: float) -> None:
+    while True:
+        async with store.write() as tx:
+            if await removals.mark_old(tx, days, ACTOR, _JOBS) < _JOBS:
+                return
+
+
+async def _remove_old(store: Store, kind: str, days: float) -> None:
+    after = ""
+    while True:
+        async with store.read() as tx:
+            found = await removals.outdated(tx, kind, days, after, _JOBS)
+        for after in found:
+            for table in removals.KINDS[kind]:
+                more = True
+                while more:
+                    async with store.write() as tx:
+                        more = await removals.remove_old(tx, table, after)
+        if len(found) < _JOBS:
+            return
+
+
+async def _remove_deleted(store: Store, settings: Settings) -> None:
+    after = ""
+    while True:
+        async with store.write() as tx:
+            await removals.begin(tx, settings.undelete_s, settings.cluster, _JOBS)
+            found = await removals.begun(tx, settings.cluster, after, _JOBS)
+        for row in found:
+            after = row["id"]
+            if await _remove_files(settings, row["id"], row["spec"]):
+                await _remove_rows(store, row["id"])
+        if len(found) < _JOBS:
+            return
+
+
+async def _remove_files(settings: Settings, job_id: str, spec: dict[str, Any]) -> bool:
+    """Remove the job's checkpoints, with what was exported beside them, and the files that it logged. Returns whether none is left."""
+    assert parse("job", job_id) is not None  # it names the folders that are removed
+    saves = spec.get("train", spec).get("checkpoint") or {}
+    for where in (below(saves.get("uri") or settings.storage, job_id), settings.artifacts(job_id)):
+        try:
+            await asyncio.to_thread(_removed, folder_at(where))
+        except (OSError, Refusal) as error:
+            log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
+            return False
+    return True
+
+
+def _removed(folder: Folder) -> None:
+    folder.sweep()
+    folder.remove_all()
+    if is_bucket(folder.where):  # there it removes files only; in a file system it follows no link
+        for name in folder.folders():
+            _removed(folder / name)
+    if left := [*folder.files(), *folder.folders()]:
+        raise OSError(f"{len(left)} files or folders are left")
+
+
+async def _remove_rows(store: Store, job_id: str) -> None:
+    for table in removals.OF_JOBS:
+        more = True
+        while more:
+            async with store.write() as tx:
+                more = await removals.remove_rows(tx, table, job_id)
+    async with store.write() as tx:
+        await removals.finish(tx, job_id)

@@ -1,0 +1,247 @@
+"""What a sweep removes and what it keeps, whenever it dies."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.stored_checkpoints import save_checkpoint
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shardyard.service.dispatch import retention
+from shardyard.service.errors import JobDeleted, JobNotFound
+from shardyard.service.jobs.delete import delete, undelete
+from shardyard.service.jobs.edit import edit
+from shardyard.service.jobs.submit import cancel
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.job import Job, JobEdit
+from shardyard.service.settings import Settings
+from shardyard.service.store import jobs as rows
+from shardyard.service.store import leases, removals
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+from shardyard.service.store.tables import events
+
+from ..conftest import Submit
+from ..job_records import counted, fill
+
+DAY_S = 86_400.0
+
+
+class Died(Exception):
+    """The process ends here."""
+
+
+class Dying(Store):
+    """Its process dies in a transaction, `after` earlier ones: before or after the commit."""
+
+    def __init__(self, url: str, after: int, committed: bool) -> None:
+        super().__init__(url)
+        self._left, self._committed = after, committed
+
+    @contextlib.asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        self._left -= 1
+        async with super().write() as tx:
+            yield tx
+            if self._left < 0 and not self._committed:
+                raise Died
+        if self._left < 0:
+            raise Died
+
+
+def at_once(settings: Settings, **more: Any) -> Settings:
+    return settings.model_copy(update={"undelete_s": 0.0, **more})
+
+
+async def ended(store: Store, settings: Settings, submit: Submit, *, days: float = 0.0, rows_each: int = 0) -> Job:
+    """A job with a checkpoint that ended this many days ago."""
+    job = await cancel(store, (await submit()).id, "tester")
+    save_checkpoint(Path(settings.storage) / job.id, 10)
+    if rows_each:
+        await fill(store, job.id, rows_each)
+    async with store.write() as tx:
+        assert job.finished_at is not None
+        await rows.set_columns(tx, job.id, {"finished_at": job.finished_at.timestamp() - days * DAY_S})
+    return job
+
+
+def folder(settings: Settings, job: Job) -> Path:
+    return Path(settings.storage) / job.id
+
+
+async def test_a_deleted_job_is_removed_after_its_time_and_not_before(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await ended(store, settings, submit, rows_each=2)
+    before = await counted(store, job.id)
+    await delete(store, job.id, "ada")
+    await retention.sweep(store, settings)
+    assert await counted(store, job.id) == before and folder(settings, job).is_dir()
+    await undelete(store, job.id)
+    await retention.sweep(store, at_once(settings))
+    assert await counted(store, job.id) == before and folder(settings, job).is_dir()
+    await delete(store, job.id, "ada")
+    await retention.sweep(store, at_once(settings))
+    assert await counted(store, job.id) == {} and not folder(settings, job).exists()
+    with pytest.raises(JobNotFound):
+        await undelete(store, job.id)
+
+
+@pytest.mark.parametrize(
+    ("committed", "rows_each"),
+    [(False, 3), *(pytest.param(committed, 6, marks=pytest.mark.full) for committed in (False, True))],
+)
+async def test_a_sweep_that_dies_at_any_transaction_is_continued_and_touches_no_other_job(
+    store: Store,
+    database_url: str,
+    settings: Settings,
+    submit: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+    committed: bool,
+    rows_each: int,
+) -> None:
+    """With 3 rows in each table one transaction empties it, with 6 it takes two."""
+    monkeypatch.setattr(removals, "MOST_ROWS", 4)
+    monkeypatch.setattr(removals, "MOST_LARGE_ROWS", 4)
+    job, other = [await ended(store, settings, submit, rows_each=rows_each) for _ in range(2)]
+    kept, old = await counted(store, other.id), at_once(settings)
+    await delete(store, job.id, "ada")
+    for after in itertools.count():
+        dying = Dying(database_url, after, committed)
+        try:
+            await retention.sweep(dying, old)
+            break
+        except Died:
+            async with store.read() as tx:
+                row = await rows.by_id(tx, job.id)
+            assert row is None or folder(settings, job).exists() or row["removing"]
+            assert row is not None or await counted(store, job.id) == {}, "the row is the last to go"
+        finally:
+            await dying.close()
+    assert after > len(removals.OF_JOBS)
+    assert await counted(store, job.id) == {} and not folder(settings, job).exists()
+    with pytest.raises(JobNotFound):
+        await jobs.get_job(store, job.id)
+    assert await counted(store, other.id) == kept and await jobs.get_job(store, other.id) == other
+    assert folder(settings, other).is_dir()
+
+
+@pytest.mark.full
+async def test_a_removal_that_has_begun_cannot_be_undone_and_waits_for_its_files(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, next_one = [await ended(store, settings, submit) for _ in range(2)]
+    kept, within = await counted(store, job.id), folder(settings, job)
+    for one in (job, next_one):
+        await delete(store, one.id, "ada")
+    link, outside = within / "link", Path(settings.storage).parent / "outside"
+    outside.mkdir()
+    (outside / "mine").write_text("not the job's")
+    link.symlink_to(outside)
+    with monkeypatch.context() as broken:
+        broken.setattr("shutil.rmtree", lambda path, **_: None)  # as a file system that refuses
+        await retention.sweep(store, at_once(settings))
+    assert await counted(store, job.id) == kept and within.is_dir()
+    with pytest.raises(JobDeleted, match="is being removed"):
+        await undelete(store, job.id)
+    await retention.sweep(store, at_once(settings))
+    assert [await counted(store, one.id) for one in (job, next_one)] == [{}, {}]
+    assert not within.exists() and (outside / "mine").exists()
+
+
+@pytest.mark.full
+async def test_a_job_under_a_lease_or_with_an_open_operation_or_of_another_cluster_is_not_removed_yet(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    leased, busy, away = [await ended(store, settings, submit) for _ in range(3)]
+    await fill(store, busy.id, 1, [removals.operations])
+    async with store.write() as tx:
+        assert await leases.take(tx, Lease(leased.id, "token", "a"), 600.0)
+        await tx.execute(removals.operations.update().values(settled_at=None))
+        await rows.set_columns(tx, away.id, {"cluster": "away"})
+    for job in (leased, busy, away):
+        await delete(store, job.id, "ada")
+    await retention.sweep(store, at_once(settings))
+    assert all(folder(settings, job).is_dir() for job in (leased, busy, away))
+    async with store.write() as tx:
+        await leases.release(tx, ["token"])
+        await tx.execute(removals.operations.update().values(settled_at=1.0))
+    await retention.sweep(store, at_once(settings, cluster="away"))
+    assert [folder(settings, job).is_dir() for job in (leased, busy, away)] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gone"),
+    [
+        pytest.param("logs", {"logs"}, marks=pytest.mark.full),
+        ("metrics", {"steps", "rollups", "rank_samples", "metric_series", "metric_chunks"}),
+        pytest.param("events", set(), marks=pytest.mark.full),
+        pytest.param("traces", {"traces", "trace_parts"}, marks=pytest.mark.full),
+    ],
+)
+async def test_records_of_a_kind_are_removed_by_their_age_except_of_pinned_and_living_jobs(
+    store: Store, settings: Settings, submit: Submit, kind: str, gone: set[str]
+) -> None:
+    old, young, pinned = [await ended(store, settings, submit, days=days, rows_each=3) for days in (3, 1, 3)]
+    lives = await submit()
+    await fill(store, lives.id, 3)
+    await edit(store, pinned.id, JobEdit(pinned=True))
+    before = [await counted(store, job.id) for job in (old, young, pinned, lives)]
+    await retention.sweep(store, settings.model_copy(update={f"keep_{kind}_days": 2.0}))
+    after = [await counted(store, job.id) for job in (old, young, pinned, lives)]
+    assert after[1:] == before[1:]
+    assert {name for name in before[0] if before[0][name] != after[0].get(name)} == (gone or {"events"})
+    if kind == "events":
+        assert after[0]["events"] == 2, "the moves of its state stay"
+    assert (await jobs.get_job(store, old.id)).state == "cancelled" and folder(settings, old).is_dir()
+
+
+async def test_old_jobs_are_deleted_as_a_whole_and_can_be_restored_for_a_day(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    old, young, pinned, source = [await ended(store, settings, submit, days=days) for days in (3, 1, 3, 3)]
+    await edit(store, pinned.id, JobEdit(pinned=True))
+    async with store.write() as tx:
+        await rows.set_columns(tx, source.id, {"checkpoint": str(folder(settings, source) / "step-00000010")})
+    child = await submit(resume_from=source.id)
+    aged = settings.model_copy(update={"keep_jobs_days": 2.0})
+    await retention.sweep(store, aged)
+    with pytest.raises(JobDeleted, match="deleted by retention"):
+        await jobs.get_job(store, old.id)
+    for kept in (young, pinned, source, child):
+        assert (await jobs.get_job(store, kept.id)).deleted_at is None
+    await edit(store, (await undelete(store, old.id)).id, JobEdit(pinned=True))
+    await retention.sweep(store, at_once(aged))
+    assert (await jobs.get_job(store, old.id)).pinned and folder(settings, old).is_dir()
+
+
+@pytest.mark.full
+async def test_many_events_are_removed_in_transactions_of_few_rows(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    from sqlalchemy import event
+
+    job = await ended(store, settings, submit)
+    await fill(store, job.id, 10_000, [events])
+    removed: list[int] = []
+    in_transaction: list[int] = []
+
+    def executed(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE"):
+            in_transaction.append(cursor.rowcount)
+
+    def committed(_connection: Any) -> None:
+        removed.append(sum(in_transaction))
+        in_transaction.clear()
+
+    engine = store._engines.writing.sync_engine
+    event.listen(engine, "after_cursor_execute", executed)
+    event.listen(engine, "commit", committed)
+    await delete(store, job.id, "ada")
+    await retention.sweep(store, at_once(settings))
+    assert max(removed) == removals.MOST_ROWS and sum(removed) == 10_000 + 2 + 1, "its states and its row, too"
+    assert len([rows for rows in removed if rows]) == 10_000 // removals.MOST_ROWS + 2
+    assert len(removed) <= 10_000 // removals.MOST_ROWS + len(removals.OF_JOBS) + 5

@@ -1,0 +1,107 @@
+"""A retry is a new job with the same spec that continues where the old one stopped."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.stored_checkpoints import save_checkpoint
+
+from shardyard.service.errors import IdempotencyConflict, JobDeleted, JobNotEnded, JobSucceeded, ResumeMismatch
+from shardyard.service.jobs.delete import delete
+from shardyard.service.jobs.edit import edit
+from shardyard.service.jobs.retry import retry
+from shardyard.service.jobs.submit import Request, cancel, submit
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.job import Job, JobEdit
+from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
+from shardyard.service.spec_files import SpecFiles
+from shardyard.service.store import jobs as rows
+from shardyard.service.store.engine import Store
+
+from ..conftest import Submit
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path, local_files=True)
+
+
+async def again(store: Store, settings: Settings, job: str, key: str | None = None) -> tuple[Job, bool]:
+    return await retry(store, settings, job, Request(key, f"retry {job}", "tester"), SpecFiles())
+
+
+def saved(settings: Settings, job: Job, step: int) -> None:
+    save_checkpoint(Path(settings.storage) / job.id, step)
+
+
+async def test_a_training_continues_from_its_newest_checkpoint_and_both_jobs_name_each_other(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await cancel(store, (await submit(ranks=2, steps=50, resume_data="continue")).id, "tester")
+    for step in (10, 20):
+        saved(settings, job, step)
+    await edit(store, job.id, JobEdit(name="other", labels={"team": "a"}, notes="Mine."))
+    new, created = await again(store, settings, job.id)
+    assert created and (new.state, new.retry_of, new.parent, new.notes) == ("queued", job.id, job.id, "")
+    assert (new.name, new.labels, new.layout) == ("other", {"team": "a"}, job.layout)
+    train = {**job.spec["train"], "resume_from": job.id, "resume_data": "continue"}
+    assert new.spec == {**job.spec, "name": "other", "labels": {"team": "a"}, "train": train}
+    async with store.read() as tx:
+        row = await rows.by_id(tx, new.id)
+    assert row is not None and row["resume"].endswith(f"/{job.id}/step-00000020")
+    assert (await jobs.get_job(store, job.id)).retried_by == new.id
+    saved(settings, job, 50)
+    with pytest.raises(ResumeMismatch, match="leave nothing to do"):
+        await again(store, settings, job.id)
+
+
+async def test_a_retry_without_a_checkpoint_begins_as_its_job_did_also_when_a_name_means_another_job_by_now(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    source = await cancel(store, (await submit(name="source")).id, "tester")
+    saved(settings, source, 10)
+    job = await cancel(store, (await submit(resume_from="source", resume_data="restart")).id, "tester")
+    await submit(name="source")
+    new, _ = await again(store, settings, job.name)
+    assert (new.parent, new.retry_of, new.spec["train"]["resume_data"]) == (source.id, job.id, "restart")
+    await cancel(store, new.id, "tester")
+    await delete(store, source.id, "tester")
+    with pytest.raises(JobDeleted, match=source.id):
+        await again(store, settings, job.id)
+
+
+async def test_a_program_starts_from_its_beginning(store: Store, settings: Settings) -> None:
+    given: dict[str, Any] = {"name": "mine", "command": [sys.executable, "-V"], "ranks": 2, "cwd": "/"}
+    job, _ = await submit(store, settings, CommandSpec.model_validate(given), None, "", "tester")
+    await cancel(store, job.id, "tester")
+    new, _ = await again(store, settings, job.id)
+    assert (new.spec, new.retry_of, new.parent) == (job.spec, job.id, None)
+
+
+async def test_the_same_key_makes_one_job_also_by_name(store: Store, settings: Settings, submit: Submit) -> None:
+    job = await cancel(store, (await submit(name="mine")).id, "tester")
+    new, created = await again(store, settings, "mine", "key")
+    assert created and await again(store, settings, "mine", "key") == (new, False)
+    with pytest.raises(IdempotencyConflict):
+        await again(store, settings, job.id, "key")
+    await cancel(store, new.id, "tester")
+    await delete(store, new.id, "tester")
+    with pytest.raises(JobDeleted):
+        await again(store, settings, "mine", "key")
+
+
+async def test_a_job_that_lives_or_succeeded_or_was_deleted_is_not_retried(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit()
+    with pytest.raises(JobNotEnded):
+        await again(store, settings, job.id)
+    async with store.write() as tx:
+        await rows.set_columns(tx, job.id, {"state": "succeeded"})
+    with pytest.raises(JobSucceeded):
+        await again(store, settings, job.id)
+    await delete(store, job.id, "tester")
+    with pytest.raises(JobDeleted):
+        await again(store, settings, job.id)
