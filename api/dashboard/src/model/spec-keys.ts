@@ -133,3 +133,6 @@ export function keyOf(text: string, field: string): Key | null {
   }
   return null;
 }
+
+/** The kind of the spec that is written, by its keys at the top. */
+export const kindOf = (text: string) => (keysOf(text).some(({ path }) => path.length === 1 && path[0] === "command") ? "command" : "train");
