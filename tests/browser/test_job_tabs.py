@@ -61,7 +61,7 @@ def training(stage: LiveServer) -> LiveJob:
     placed.emit(("rank_metrics", {"step": 200, "steps": 25, "memory": [1 << 30] * 4, "memory_of": "resident", **lists}))
     saved = {"bytes": 14_600_000, "seconds": 0.21, "held_s": 0.01}
     placed.emit(*(("checkpoint", {"step": n, "path": f"/checkpoints/step-{n:08d}", **saved}) for n in (100, 200)))
-    said = [f"step {n} of a rank" for n in range(200)]
+    said = [*(f"step {n} of a rank" for n in range(198)), "UserWarning: slow", "RuntimeError: no such file"]
     placed.emit(("log", {"rank": 1, "stream": "stdout", "first": 1, "lines": said}))
     placed.emit(("incident", {"cause": "rank_lost", "rank": 1, "generation": 1, "step": 120, "message": "SIGKILL"}))
     return placed
@@ -222,3 +222,31 @@ def test_a_job_is_renamed_and_gets_notes_in_a_dialog(page: Page, stage: LiveServ
     expect(notes.locator("p")).to_have_text("Too fast.\n\nNext: <b>3e-4</b>.", use_inner_text=True)
     page.screenshot(path=SHOTS / "job-notes.png", animations="disabled")
     assert_accessible(page)
+
+
+def test_a_log_is_filtered_downloaded_and_shown_on_the_full_screen(page: Page, training: LiveJob) -> None:
+    training.emit(("log", {"rank": 2, "stream": "stderr", "first": 1, "lines": ["a line on stderr " + "x" * 400]}))
+    page.goto(f"/jobs/{training.id}/logs?wrap=0")
+    lines = page.locator(".log-line")
+    expect(page.locator("[data-level=error]")).to_have_text(re.compile("RuntimeError"))
+    expect(page.get_by_label("Wrap")).not_to_be_checked()
+    assert page.evaluate("(box => box.scrollWidth > box.clientWidth)(document.querySelector('.log-tail-lines'))")
+    page.get_by_label("Wrap").check()
+    expect(page).to_have_url(re.compile("/logs$"))
+    assert page.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.log-tail-lines'))")
+    page.get_by_label("Stream").select_option("stderr")
+    expect(lines).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/logs\?stream=stderr$"))
+    with page.expect_download() as begun:
+        page.get_by_role("button", name="Download").click()
+    assert begun.value.suggested_filename == "llama-tabs-log.txt"
+    assert re.fullmatch(r"\S+Z rank 2 stderr a line on stderr x{400}\n", begun.value.path().read_text())
+    page.get_by_role("button", name="Follow the newest lines").click()
+    with page.expect_download() as begun:
+        page.get_by_role("button", name="Download").click()
+    assert begun.value.path().read_text().count("\n") == 201
+    page.get_by_role("button", name="Full screen").click()
+    page.wait_for_function("() => document.fullscreenElement !== null")
+    assert_accessible(page)
+    page.get_by_role("button", name="Leave full screen").click()
+    page.wait_for_function("() => document.fullscreenElement === null")

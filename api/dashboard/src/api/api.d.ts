@@ -7093,6 +7093,8 @@ export interface operations {
                 readonly since?: number | null;
                 /** @description Latest time, in Unix seconds. */
                 readonly until?: number | null;
+                /** @description Only lines of this stream. */
+                readonly stream?: ("stdout" | "stderr") | null;
             };
             readonly header?: never;
             readonly path: {
