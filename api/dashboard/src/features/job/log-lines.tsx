@@ -20,7 +20,7 @@ export function LogLines({ lines, width, marked = null, onLine }: LogLinesProps)
     <div key={line.position} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-level={levelOf(line.text) ?? undefined} data-marked={line.position === marked || undefined}>
       {width > 0 && <span className="log-rank" title={`rank ${line.rank}`}>{String(line.rank).padStart(width)}</span>}
       {line.at && <time className="log-time" dateTime={line.at.toISOString()} title={line.at.toLocaleString()}>{clock(line.at)}</time>}
-      {onLine ? <button className="log-hit" onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
+      {onLine ? <button className="log-hit" data-listed onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
     </div>
   ));
 }
