@@ -250,3 +250,26 @@ def test_a_log_is_filtered_downloaded_and_shown_on_the_full_screen(page: Page, t
     assert_accessible(page)
     page.get_by_role("button", name="Leave full screen").click()
     page.wait_for_function("() => document.fullscreenElement === null")
+
+
+def test_a_trainings_curves_run_along_tokens_and_time(page: Page, training: LiveJob) -> None:
+    """Also a range: it stays the same steps. What a program logs has steps alone."""
+    page.goto(f"/jobs/{training.id}/metrics")
+    legend = page.locator(".chart .u-legend").first
+    expect(legend).to_contain_text("Step")
+    page.get_by_label("Along").select_option("tokens")
+    expect(page).to_have_url(re.compile(r"/metrics\?by=tokens$"))
+    expect(legend).to_contain_text("Tokens")
+    expect(legend).to_contain_text("410k")  # 200 steps of 2048
+    page.get_by_label("Along").select_option("time")
+    expect(legend).to_contain_text("Time")
+    page.goto(f"/jobs/{training.id}/metrics?by=tokens&from=50&to=100")
+    expect(legend).to_contain_text("Tokens")
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("50")
+    with page.expect_download() as begun:
+        page.get_by_role("button", name=re.compile("CSV of Loss")).click()
+    rows = begun.value.path().read_text().splitlines()[1:]
+    assert {rows[0].split(",")[1], rows[50].split(",")[1]} == {"50", "100"}
+    assert_accessible(page)
+    page.get_by_role("button", name="All steps").click()
+    expect(page).to_have_url(re.compile(r"/metrics\?by=tokens$"))
