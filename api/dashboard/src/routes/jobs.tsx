@@ -11,6 +11,7 @@ import { BulkCancel, BulkPause, BulkResume } from "../features/jobs/bulk-actions
 import { ChooseColumns } from "../features/jobs/choose-columns";
 import { Filter } from "../features/jobs/filter";
 import { JobTable } from "../features/jobs/job-table";
+import { SavedViews } from "../features/jobs/saved-views";
 import { useColumns } from "../hooks/use-columns";
 import { useDebounced } from "../hooks/use-debounced";
 import { useNow } from "../hooks/use-now";
@@ -41,6 +42,7 @@ export function JobsPage() {
         <h1>Jobs</h1>
         <Filter filter={filter} onChange={setFilter} />
         {jobs.length > 0 && <ChooseColumns jobs={jobs} columns={columns} onChange={(chosen) => { change(chosen, by); }} />}
+        <SavedViews />
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
