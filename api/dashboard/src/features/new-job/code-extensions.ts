@@ -30,7 +30,7 @@ export const specExtensions = (schema: () => SchemaNode | null): Extension => [
   hoverTooltip((view, at) => description(schema(), view.state.doc.toString(), at)),
   keymap.of([...completionKeymap, ...lintKeymap, ...historyKeymap, ...defaultKeymap, indentWithTab]),
   showPanel.of(() => ({ dom: keysPanel() })),
-  EditorView.contentAttributes.of({ "aria-label": "Job spec, YAML", "aria-describedby": KEYS_ID, spellcheck: "false", autocapitalize: "off" }),
+  EditorView.contentAttributes.of({ "aria-label": "Job spec, YAML", "aria-describedby": KEYS_ID, tabindex: "0", spellcheck: "false", autocapitalize: "off" }),
   editorTheme,
 ];
 
