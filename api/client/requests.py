@@ -47,6 +47,7 @@ from .transport import ApiError, Call
 
 Spec = JobSpec | CommandSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]
+Stream = Literal["stdout", "stderr"]
 
 _JSON = {"Content-Type": "application/json"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from ...service.queries import jobs
 from ...service.queries import logs as lines
-from ...service.queries.logs import Level, Wanted
+from ...service.queries.logs import Level, Stream, Wanted
 from ...service.schemas.log import Logs, LogSearchResult
 from ..http.dependencies import In
 from ..http.disconnect import while_connected
@@ -57,8 +57,9 @@ def _wanted(
     until: Annotated[
         float | None, Query(ge=0, allow_inf_nan=False, description="Latest time, in Unix seconds.")
     ] = None,
+    stream: Annotated[Stream | None, Query(description="Only lines of this stream.")] = None,
 ) -> Wanted:
-    return Wanted(text, rank, level, since, until)
+    return Wanted(text, rank, level, since, until, stream)
 
 
 @router.get(

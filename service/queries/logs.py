@@ -16,10 +16,10 @@ from ..schemas.log import LogLine, Logs, LogSearchResult
 from ..store import log_search as search_rows
 from ..store import logs as log_rows
 from ..store.engine import Store
-from ..store.log_search import Level, Size, Span, Wanted
+from ..store.log_search import Level, Size, Span, Stream, Wanted
 from .jobs import existing
 
-__all__ = ["Level", "Wanted", "around", "line_of", "page", "search"]
+__all__ = ["Level", "Stream", "Wanted", "around", "line_of", "page", "search"]
 
 #: What one request searches: at most this, ...
 STRETCH = Size(lines=20_000, bytes=32 << 20)

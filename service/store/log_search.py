@@ -13,6 +13,7 @@ from .dialect import ascii_lower, contains, octets
 from .tables import logs
 
 Level = Literal["error", "warning"]
+Stream = Literal["stdout", "stderr"]
 
 #: Words in lines of a level, from any writer: Python's logging, a traceback, a C++ library. A level includes those above it.
 _ERROR: Final = ("error", "critical", "fatal", "exception", "traceback")
@@ -29,6 +30,7 @@ class Wanted:
     level: Level | None = None
     since: float | None = None
     until: float | None = None
+    stream: Stream | None = None
 
 
 class Size(NamedTuple):
@@ -97,4 +99,6 @@ def _filters(tx: AsyncConnection, wanted: Wanted) -> list[ColumnElement[bool]]:
         filters.append(logs.c.ts >= wanted.since)
     if wanted.until is not None:
         filters.append(logs.c.ts <= wanted.until)
+    if wanted.stream is not None:
+        filters.append(logs.c.stream == wanted.stream)
     return filters

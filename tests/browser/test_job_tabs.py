@@ -62,7 +62,7 @@ def training(stage: LiveServer) -> LiveJob:
     placed.emit(("rank_metrics", {"step": 200, "steps": 25, "memory": [1 << 30] * 4, "memory_of": "resident", **lists}))
     saved = {"bytes": 14_600_000, "seconds": 0.21, "held_s": 0.01}
     placed.emit(*(("checkpoint", {"step": n, "path": f"/checkpoints/step-{n:08d}", **saved}) for n in (100, 200)))
-    said = [f"step {n} of a rank" for n in range(200)]
+    said = [*(f"step {n} of a rank" for n in range(198)), "UserWarning: slow", "RuntimeError: no such file"]
     placed.emit(("log", {"rank": 1, "stream": "stdout", "first": 1, "lines": said}))
     uses = ({"nodes": {"n1": {"cpu": 40.0 + n}}, "ranks": {"cpu": [90.0, 95.0 + n, 80.0, 70.0]}} for n in range(20))
     placed.emit(*(("system", use) for use in uses), since=1_000_000.0)
@@ -251,3 +251,54 @@ def test_a_job_is_renamed_and_gets_notes_in_a_dialog(page: Page, stage: LiveServ
     expect(notes.locator("p")).to_have_text("Too fast.\n\nNext: <b>3e-4</b>.", use_inner_text=True)
     page.screenshot(path=SHOTS / "job-notes.png", animations="disabled")
     assert_accessible(page)
+
+
+def test_a_log_is_filtered_downloaded_and_shown_on_the_full_screen(page: Page, training: LiveJob) -> None:
+    training.emit(("log", {"rank": 2, "stream": "stderr", "first": 1, "lines": ["a line on stderr " + "x" * 400]}))
+    page.goto(f"/jobs/{training.id}/logs?wrap=0")
+    lines = page.locator(".log-line")
+    expect(page.locator("[data-level=error]")).to_have_text(re.compile("RuntimeError"))
+    expect(page.get_by_label("Wrap")).not_to_be_checked()
+    assert page.evaluate("(box => box.scrollWidth > box.clientWidth)(document.querySelector('.log-tail-lines'))")
+    page.get_by_label("Wrap").check()
+    expect(page).to_have_url(re.compile("/logs$"))
+    assert page.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.log-tail-lines'))")
+    page.get_by_label("Stream").select_option("stderr")
+    expect(lines).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/logs\?stream=stderr$"))
+    with page.expect_download() as begun:
+        page.get_by_role("button", name="Download").click()
+    assert begun.value.suggested_filename == "llama-tabs-log.txt"
+    assert re.fullmatch(r"\S+Z rank 2 stderr a line on stderr x{400}\n", begun.value.path().read_text())
+    page.get_by_role("button", name="Follow the newest lines").click()
+    with page.expect_download() as begun:
+        page.get_by_role("button", name="Download").click()
+    assert begun.value.path().read_text().count("\n") == 201
+    page.get_by_role("button", name="Full screen").click()
+    page.wait_for_function("() => document.fullscreenElement !== null")
+    assert_accessible(page)
+    page.get_by_role("button", name="Leave full screen").click()
+    page.wait_for_function("() => document.fullscreenElement === null")
+
+
+def test_a_trainings_curves_run_along_tokens_and_time(page: Page, training: LiveJob) -> None:
+    """Also a range: it stays the same steps. What a program logs has steps alone."""
+    page.goto(f"/jobs/{training.id}/metrics")
+    legend = page.locator(".chart .u-legend").first
+    expect(legend).to_contain_text("Step")
+    page.get_by_label("Along").select_option("tokens")
+    expect(page).to_have_url(re.compile(r"/metrics\?by=tokens$"))
+    expect(legend).to_contain_text("Tokens")
+    expect(legend).to_contain_text("410k")  # 200 steps of 2048
+    page.get_by_label("Along").select_option("time")
+    expect(legend).to_contain_text("Time")
+    page.goto(f"/jobs/{training.id}/metrics?by=tokens&from=50&to=100")
+    expect(legend).to_contain_text("Tokens")
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("50")
+    with page.expect_download() as begun:
+        page.get_by_role("button", name=re.compile("CSV of Loss")).click()
+    rows = begun.value.path().read_text().splitlines()[1:]
+    assert {rows[0].split(",")[1], rows[50].split(",")[1]} == {"50", "100"}
+    assert_accessible(page)
+    page.get_by_role("button", name="All steps").click()
+    expect(page).to_have_url(re.compile(r"/metrics\?by=tokens$"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, spec, until
-from harness.page import SHOTS, assert_accessible, opened, signed_in
+from harness.page import SHOTS, assert_accessible, opened, signed_in, write_spec
 from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, Page, expect
@@ -80,18 +80,17 @@ def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane
 def test_a_wrong_spec_is_reported_while_it_is_written(page: Page, refusals: list[str]) -> None:
     refusals.append("status of 422")
     page.goto("/new")
-    text = page.get_by_role("textbox", name="Job spec, YAML")
     expect(page.get_by_role("region", name="What would run")).to_contain_text("803,968")
-    text.fill("name: wrong\ntrain:\n  layout: { data: 2, tensor: 3 }\n  steps: 10\n  global_batch: 8\n")
+    write_spec(page, "name: wrong\ntrain:\n  layout: { data: 2, tensor: 3 }\n  steps: 10\n  global_batch: 8\n")
     findings = page.get_by_role("region", name="Errors")
     expect(findings).to_contain_text("train.layout.tensor")
     expect(findings).to_contain_text("Tensor degrees that divide this model")
-    expect(page.locator("[data-wrong]")).to_have_text("3")
+    expect(page.locator(".cm-wrong")).to_have_text("3")
     assert_accessible(page)
     findings.get_by_role("button", name="Line 3").click()
     helped = page.get_by_role("region", name="Help for the field under the cursor")
     expect(helped).to_contain_text("Tensor-parallel degree")
-    text.fill("name: right\ntrain:\n  layout: { data: 2, tensor: 2 }\n  steps: 10\n  global_batch: 8\n")
+    write_spec(page, "name: right\ntrain:\n  layout: { data: 2, tensor: 2 }\n  steps: 10\n  global_batch: 8\n")
     expect(page.get_by_role("region", name="What would run")).to_contain_text("data 2 × tensor 2")
     expect(findings).to_be_hidden()
 

@@ -74,6 +74,15 @@ def open_tab(page: Page, name: str) -> None:
     page.get_by_role("navigation", name="Tabs of the job").get_by_role("link", name=name, exact=True).click()
 
 
+def write_spec(page: Page, text: str) -> None:
+    """Put another text into the code editor, as a paste over all of it does."""
+    editor = page.locator(".cm-content")
+    editor.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(text)
+
+
 def assert_accessible(page: Page) -> None:
     """By axe, as it looks now: WCAG 2.2 A and AA."""
     page.evaluate(_AXE.read_text())

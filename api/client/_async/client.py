@@ -200,7 +200,7 @@ class AsyncClient(AsyncJobChanges, AsyncQuestions, AsyncSweepQuestions):
             # Before the lines: once a job has ended, no line is added.
             found = await self._patiently(partial(self.job, found.id))
 
-    async def search_pages(
+    async def search_pages(  # noqa: PLR0913 - a condition each
         self,
         job: str,
         text: str = "",
@@ -209,14 +209,14 @@ class AsyncClient(AsyncJobChanges, AsyncQuestions, AsyncSweepQuestions):
         level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
+        stream: requests.Stream | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> AsyncIterator[LogSearchResult]:
         """Pages of matching lines as of `search_logs`, up to the log's end. A page may be empty."""
         found = await self.job(job)
-        search = partial(
-            self.search_logs, found.id, text, rank=rank, level=level, since=since, until=until, limit=limit
-        )
+        ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream)
+        search = partial(ask, since=since, until=until, limit=limit)
         while True:
             page = await self._patiently(partial(search, after=after))
             yield page

@@ -4,6 +4,7 @@ A notebook renders it with its loss curve.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +25,7 @@ from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSummary
 from ....strategies.layout import Layout
 from .. import notebook
-from ..requests import Level
+from ..requests import Level, Stream
 from ..transport import ApiError, Event
 from . import runtime
 
@@ -201,13 +202,13 @@ class AsyncJobHandle(AsyncJobActions):
         level: Level | None = None,
         since: float | None = None,
         until: float | None = None,
+        stream: Stream | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
         """The matching lines among the next 20,000 of its log."""
-        return await self._client.search_logs(
-            self.id, text, rank=rank, level=level, since=since, until=until, after=after, limit=limit
-        )
+        ask = partial(self._client.search_logs, self.id, text, rank=rank, level=level, stream=stream)
+        return await ask(since=since, until=until, after=after, limit=limit)
 
     async def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "AsyncJobHandle":
         """Show the job in a notebook until it ends, redrawn at most every `every_s` seconds. Returns the ended job."""

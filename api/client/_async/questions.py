@@ -120,7 +120,7 @@ class AsyncQuestions(AsyncMetricQuestions):
         """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it."""
         return await self._ask(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
-    async def search_logs(
+    async def search_logs(  # noqa: PLR0913 - a condition each
         self,
         job: str,
         text: str = "",
@@ -129,9 +129,10 @@ class AsyncQuestions(AsyncMetricQuestions):
         level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
+        stream: requests.Stream | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
         """Lines with `text`, of `level` or above, between two times (unix seconds), among the 20,000 after position `after`."""
-        wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until}
+        wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until, "stream": stream}
         return await self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))

@@ -201,7 +201,7 @@ class Client(JobChanges, Questions, SweepQuestions):
             # Before the lines: once a job has ended, no line is added.
             found = self._patiently(partial(self.job, found.id))
 
-    def search_pages(
+    def search_pages(  # noqa: PLR0913 - a condition each
         self,
         job: str,
         text: str = "",
@@ -210,14 +210,14 @@ class Client(JobChanges, Questions, SweepQuestions):
         level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
+        stream: requests.Stream | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> Iterator[LogSearchResult]:
         """Pages of matching lines as of `search_logs`, up to the log's end. A page may be empty."""
         found = self.job(job)
-        search = partial(
-            self.search_logs, found.id, text, rank=rank, level=level, since=since, until=until, limit=limit
-        )
+        ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream)
+        search = partial(ask, since=since, until=until, limit=limit)
         while True:
             page = self._patiently(partial(search, after=after))
             yield page

@@ -6,10 +6,12 @@ import { createRoot } from "react-dom/client";
 import { BAD_LINK, makeClient } from "./api/query-client";
 import { signIn, takeCode } from "./api/session";
 import { App } from "./app";
+import { followTheme } from "./hooks/use-theme";
 
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no #root");
 
+followTheme();
 const client = makeClient();
 const show = () => {
   createRoot(root).render(

@@ -3429,6 +3429,8 @@ export interface components {
             readonly items: readonly components["schemas"]["SweepDetail"][];
             /** Next */
             readonly next: string | null;
+        };
+        /**
          * SystemCurve
          * @description One metric of one node or rank, by bucket of time.
          */
@@ -4925,6 +4927,8 @@ export interface components {
              * @default null
              */
             readonly uri: string | null;
+        };
+        /**
          * RayNodes
          * @description The private Ray cluster of a driver: a Ray node on each node of the gang, with the devices of the ranks there.
          */
@@ -5174,8 +5178,23 @@ export interface components {
              * @default null
              */
             readonly tensorboard: string | null;
+            /** @description `true`, or settings: the command is a driver of Ray, such as a script with Ray Train. It runs once, on the first node, in a Ray cluster of the job's own, which RAY_ADDRESS names: a Ray node on each node of the job, with the GPUs of its ranks there, and for each rank a CPU, or `resources.cpus_per_gpu`. null: the command runs once per rank. */
+            readonly ray?: components["schemas"]["RayNodes"] | boolean | null;
             /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
             readonly env?: components["schemas"]["Environment"] | null;
+            /**
+             * @default {
+             *       "keep": 2,
+             *       "uri": null
+             *     }
+             */
+            readonly checkpoint: components["schemas"]["ProgramCheckpoints"];
+            /**
+             * Resume From
+             * @description A job that runs a command (id or name), or the path or s3:// URI of its checkpoint, which `shardyard.resume` returns until the job has one of its own.
+             * @default null
+             */
+            readonly resume_from: string | null;
             /**
              * @default {
              *       "max_restarts": 3,
@@ -5761,6 +5780,10 @@ export interface components {
             readonly ranks?: {
                 readonly [key: string]: readonly (number | null)[];
             };
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
          * Artifact
          * @description A file that is in the job's storage, whole.
          */
@@ -7960,8 +7983,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
@@ -8469,6 +8491,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -8609,6 +8640,8 @@ export interface operations {
                 readonly since?: number | null;
                 /** @description Latest time, in Unix seconds. */
                 readonly until?: number | null;
+                /** @description Only lines of this stream. */
+                readonly stream?: ("stdout" | "stderr") | null;
             };
             readonly header?: never;
             readonly path: {
@@ -9265,6 +9298,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
@@ -9357,6 +9399,15 @@ export interface operations {
             };
             /** @description `job_not_found`: no such job; `artifact_not_found`: no such file of the job */
             readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -11474,6 +11525,15 @@ export interface operations {
             };
             /** @description `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt; `idempotency_conflict`: the idempotency key was used for another body */
             readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

@@ -6,9 +6,13 @@ import { type LogLine, toLine } from "./logs";
 export const LEVELS = ["", "warning", "error"] as const;
 export type Level = (typeof LEVELS)[number];
 
+export const STREAMS = ["", "stdout", "stderr"] as const;
+export type Stream = (typeof STREAMS)[number];
+
 export interface LogQuery {
   text: string;
   level: Level;
+  stream: Stream;
   rank: number | null;
   /** Unix seconds. */
   since: number | null;
@@ -26,8 +30,8 @@ export interface LogSearchResult {
 const AT_ONCE = 100;
 
 /** Raises `Problem`. */
-export async function searchLogs(id: string, { text, level, rank, since, until }: LogQuery, after: number, signal?: AbortSignal): Promise<LogSearchResult> {
-  const query = { text, level: level === "" ? null : level, rank, since, until, after, limit: AT_ONCE };
+export async function searchLogs(id: string, { text, level, stream, rank, since, until }: LogQuery, after: number, signal?: AbortSignal, limit = AT_ONCE): Promise<LogSearchResult> {
+  const query = { text, level: level === "" ? null : level, stream: stream === "" ? null : stream, rank, since, until, after, limit };
   const wire = await get("/v1/jobs/{job}/logs/search", { path: { job: id }, query, signal });
   return { lines: wire.lines.map(toLine), scannedTo: wire.scanned_to, end: wire.end, done: wire.done };
 }

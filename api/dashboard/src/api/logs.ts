@@ -29,6 +29,12 @@ async function fetchLines(id: string, query: { rank: number | null; after?: numb
   return lines.map(toLine);
 }
 
+/** Lines after a position, at most as many as the API allows at once; `next` is null at the end. Raises `Problem`. */
+export async function linesAfter(id: string, rank: number | null, after: number, signal?: AbortSignal): Promise<{ lines: readonly LogLine[]; next: number | null }> {
+  const { lines, next } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, after, limit: 10_000 }, signal });
+  return { lines: lines.map(toLine), next };
+}
+
 /**
  * `known` and what was written since, of one rank or of all (`rank` null): each position once, the newest `KEEP` of them.
  * Raises `Problem`.

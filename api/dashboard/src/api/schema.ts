@@ -1,4 +1,4 @@
-/** The JSON Schema of the job spec. */
+/** The JSON Schema of the job spec, of either kind. */
 
 import { get } from "./http";
 
@@ -22,5 +22,8 @@ export interface SchemaNode {
   pattern?: string;
 }
 
+/** `train`: Shardyard's own loop; `command`: a program of the user's own. */
+export type Kind = "train" | "command";
+
 /** Raises `Problem`. */
-export const getSchema = async (signal?: AbortSignal): Promise<SchemaNode> => (await get("/v1/schema/job", { signal })) as SchemaNode;
+export const getSchema = async (kind: Kind, signal?: AbortSignal): Promise<SchemaNode> => (await get("/v1/schema/job", { query: { kind }, signal })) as SchemaNode;

@@ -1,6 +1,7 @@
 /** A chart that fills the screen on request, and whose picture and numbers can be downloaded. */
 
 import { type MouseEvent, type ReactNode, useState } from "react";
+import type { Range } from "../api/curves";
 import { useModal } from "../hooks/use-modal";
 import { fileName, type Series, toCsv } from "../model/csv";
 import { Chart, type ChartProps } from "./chart";
@@ -12,11 +13,13 @@ export interface ChartPanelProps extends Omit<ChartProps, "tall" | "children"> {
   series: readonly Series[];
   /** What the files are named after, beside the title. */
   of: string;
+  /** The range of steps that the CSV has, where the chart runs along something else. */
+  steps?: Range | null;
 }
 
-export function ChartPanel({ series, of, ...chart }: ChartPanelProps) {
+export function ChartPanel({ series, of, steps, ...chart }: ChartPanelProps) {
   const [full, setFull] = useState(false);
-  const downloads = <Downloads chart={chart} series={series} of={of} />;
+  const downloads = <Downloads chart={chart} series={series} of={of} range={(steps === undefined ? chart.zoom : steps) ?? null} />;
   return (
     <>
       <Chart {...chart}>
@@ -44,13 +47,13 @@ function FullScreen({ chart, onClose, children }: { chart: ChartProps; onClose: 
   );
 }
 
-function Downloads({ chart, series, of }: { chart: ChartProps; series: readonly Series[]; of: string }) {
+function Downloads({ chart, series, of, range }: { chart: ChartProps; series: readonly Series[]; of: string; range: Range | null }) {
   const name = fileName(of, chart.title);
   const picture = ({ currentTarget }: MouseEvent) => {
     const figure = currentTarget.closest("figure");
     if (figure) void pictureOf(figure, chart).then((file) => { save(`${name}.png`, file); });
   };
-  const numbers = () => { save(`${name}.csv`, new Blob([toCsv(series, chart.zoom ?? null)], { type: "text/csv" })); };
+  const numbers = () => { save(`${name}.csv`, new Blob([toCsv(series, range)], { type: "text/csv" })); };
   return (
     <>
       <button className="button small" aria-label={`PNG of ${chart.title}`} onClick={picture}>PNG</button>

@@ -236,11 +236,10 @@ const axisWidth: uPlot.Axis.Size = (plot, values) => {
   return Math.max(48, Math.ceil(width / devicePixelRatio) + 14);
 };
 
-const DARK = "(prefers-color-scheme: dark)";
-const isDark = () => matchMedia(DARK).matches;
+const isDark = () => document.documentElement.dataset.theme === "dark";
 
 function onTheme(change: () => void): () => void {
-  const query = matchMedia(DARK);
-  query.addEventListener("change", change);
-  return () => { query.removeEventListener("change", change); };
+  const observer = new MutationObserver(change);
+  observer.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  return () => { observer.disconnect(); };
 }

@@ -2,6 +2,7 @@
 
 import type { Job } from "../api/jobs";
 import type { RunPoint } from "../api/runs";
+import { type Places, placesOf } from "./step-places";
 
 export const AXES = ["step", "tokens", "time"] as const;
 
@@ -23,6 +24,13 @@ export function line(points: readonly RunPoint[], axis: Axis, of: (point: RunPoi
   placed.sort((a, b) => a.x - b.x);
   return placed.filter((point, index) => point.x !== placed[index - 1]?.x);
 }
+
+/** Where a run's steps are along an axis; null where they have no place on it. */
+export const placesAlong = (points: readonly RunPoint[], axis: Axis): Places | null =>
+  placesOf(points.flatMap((point) => {
+    const x = along[axis](point);
+    return x === null ? [] : [{ step: point.step, x }];
+  }));
 
 export interface Difference {
   field: string;

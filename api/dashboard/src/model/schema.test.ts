@@ -23,13 +23,13 @@ const SCHEMA: SchemaNode = {
 };
 
 test("a number has its limits", () => {
-  expect(help(SCHEMA, ["train", "steps"])).toEqual({ field: "train.steps", about: "", takes: "whole number, at least 1, at most 10", default: null, keys: [] });
+  expect(help(SCHEMA, ["train", "steps"])).toEqual({ field: "train.steps", about: "", takes: "whole number, at least 1, at most 10", default: null, values: [], keys: [] });
 });
 
 test("a mapping has its keys, with those that are required", () => {
   expect(help(SCHEMA, [])?.keys).toEqual([
-    { name: "train", about: "What to train.", required: true },
-    { name: "labels", about: "", required: false },
+    { name: "train", about: "What to train.", required: true, nested: true },
+    { name: "labels", about: "", required: false, nested: true },
   ]);
   expect(help(SCHEMA, ["train"])?.about).toBe("What to train.");
 });

@@ -10,8 +10,10 @@ export interface Help {
   takes: string;
   /** As YAML would have it; null where there is none. */
   default: string | null;
-  /** The keys below it. */
-  keys: readonly { name: string; about: string; required: boolean }[];
+  /** The values that the schema lists, as YAML would have them; none where any other is possible. */
+  values: readonly string[];
+  /** The keys below it. `nested`: its value is always a mapping. */
+  keys: readonly { name: string; about: string; required: boolean; nested: boolean }[];
 }
 
 /** Null if the schema has no such field. A list's items are the path part `[]`. */
@@ -27,8 +29,15 @@ export function help(schema: SchemaNode, path: readonly string[]): Help | null {
     about: node.description ?? forms.find((form) => form.description !== undefined)?.description ?? "",
     takes: [...new Set(forms.map(inWords).filter((words) => words !== ""))].join(", or "),
     default: shown(node.default),
+    values: [...new Set(forms.flatMap(values))],
     keys: forms.flatMap((form) => keys(schema, form)),
   };
+}
+
+/** Enumerations, constants and truth values. */
+function values(form: SchemaNode): string[] {
+  if (form.type === "boolean") return ["true", "false"];
+  return (form.enum ?? (form.const === undefined ? [] : [form.const])).flatMap((value) => shown(value) ?? []);
 }
 
 function step(schema: SchemaNode, node: SchemaNode, part: string): SchemaNode | undefined {
@@ -40,7 +49,7 @@ function step(schema: SchemaNode, node: SchemaNode, part: string): SchemaNode | 
 }
 
 /** The forms that a value may have, references followed; null is none of them. */
-function branches(schema: SchemaNode, node: SchemaNode): SchemaNode[] {
+export function branches(schema: SchemaNode, node: SchemaNode): SchemaNode[] {
   if (node.$ref !== undefined) return branches(schema, schema.$defs?.[node.$ref.split("/").at(-1) ?? ""] ?? {});
   if (node.anyOf !== undefined) return node.anyOf.flatMap((form) => branches(schema, form));
   return node.type === "null" ? [] : [node];
@@ -51,8 +60,11 @@ function keys(schema: SchemaNode, form: SchemaNode): Help["keys"] {
     name,
     about: below.description ?? branches(schema, below)[0]?.description ?? "",
     required: form.required?.includes(name) ?? false,
+    nested: isMapping(branches(schema, below)),
   }));
 }
+
+const isMapping = (forms: readonly SchemaNode[]) => forms.length > 0 && forms.every(({ type, properties }) => type === "object" || properties !== undefined);
 
 const KINDS: Readonly<Record<string, string>> = {
   integer: "whole number",

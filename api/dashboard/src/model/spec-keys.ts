@@ -136,3 +136,5 @@ export function keyOf(text: string, field: string): Key | null {
 
 /** Whether the text is a sweep over a job, by its part `sweep`. */
 export const isSweep = (text: string) => keysOf(text).some(({ path }) => path.length === 1 && path[0] === "sweep");
+/** The kind of the spec that is written, by its keys at the top. */
+export const kindOf = (text: string) => (keysOf(text).some(({ path }) => path.length === 1 && path[0] === "command") ? "command" : "train");

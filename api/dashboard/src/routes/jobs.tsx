@@ -12,6 +12,7 @@ import { ChooseColumns } from "../features/jobs/choose-columns";
 import { Filter } from "../features/jobs/filter";
 import { JobTable } from "../features/jobs/job-table";
 import { UndoDelete } from "../features/jobs/undo-delete";
+import { SavedViews } from "../features/jobs/saved-views";
 import { useColumns } from "../hooks/use-columns";
 import { useDebounced } from "../hooks/use-debounced";
 import { useNow } from "../hooks/use-now";
@@ -43,6 +44,7 @@ export function JobsPage() {
         <h1>Jobs</h1>
         <Filter filter={filter} onChange={setFilter} />
         {jobs.length > 0 && <ChooseColumns jobs={jobs} columns={columns} onChange={(chosen) => { change(chosen, by); }} />}
+        <SavedViews />
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}

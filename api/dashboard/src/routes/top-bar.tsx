@@ -1,4 +1,4 @@
-/** The bar on every page: links to the pages, the cluster's capacity and the button that signs out. */
+/** The bar on every page: links to the pages, the cluster's capacity, commands, the theme, and the button that signs out. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
@@ -6,6 +6,8 @@ import { listNodes } from "../api/nodes";
 import { SIGNED_IN } from "../api/query-client";
 import { getServer } from "../api/server";
 import { signOut } from "../api/session";
+import { Keyboard } from "../features/keyboard/keyboard";
+import { THEMES, type Theme, useTheme } from "../hooks/use-theme";
 import { capacity } from "../model/nodes";
 import "./top-bar.css";
 
@@ -38,10 +40,26 @@ export function TopBar() {
         ))}
       </nav>
       {data?.some(({ alive }) => alive) && <span className="top-bar-has quiet number">{capacity(data)}</span>}
+      <Keyboard />
+      <ThemeChoice />
       <SignOut />
     </header>
   );
 }
+
+function ThemeChoice() {
+  const [theme, choose] = useTheme();
+  return (
+    <label>
+      <span className="unseen">Theme</span>
+      <select className="top-bar-theme" value={theme} onChange={(event) => { choose(event.target.value as Theme); }}>
+        {THEMES.map((one) => <option key={one} value={one}>{THEME_NAMES[one]}</option>)}
+      </select>
+    </label>
+  );
+}
+
+const THEME_NAMES: Readonly<Record<Theme, string>> = { system: "System theme", light: "Light", dark: "Dark" };
 
 /** Shown where the control plane needs a sign-in. */
 function SignOut() {

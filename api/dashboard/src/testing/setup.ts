@@ -8,6 +8,8 @@ configure({ asyncUtilTimeout: 60_000 }); // a busy machine is slow, not wrong
 
 if (typeof window !== "undefined") window.scrollTo = () => undefined;
 
+if (typeof Element !== "undefined") Element.prototype.scrollIntoView = () => undefined;
+
 if (typeof HTMLDialogElement !== "undefined") {
   HTMLDialogElement.prototype.showModal = function showModal() {
     this.open = true;

@@ -21,5 +21,8 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     [hit] = ask("GET", f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
     about = ask("GET", url, params={"around": hit["position"], "limit": 6}).json()
     assert [one["position"] for one in about["lines"]] == [38, 39, 40, 41]
-    for params in ({"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
+    gang.emit(("log", {"rank": 0, "stream": "stderr", "first": 0, "lines": ["line on stderr"]}))
+    [other] = ask("GET", f"{url}/search", params={"text": "line", "stream": "stderr"}).json()["lines"]
+    assert (other["text"], other["stream"]) == ("line on stderr", "stderr")
+    for params in ({"stream": "stdin"}, {"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
         assert ask("GET", f"{url}/search", params=params).status_code == 422

@@ -3,6 +3,7 @@
 import { useState, type SyntheticEvent } from "react";
 import { type ChartView, MOST_TEXT, rangeOf } from "../../model/chart-view";
 import { integer } from "../../model/format";
+import { AXES, type Axis } from "../../model/runs";
 import "./job.css";
 
 export interface ChartControlsProps {
@@ -11,9 +12,11 @@ export interface ChartControlsProps {
   lastStep: number;
   /** How many charts are found. */
   count: number;
+  /** Whether steps have tokens and times. */
+  axes: boolean;
 }
 
-export function ChartControls({ view: { find, smooth, log, zoom }, onChange, lastStep, count }: ChartControlsProps) {
+export function ChartControls({ view: { find, smooth, log, by, zoom }, onChange, lastStep, count, axes }: ChartControlsProps) {
   return (
     <div className="chart-controls card" role="group" aria-label="Which charts, and how they are drawn">
       <div role="search">
@@ -29,6 +32,14 @@ export function ChartControls({ view: { find, smooth, log, zoom }, onChange, las
         <output className="number">{smooth.toFixed(2)}</output>
       </label>
       <label><input type="checkbox" checked={log} onChange={(event) => { onChange({ log: event.target.checked }); }} /> Log axis</label>
+      {axes && (
+        <label>
+          Along{" "}
+          <select value={by} onChange={(event) => { onChange({ by: event.target.value as Axis }); }}>
+            {AXES.map((axis) => <option key={axis} value={axis}>{axis === "step" ? "steps" : axis}</option>)}
+          </select>
+        </label>
+      )}
       <Steps key={zoom?.join() ?? ""} from={zoom?.[0] ?? 1} to={zoom?.[1] ?? lastStep} given={zoom !== null} onChange={onChange} />
     </div>
   );

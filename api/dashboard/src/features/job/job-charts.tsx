@@ -3,16 +3,19 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { type Curve, type Eval, getCurves, type Range, type SeriesName } from "../../api/curves";
-import type { Line } from "../../components/chart";
+import type { Along, Line } from "../../components/chart";
 import { ChartPanel } from "../../components/chart-panel";
 import { ALL, type ChartView } from "../../model/chart-view";
 import type { Series } from "../../model/csv";
 import { along, lastStep } from "../../model/curve";
-import { integer, loss, number, percent } from "../../model/format";
+import { duration, integer, loss, number, percent, short } from "../../model/format";
 import type { Live } from "../../model/live";
 import { isFound } from "../../model/metric-groups";
+import type { Axis } from "../../model/runs";
+import type { Places } from "../../model/step-places";
 import { curveLines } from "./curve-lines";
 import type { LiveJob } from "./use-live";
+import { useStepPlaces } from "./use-step-places";
 
 /** All charts of a job share their cursor. */
 export const GROUP = "job";
@@ -58,9 +61,10 @@ export function JobCharts({ id, of, charts, live, ended, view, onZoom }: JobChar
   const newest = lastStep(live.curve);
   const zoom = useMemo(() => view.zoom && bounded(view.zoom, newest), [view.zoom, newest]);
   const curve = useRange(id, live.curve, zoom, ended);
+  const places = useStepPlaces(id, view.by, ended);
   return (
     <div className="charts">
-      {charts.map((spec) => <SeriesChart key={spec.name} of={of} spec={spec} curve={curve} evals={evalsOf(spec, live)} view={{ ...view, zoom }} onZoom={onZoom} />)}
+      {charts.map((spec) => <SeriesChart key={spec.name} of={of} spec={spec} curve={curve} evals={evalsOf(spec, live)} view={{ ...view, zoom }} places={places} onZoom={onZoom} />)}
     </div>
   );
 }
@@ -112,17 +116,36 @@ interface SeriesChartProps {
   curve: Curve;
   evals: readonly Eval[];
   view: ChartView;
+  /** Null: the chart runs along steps. */
+  places?: Places | null;
   onZoom?: (zoom: Range | null) => void;
 }
 
-function SeriesChart({ of, spec, curve, evals, view, onZoom }: SeriesChartProps) {
+const ALONG: Readonly<Record<Exclude<Axis, "step">, Along>> = { tokens: { name: "Tokens", format: short }, time: { name: "Time", format: duration } };
+
+/** Points at other places; what is drawn stays the same. */
+const placed = (lines: readonly Line[], { ofStep }: Places): Line[] =>
+  lines.map((line) => ({
+    ...line,
+    points: line.points.map(({ from, to, ...point }) => ({ ...point, x: ofStep(point.x), ...(from !== undefined && to !== undefined && { from: ofStep(from), to: ofStep(to) }) })),
+  }));
+
+/** How a chart runs along something else than steps. Charts along the same share their cursor; a range is of steps everywhere else. */
+function alongOf(by: Axis, zoom: Range | null, places: Places | null, onZoom: SeriesChartProps["onZoom"]) {
+  if (places === null || by === "step") return { group: GROUP, zoom, ...(onZoom && { onZoom }) };
+  const change = (range: Range | null) => { onZoom?.(range && [places.toStep(range[0]), places.toStep(range[1])]); };
+  return { group: `${GROUP}-${by}`, along: ALONG[by], zoom: zoom && ([places.ofStep(zoom[0]), places.ofStep(zoom[1])] as const), ...(onZoom && { onZoom: change }) };
+}
+
+function SeriesChart({ of, spec, curve, evals, view, places = null, onZoom }: SeriesChartProps) {
   const { name, title, label, colour, format } = spec;
   const weight = spec.exact ? 0 : view.smooth;
   const points = useMemo(() => along(curve, name), [curve, name]);
   const lines = useMemo((): Line[] => {
     const validations: Line[] = evals.length > 0 ? [{ label: "Validation", colour: "orange", dots: true, points: evals.map((e) => ({ x: e.step, y: e.loss })) }] : [];
-    return [...curveLines(points, { label, colour, band: curve.width > 1, weight }), ...validations];
-  }, [points, curve.width, label, colour, weight, evals]);
+    const all = [...curveLines(points, { label, colour, band: curve.width > 1, weight }), ...validations];
+    return places === null ? all : placed(all, places);
+  }, [points, curve.width, label, colour, weight, evals, places]);
   const series = useMemo((): Series[] => {
     const validations = evals.map(({ step, loss: value }) => ({ x: step, y: value, low: value, high: value }));
     return [{ name: label, points }, ...(evals.length > 0 ? [{ name: "Validation", points: validations }] : [])];
@@ -131,5 +154,6 @@ function SeriesChart({ of, spec, curve, evals, view, onZoom }: SeriesChartProps)
   const [first, last] = [known[0], known.at(-1)];
   const summary = first && last ? `${label} ${format(first.y)} at step ${Math.round(first.x)}, ${format(last.y)} at step ${Math.round(last.x)}.` : "";
   const log = view.log && spec.log === true;
-  return <ChartPanel of={of} series={series} title={title} summary={summary} lines={lines} format={format} group={GROUP} log={log} zoom={view.zoom} onZoom={onZoom} />;
+  const drawn = useMemo(() => alongOf(view.by, view.zoom, places, onZoom), [view.by, view.zoom, places, onZoom]);
+  return <ChartPanel of={of} series={series} title={title} summary={summary} lines={lines} format={format} log={log} steps={view.zoom} {...drawn} />;
 }

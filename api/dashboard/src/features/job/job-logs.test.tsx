@@ -1,6 +1,6 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job } from "../../testing/jobs";
@@ -49,4 +49,32 @@ test("level, rank and time are in the request", async () => {
   await expect.poll(() => requests.at(-1)?.url.searchParams.get("level")).toBe("error");
   expect(requests.at(-1)?.url.searchParams.get("rank")).toBe("3");
   expect(requests.some(({ url }) => url.pathname.endsWith("/logs") && url.searchParams.get("rank") === "3")).toBe(true);
+});
+
+test("the download has the lines that the filter finds, from all pages", async () => {
+  const requests = plane();
+  const files: Blob[] = [];
+  vi.stubGlobal("URL", class extends URL {
+    static override createObjectURL = (file: Blob) => `#${files.push(file)}`; // jsdom goes to no other page
+    static override revokeObjectURL = () => undefined;
+  });
+  open(<JobLogs job={job({ state: "succeeded" })} />);
+  await userEvent.selectOptions(screen.getByLabelText("Stream"), "stdout");
+  await screen.findByText("2 lines found.");
+  requests.length = 0;
+  await userEvent.click(screen.getByRole("button", { name: "Download" }));
+  expect(await screen.findByText("2 lines")).toBeTruthy();
+  expect(requests.map(({ url }) => [url.searchParams.get("stream"), url.searchParams.get("after"), url.searchParams.get("limit")])).toEqual([["stdout", "0", "500"], ["stdout", "20", "500"], ["stdout", "60", "500"]]);
+  const saved = files[0] ?? new Blob();
+  expect(saved.type).toBe("text/plain");
+  expect(saved.size).toBe(2 * "2026-11-18T14:27:20.000Z rank 0 stdout needle one\n".length);
+});
+
+test("a download that fails says so", async () => {
+  given({ "GET /v1/jobs/job-1/logs": ({ url }) => (url.searchParams.has("tail") ? Response.json({ lines: [line(90, "newest")], next: null }) : Response.json({ title: "No", code: "job_not_found", detail: "It is gone." }, { status: 404 })) });
+  open(<JobLogs job={job({ state: "failed" })} />);
+  await screen.findByText("newest");
+  await userEvent.click(screen.getByRole("button", { name: "Download" }));
+  expect((await screen.findAllByText("It is gone.")).length).toBeGreaterThan(0);
+  expect(screen.getByRole("button", { name: "Download" })).toBeTruthy();
 });

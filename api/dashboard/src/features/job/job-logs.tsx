@@ -1,6 +1,6 @@
 /** A job's logs: the newest lines, or the matches of a search, and the lines around a match. */
 
-import { useMemo, useState } from "react";
+import { useMemo, useRef, useState } from "react";
 import { Problem } from "../../api/http";
 import type { Job } from "../../api/jobs";
 import type { LogQuery } from "../../api/log-search";
@@ -13,13 +13,15 @@ import * as search from "../../model/log-search";
 import { LogFilter } from "./log-filter";
 import { LogContext, LogHits } from "./log-hits";
 import { LogTail } from "./log-tail";
+import { LogTools } from "./log-tools";
 import { useLogs } from "./use-logs";
 
 /** The job's own request reports an unreachable control plane; the logs do not repeat it. */
 const isRetryable = (problem: Error) => problem instanceof Problem && problem.retryable;
 
 export function JobLogs({ job }: { job: Job }) {
-  const [wanted, change] = useAddressState(search);
+  const [{ wrap, ...wanted }, change] = useAddressState(search);
+  const box = useRef<HTMLElement>(null);
   const [hit, jump] = useState<LogLine | null>(null);
   const worldSize = job.worldSize ?? 1;
   // An address may name a rank that the job does not have.
@@ -28,12 +30,13 @@ export function JobLogs({ job }: { job: Job }) {
   const settledQuery = useMemo(() => JSON.parse(settled) as LogQuery, [settled]);
   const width = query.rank === null ? String(Math.max(0, worldSize - 1)).length : 0;
   return (
-    <section className="log-tail card" aria-labelledby="logs-title">
+    <section ref={box} className={wrap ? "log-tail card" : "log-tail unwrapped card"} aria-labelledby="logs-title">
       <div className="card-head log-head">
         <h2 id="logs-title">Logs</h2>
         <LogFilter query={query} worldSize={worldSize} onQuery={(changes) => { change(changes); jump(null); }} />
+        <LogTools job={job} query={query} wrap={wrap} onWrap={(on) => { change({ wrap: on }); }} box={box} />
         {hit && <button className="button small" onClick={() => { jump(null); }}>Back to the results</button>}
-        {search.isSearch(query) && !hit && <button className="button small" onClick={() => { change({ ...search.ALL, rank: query.rank }); }}>Follow the newest lines</button>}
+        {search.isSearch(query) && !hit && <button className="button small" onClick={() => { change({ ...search.ALL, rank: query.rank, wrap }); }}>Follow the newest lines</button>}
       </div>
       {hit && <LogContext id={job.id} rank={query.rank} place={hit.position} width={width} />}
       {!hit && search.isSearch(settledQuery) && <LogHits id={job.id} query={settledQuery} width={width} onLine={jump} />}

@@ -42,7 +42,7 @@ export function JobMetrics({ job, live }: { job: Job; live: LiveJob }) {
   }
   return (
     <section className="stack" aria-label="Metrics">
-      <ChartControls view={view} onChange={change} lastStep={last} count={count} />
+      <ChartControls view={view} onChange={change} lastStep={last} count={count} axes={trains(job)} />
       {count === 0 && <p className="card pad quiet">No metric’s name contains this text.</p>}
       {own.length > 0 && (
         <MetricGroup name="Training" count={own.length}>

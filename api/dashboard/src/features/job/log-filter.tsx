@@ -1,7 +1,7 @@
-/** The query of a log: text, level, rank and time. */
+/** The query of a log: text, level, stream, rank and time. */
 
 import type { SyntheticEvent } from "react";
-import { type Level, LEVELS, type LogQuery } from "../../api/log-search";
+import { type Level, LEVELS, type LogQuery, type Stream, STREAMS } from "../../api/log-search";
 import { MOST_TEXT } from "../../model/log-search";
 
 export interface LogFilterProps {
@@ -23,6 +23,12 @@ export function LogFilter({ query, worldSize, onQuery }: LogFilterProps) {
         <span className="unseen">Level</span>
         <select value={query.level} onChange={(event) => { onQuery({ level: event.target.value as Level }); }}>
           {LEVELS.map((level) => <option key={level} value={level}>{LEVEL_NAMES[level]}</option>)}
+        </select>
+      </label>
+      <label>
+        <span className="unseen">Stream</span>
+        <select value={query.stream} onChange={(event) => { onQuery({ stream: event.target.value as Stream }); }}>
+          {STREAMS.map((stream) => <option key={stream} value={stream}>{stream === "" ? "Both streams" : stream}</option>)}
         </select>
       </label>
       <RankChoice worldSize={worldSize} rank={query.rank} onRank={(rank) => { onQuery({ rank }); }} />

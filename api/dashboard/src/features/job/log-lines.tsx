@@ -1,7 +1,8 @@
-/** Log lines as they were written: rank and time beside each. */
+/** Log lines as they were written: rank and time beside each, in the colour of its level. */
 
 import type { LogLine } from "../../api/logs";
 import { clock } from "../../model/format";
+import { levelOf } from "../../model/log-level";
 import "./log-tail.css";
 
 export interface LogLinesProps {
@@ -16,10 +17,10 @@ export interface LogLinesProps {
 
 export function LogLines({ lines, width, marked = null, onLine }: LogLinesProps) {
   return lines.map((line) => (
-    <div key={line.position} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-marked={line.position === marked || undefined}>
+    <div key={line.position} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-level={levelOf(line.text) ?? undefined} data-marked={line.position === marked || undefined}>
       {width > 0 && <span className="log-rank" title={`rank ${line.rank}`}>{String(line.rank).padStart(width)}</span>}
       {line.at && <time className="log-time" dateTime={line.at.toISOString()} title={line.at.toLocaleString()}>{clock(line.at)}</time>}
-      {onLine ? <button className="log-hit" onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
+      {onLine ? <button className="log-hit" data-listed onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
     </div>
   ));
 }

@@ -85,7 +85,7 @@ function Row({ job, now, sparkline, selected, onSelect, columns }: RowProps) {
     <tr data-state={job.state} data-selected={selected || undefined}>
       <td className="job-table-select"><input type="checkbox" aria-label={`Select ${job.name}`} checked={selected} onChange={onSelect} /></td>
       <th scope="row" className="job-table-name">
-        <Link href={jobAddress(job.id)}>{job.name}</Link>
+        <Link href={jobAddress(job.id)} data-listed>{job.name}</Link>
         {job.pinned && <span className="quiet"> pinned</span>}
       </th>
       <td className="job-table-state"><StateBadge state={job.state} /></td>

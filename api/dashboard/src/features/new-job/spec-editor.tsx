@@ -1,54 +1,43 @@
-/** A spec as text, with the numbers of its lines; lines in which something is wrong are marked. The browser's own text area. */
+/** A spec as text; what is wrong is marked. The browser's text area, until the scripts of the code editor are loaded, and where they are not. */
 
-import { useEffect, useRef, type UIEvent } from "react";
-import "./spec-editor.css";
+import { useEffect, useRef, useState } from "react";
+import type { SchemaNode } from "../../api/schema";
+import type { CodeEditor } from "./code-editor";
+import { PlainEditor } from "./plain-editor";
+
+/** A finding in the text. */
+export interface Mark {
+  /** Of the key that it is about, and the key's line, from 1. */
+  at: number;
+  line: number;
+  text: string;
+  /** The job would run all the same. */
+  harmless: boolean;
+}
 
 export interface SpecEditorProps {
   text: string;
   onText: (text: string) => void;
   onCursor: (cursor: number) => void;
-  /** Lines, from 1, in which something is wrong. */
-  wrong: ReadonlySet<number>;
+  marks: readonly Mark[];
   /** Where the cursor is to go, once; another object each time. */
   goTo: { at: number } | null;
+  /** Null until it is known. */
+  schema: SchemaNode | null;
 }
 
-export function SpecEditor({ text, onText, onCursor, wrong, goTo }: SpecEditorProps) {
+export function SpecEditor(props: SpecEditorProps) {
   const area = useRef<HTMLTextAreaElement>(null);
-  const numbers = useRef<HTMLOListElement>(null);
-  const lines = text.split("\n").length;
-
+  const [loaded, setLoaded] = useState<{ Editor: typeof CodeEditor; cursor: number | null } | null>(null);
   useEffect(() => {
-    if (goTo === null) return;
-    area.current?.focus();
-    area.current?.setSelectionRange(goTo.at, goTo.at);
-    onCursor(goTo.at);
-  }, [goTo, onCursor]);
-
-  const follow = (event: UIEvent<HTMLTextAreaElement>) => {
-    if (numbers.current) numbers.current.scrollTop = event.currentTarget.scrollTop;
-  };
-  return (
-    <div className="spec-editor">
-      <ol ref={numbers} className="spec-editor-numbers" aria-hidden="true">
-        {Array.from({ length: lines }, (_, index) => (
-          <li key={index} data-wrong={wrong.has(index + 1) || undefined}>{index + 1}</li>
-        ))}
-      </ol>
-      <textarea
-        ref={area}
-        aria-label="Job spec, YAML"
-        aria-invalid={wrong.size > 0}
-        aria-describedby="spec-findings"
-        spellCheck={false}
-        autoCapitalize="off"
-        autoComplete="off"
-        wrap="off"
-        value={text}
-        onChange={(event) => { onText(event.target.value); }}
-        onSelect={(event) => { onCursor(event.currentTarget.selectionStart); }}
-        onScroll={follow}
-      />
-    </div>
-  );
+    // Its styles are style sheets that a script makes: the page's security policy allows them where a browser can adopt them.
+    if (!("adoptedStyleSheets" in document)) return;
+    let left = false;
+    const swap = ({ CodeEditor: Editor }: { CodeEditor: typeof CodeEditor }) => {
+      if (!left) setLoaded({ Editor, cursor: document.activeElement === area.current ? (area.current?.selectionStart ?? null) : null });
+    };
+    import("./code-editor").then(swap, () => undefined);
+    return () => { left = true; };
+  }, []);
+  return loaded === null ? <PlainEditor {...props} area={area} /> : <loaded.Editor {...props} cursor={loaded.cursor} />;
 }

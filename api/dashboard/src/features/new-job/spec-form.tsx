@@ -3,20 +3,20 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState, type ReactNode } from "react";
 import { useLocation } from "wouter";
-import { Problem, toFieldErrors } from "../../api/http";
+import { type FieldError, Problem, toFieldErrors } from "../../api/http";
 import { previewJob, submitJob } from "../../api/jobs";
-import { getSchema } from "../../api/schema";
+import { getSchema, type SchemaNode } from "../../api/schema";
 import { submitSweep } from "../../api/sweeps";
 import type { Template } from "../../api/templates";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useDebounced } from "../../hooks/use-debounced";
 import { jobAddress, sweepAddress } from "../../model/addresses";
 import { help } from "../../model/schema";
-import { isSweep, keyOf, pathAt } from "../../model/spec-keys";
+import { isSweep, keyOf, kindOf, pathAt } from "../../model/spec-keys";
 import { FieldHelp } from "./field-help";
 import { Findings } from "./findings";
 import { PreviewFacts } from "./preview-facts";
-import { SpecEditor } from "./spec-editor";
+import { type Mark, SpecEditor } from "./spec-editor";
 import { TemplateChoice } from "./template-choice";
 import { useDraft } from "./use-draft";
 import "./new-job.css";
@@ -39,7 +39,9 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   const found = problem ?? (submit.error instanceof Problem && !submit.error.retryable ? submit.error : null);
   const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
   const onGo = (field: string) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); };
-  const wrong = useMemo(() => new Set((found?.errors ?? []).flatMap(({ field }) => lineOf(field) ?? [])), [found, lineOf]);
+  const warnings = useMemo(() => (found ? [] : toFieldErrors(preview?.warnings ?? [])), [found, preview]);
+  const marks = useMemo(() => [...marksOf(draft.text, found?.errors ?? [], false), ...marksOf(draft.text, warnings, true)], [draft.text, found, warnings]);
+  const schema = useSchema(draft.text);
 
   return (
     <>
@@ -57,18 +59,16 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
             <h2>Spec</h2>
             <TemplateChoice templates={templates} text={draft.text} onText={draft.change} />
           </div>
-          <SpecEditor text={draft.text} onText={draft.change} onCursor={setCursor} wrong={wrong} goTo={goTo} />
+          <SpecEditor text={draft.text} onText={draft.change} onCursor={setCursor} marks={marks} goTo={goTo} schema={schema} />
         </section>
         <div className="stack">
           <div id="spec-findings" aria-live="polite">
             {found && <Findings title={found.title} errors={found.findings} lineOf={lineOf} onGo={onGo} />}
             {!found && isSweep(draft.text) && <p className="card pad">This is a sweep. It has no preview; Submit checks it, and stores nothing if it is refused.</p>}
             {!found && preview && <PreviewFacts preview={preview} />}
-            {!found && preview && preview.warnings.length > 0 && (
-              <Findings title="Fields without effect" errors={toFieldErrors(preview.warnings)} harmless lineOf={lineOf} onGo={onGo} />
-            )}
+            {warnings.length > 0 && <Findings title="Fields without effect" errors={warnings} harmless lineOf={lineOf} onGo={onGo} />}
           </div>
-          <Help text={draft.text} cursor={cursor} />
+          {schema && <Help schema={schema} text={draft.text} cursor={cursor} />}
         </div>
       </div>
     </>
@@ -108,10 +108,23 @@ async function submitted(text: string, key: string): Promise<string> {
   return isSweep(text) ? sweepAddress((await submitSweep(text, key)).id) : jobAddress((await submitJob(text, key)).id);
 }
 
-function Help({ text, cursor }: { text: string; cursor: number }) {
-  const { data } = useQuery({ queryKey: ["schema"], queryFn: ({ signal }) => getSchema(signal), staleTime: Infinity });
+/** Of the kind of spec that the text is. */
+function useSchema(text: string): SchemaNode | null {
+  const kind = kindOf(text);
+  const { data } = useQuery({ queryKey: ["schema", kind], queryFn: ({ signal }) => getSchema(kind, signal), staleTime: Infinity });
+  return data ?? null;
+}
+
+/** The findings whose field, or a field above it, is in the text. */
+const marksOf = (text: string, errors: readonly FieldError[], harmless: boolean): Mark[] =>
+  errors.flatMap(({ field, message, remedy }) => {
+    const key = keyOf(text, field);
+    return key ? [{ at: key.at, line: key.line, text: remedy === null ? message : `${message}\n${remedy}`, harmless }] : [];
+  });
+
+function Help({ schema, text, cursor }: { schema: SchemaNode; text: string; cursor: number }) {
   const path = pathAt(text, cursor);
   // The schema is that of a job.
   if (path[0] === "sweep") return null;
-  return data ? <FieldHelp help={help(data, path)} path={path} /> : null;
+  return <FieldHelp help={help(schema, path)} path={path} />;
 }

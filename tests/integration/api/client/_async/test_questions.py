@@ -86,7 +86,7 @@ ASKED: dict[str, list[Ask]] = {
     ],
     "searchLogs": [
         lambda client, job, trace: client.search_logs(
-            job, "a", rank=0, level="error", since=1.0, until=2e9, after=1, limit=5
+            job, "a", rank=0, level="error", since=1.0, until=2e9, stream="stdout", after=1, limit=5
         )
     ],
     "getIncidents": [

@@ -1,0 +1,33 @@
+import { screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, expect, test } from "vitest";
+import { expectAccessible } from "../../testing/accessible";
+import { open } from "../../testing/control-plane";
+import { SavedViews } from "./saved-views";
+
+beforeEach(() => { localStorage.clear(); });
+
+test("a view is saved, opened, replaced and removed", async () => {
+  const { container, unmount } = open(<SavedViews />, "/?state=failed&sort=name");
+  await userEvent.click(screen.getByRole("button", { name: "Views…" }));
+  await userEvent.type(screen.getByLabelText("Name of the view"), " broken {Enter}");
+  await expectAccessible(container);
+  unmount();
+  open(<SavedViews />, "/?text=llama");
+  await userEvent.click(screen.getByRole("button", { name: "Views…" }));
+  await userEvent.click(screen.getByRole("link", { name: "broken" }));
+  expect([location.search, screen.queryByRole("dialog")]).toEqual(["?state=failed&sort=name", null]);
+  history.replaceState(null, "", "/?text=other");
+  await userEvent.click(screen.getByRole("button", { name: "Views…" }));
+  await userEvent.type(screen.getByLabelText("Name of the view"), "broken{Enter}");
+  expect(screen.getAllByRole("link").map((link) => link.getAttribute("href"))).toEqual(["/?text=other"]);
+  await userEvent.click(screen.getByRole("button", { name: "Remove the view broken" }));
+  expect(screen.getByText("No views are saved in this browser.")).toBeTruthy();
+});
+
+test.each(["{", "{}", '[{"name": 1}, null, 3]'])("what is stored as %s is no view", async (text) => {
+  localStorage.setItem("shardyard.views", text);
+  open(<SavedViews />, "/");
+  await userEvent.click(screen.getByRole("button", { name: "Views…" }));
+  expect(screen.queryAllByRole("link")).toEqual([]);
+});

@@ -1,0 +1,36 @@
+/** Where steps are along another axis, tokens or time: linear between the steps whose place is known, and beyond them. */
+
+export interface Place {
+  step: number;
+  x: number;
+}
+
+export interface Places {
+  ofStep: (step: number) => number;
+  toStep: (x: number) => number;
+}
+
+/** Null with fewer than two places. Of steps that go back (a clock was set) only those that go on are taken. */
+export function placesOf(known: readonly Place[]): Places | null {
+  const rising: Place[] = [];
+  for (const place of known) {
+    const last = rising.at(-1);
+    if (last === undefined || (place.step > last.step && place.x > last.x)) rising.push(place);
+  }
+  if (rising.length < 2) return null;
+  const steps = rising.map(({ step }) => step);
+  const along = rising.map(({ x }) => x);
+  return { ofStep: (step) => between(steps, along, step), toStep: (x) => between(along, steps, x) };
+}
+
+function between(from: readonly number[], to: readonly number[], value: number): number {
+  let low = 0;
+  let high = from.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((from[middle] ?? Infinity) <= value) low = middle;
+    else high = middle;
+  }
+  const [a = 0, b = 0, c = 0, d = 0] = [from[low], from[high], to[low], to[high]];
+  return Math.max(0, c + ((value - a) / (b - a)) * (d - c));
+}
