@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ..messages.event import Event as OutEvent
 from ..messages.event import FaultEvent, IncidentEvent, RepairEvent, StateEvent, StepEvent, read, to_json
@@ -77,12 +77,14 @@ class EventMerger:
         if rank == 0:
             self._emit_running(ts, 0, "program_started")
 
-    def of_program(self, kind: Literal["metrics", "checkpoint"], data: dict[str, Any], ts: float) -> None:
-        """Values that a program logged, or a checkpoint that it saved. Their steps are the job's progress, and may come again."""
+    def of_program(self, kind: str, data: dict[str, Any], ts: float) -> None:
+        """Values or files that a program logged, or a checkpoint that it saved.
+
+        The steps of values and checkpoints are the job's progress, and may come again.
+        """
         self.spool.add(kind, data, ts)
-        steps = (
-            [data["step"]] if kind == "checkpoint" else (step for block in data["blocks"] for step in block["steps"])
-        )
+        steps = [data["step"]] if kind == "checkpoint" else []
+        steps += [step for block in data.get("blocks", ()) for step in block["steps"]]
         self.newest_step = max(self.newest_step, *steps, 0)
 
     def fact(self, event: Event, step: int) -> None:

@@ -77,10 +77,10 @@ class EventPump:
             "stopped": self._take_stopped,
             "exit": self._take_exit,
             "log": self._take_log,
-            "metrics": self._take_metrics,
+            "metrics": self._take_logged,
             "checkpoint": self._take_checkpoint,
             "system": self._take_system,
-            "artifacts": self._take_artifacts,
+            "artifacts": self._take_logged,
             "trace": self._take_trace,
             "trace_finished": self._take_traced,
         }
@@ -139,9 +139,9 @@ class EventPump:
                 self.merger.of_program("metrics", to_json(metrics), event["ts"])
         return EventTaken(event["seq"])
 
-    def _take_metrics(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+    def _take_logged(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
         self.watch.progress.began()
-        self.merger.of_program("metrics", event["data"], event["ts"])
+        self.merger.of_program(event["kind"], event["data"], event["ts"])
         return EventTaken(event["seq"])
 
     def _take_checkpoint(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
@@ -159,11 +159,6 @@ class EventPump:
         """No progress, and the first to be left out while the dispatcher takes no events."""
         for sample in samples if not self.merger.spool.half_full else ():
             self.merger.emit(sample, ts)
-
-    def _take_artifacts(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
-        self.watch.progress.began()
-        self.merger.spool.add("artifacts", event["data"], event["ts"])
-        return EventTaken(event["seq"])
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
         step = int(event["data"]["step"])

@@ -75,7 +75,7 @@ async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: 
     assert job.parent is None
     parent = "job-01kagz3v0000000000000000ab"
     async with store.write() as tx:
-        await job_rows.set_columns(tx, job.id, {"resume": f"/somewhere/checkpoints/{parent}/step-00000020"})
+        await job_rows.set_columns(tx, job.id, {"parent": parent})
     assert (await jobs.get_job(store, job.id)).parent == parent
     async with store.write() as tx:
         await job_rows.set_columns(tx, job.id, {"resume": "s3://bucket/own-folder/step-00000020"})
