@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from harness.control_plane import ControlPlane
-from harness.page import SHOTS, assert_accessible, opened, signed_in
+from harness.page import SHOTS, assert_accessible, opened, signed_in, write_spec
 from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.sweep_program import document
 from playwright.sync_api import Browser, Page, expect
@@ -38,8 +38,8 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
 
 def test_a_sweep_is_submitted_looked_at_and_cancelled(page: Page, tmp_path: Path) -> None:
     page.goto("/new")
-    text = page.get_by_role("textbox", name="Job spec, YAML")
-    text.fill(yaml.safe_dump(document(tmp_path, RATES, 100_000, 0.1, search="grid", parallel=1)))
+    expect(page.get_by_role("textbox", name="Job spec, YAML")).to_be_visible()
+    write_spec(page, yaml.safe_dump(document(tmp_path, RATES, 100_000, 0.1, search="grid", parallel=1)))
     expect(page.get_by_text("This is a sweep.")).to_be_visible()
     page.get_by_role("button", name="Submit").click()
     expect(page).to_have_url(re.compile("/sweeps/sweep-"))
