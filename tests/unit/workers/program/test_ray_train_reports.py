@@ -1,4 +1,4 @@
-"""The tests of `ray_train_cases.py` in a process of their own: importing Ray Train decides how a process authenticates to any Ray cluster."""
+"""Runs `ray_train_cases.py` in a process of its own: importing Ray Train decides how a process authenticates to any Ray cluster."""
 
 import subprocess
 import sys
