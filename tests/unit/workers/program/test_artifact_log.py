@@ -36,7 +36,7 @@ class Rank:
 
     def run(self, script: str, **env: str) -> str:
         """Run a program to its end; what it wrote to stderr."""
-        with listening(lambda _: None, self.uploads) as agents:
+        with listening(lambda _: None, artifacts=self.uploads) as agents:
             done = logged_by(script, agents.name, **env)
             assert done.returncode == 0, done.stderr
             agents.finish()
