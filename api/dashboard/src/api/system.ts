@@ -23,7 +23,7 @@ export interface SystemCurves {
 
 /** As on the page of the cluster. */
 const SHORT_ID = 12;
-/** After so many buckets without a sample a line is interrupted: the job was paused, or placed again. */
+/** Number of buckets without a sample after which a line is interrupted: the job was paused, or placed again. */
 const GAP = 3;
 
 /** One metric of up to 24 nodes or ranks after `after`. Raises `Problem`. */
