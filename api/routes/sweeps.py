@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ...service.jobs import submit as jobs
 from ...service.queries import sweeps
 from ...service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from ...service.spec import AnySpec
@@ -57,7 +58,7 @@ async def submit(
         context.settings,
         wanted,
         first,
-        submitting.Author(actor, digest, idempotency_key),
+        jobs.Request(idempotency_key, digest, actor),
         context.files,
     )
     answer.status_code = 201 if created else 200

@@ -229,8 +229,11 @@ def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:
 
 
 def _give_up(after: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """The changes of the trials that have not ended, when the sweep is cancelled."""
-    left = [one for one in after if one["standing"] not in ("done", "over")]
+    """The changes of the trials that have not ended, when the sweep is cancelled.
+
+    A trial that is due to be submitted may have a job already, which is not noted: it is given up when its job is known.
+    """
+    left = [one for one in after if one["standing"] not in ("done", "over") and one["due"] != "submit"]
     return {
         one["number"]: {"standing": "over", "outcome": "cancelled", "due": "cancel" if one["job_id"] else None}
         for one in left

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...strategies.layout import Refusal
 from ..errors import IdempotencyConflict, InvalidSpec, SweepEnded
@@ -19,21 +18,12 @@ from .points import Point
 from .request import SweepRequest, metric_of, rungs_of
 
 
-@dataclass(frozen=True)
-class Author:
-    """Who submits, and how a repeated request is recognised: by its key and the digest of its document."""
-
-    actor: str
-    digest: str
-    idempotency_key: str | None = None
-
-
 async def submit(
     store: Store,
     settings: Settings,
     request: SweepRequest,
     first: AnySpec,
-    author: Author,
+    asked: submitting.Request,
     files: SpecFiles | None = None,
 ) -> tuple[SweepDetail, bool]:
     """Check the job of the first trial as a submission of it would, and store the sweep with its trials.
@@ -41,7 +31,7 @@ async def submit(
     False beside the sweep: it was there before (the same key and document). Raises what `submit` of jobs raises,
     and then nothing is stored.
     """
-    idempotency_key, digest = author.idempotency_key, author.digest
+    idempotency_key, digest = asked.idempotency_key, asked.body_hash
     if idempotency_key is not None:
         async with store.read() as tx:
             known = await rows.by_key(tx, idempotency_key)
@@ -61,7 +51,7 @@ async def submit(
         "spec": request.spec,
         "sweep": request.sweep.model_dump(mode="json", exclude_none=True),
         "trials": count,
-        "actor": author.actor,
+        "actor": asked.actor,
         "idempotency_key": idempotency_key,
         "body_hash": digest,
         "created_at": now,

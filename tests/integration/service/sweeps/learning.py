@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.patience import PATIENCE_S
 
+from shardyard.service.jobs.submit import Request
 from shardyard.service.queries import jobs
 from shardyard.service.queries import sweeps as queries
 from shardyard.service.schemas.sweep import SweepDetail, SweepTrial
@@ -25,7 +26,7 @@ async def submit_sweep(store: Store, settings: Settings, sweep: dict[str, Any], 
     document = {"name": "tune", "train": {"steps": STEPS, "global_batch": 4, "layout": {"data": 1}}}
     request = read_request({**document, "sweep": sweep}, Sweep.model_validate(sweep))
     first = kind_of(request.first).model_validate(request.first, strict=True)
-    found, _ = await submitting.submit(store, settings, request, first, submitting.Author("tester", "digest", key))
+    found, _ = await submitting.submit(store, settings, request, first, Request(key, "digest", "tester"))
     return found
 
 

@@ -64,6 +64,17 @@ async def test_what_is_due_is_done_once_more_without_harm(store: Store, settings
         assert (await jobs.get_job(store, job.id)).state == State.QUEUED
 
 
+async def test_a_cancelled_sweep_leaves_no_job_whose_submission_was_not_noted(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    await change(store, sweep, 1, {"due": "submit", "job_id": None})
+    await cancel(store, sweep.id)
+    while (found := await queries.get_sweep(store, sweep.id)).finished_at is None:
+        await advance(store, settings, sweep)
+    assert (found.state, found.counts) == ("cancelled", {"cancelled": 2})
+    assert {job.state for job in (await jobs.list_jobs(store)).items} == {State.CANCELLED}
+
+
 async def test_without_the_lease_nothing_is_stored(store: Store, settings: Settings) -> None:
     sweep = await submit_sweep(store, settings, SWEEP)
     async with store.write() as tx:
