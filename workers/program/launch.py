@@ -115,7 +115,7 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
                     if begun.ray is None or begun.ray.has_driver:
                         _lead(program, begun, _Reports(agents, on_metrics, uploads), emit, instruments)
                     else:
-                        _attend(begun.ray, agents, instruments)
+                        _attend(begun.ray, agents, instruments, uploads)
         except EndRequested:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
@@ -161,10 +161,11 @@ def _lead(
         _end_like(process.returncode, of_others or of_main)
 
 
-def _attend(cluster: RayCluster, agents: Agents, instruments: Instruments) -> None:
+def _attend(cluster: RayCluster, agents: Agents, instruments: Instruments, uploads: ArtifactUploads | None) -> None:
     """Keep this node of a driver's cluster until the driver ends. Raises RayNodeFailed, EndRequested."""
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
     failed = cluster.attend(lambda: instruments.asked() != Ending.NO)
+    _flush(uploads, instruments)
     agents.release(failed=failed)
 
 
