@@ -7,10 +7,10 @@ from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import history as job_history
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
-from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
+from ..conftest import Submit
 from ..gang_events import Events, event_batch, state, step
 
 
@@ -70,13 +70,12 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
         await job_history.history(store, "absent")
 
 
-async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: tuple[Job, Lease]) -> None:
-    job, _ = placed
-    assert job.parent is None
+async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, submit: Submit) -> None:
     parent = "job-01kagz3v0000000000000000ab"
-    async with store.write() as tx:
-        await job_rows.set_columns(tx, job.id, {"parent": parent})
-    assert (await jobs.get_job(store, job.id)).parent == parent
-    async with store.write() as tx:
-        await job_rows.set_columns(tx, job.id, {"resume": "s3://bucket/own-folder/step-00000020"})
-    assert (await jobs.get_job(store, job.id)).parent is None
+    for resume_from, expected in (
+        (None, None),
+        (f"/somewhere/checkpoints/{parent}/step-00000020", parent),
+        ("s3://bucket/own-folder/step-00000020", None),
+    ):
+        job = await submit(resume_from=resume_from)
+        assert job.parent == expected == (await jobs.get_job(store, job.id)).parent
