@@ -45,7 +45,7 @@ def run(
     script: str, root: Path, world: int = 2, stop_when: Sequence[str] = (), launcher: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """Per rank the events, and how the program failed. `stop_when`: names of files; when all exist, the ranks are asked to
-    stop. Once a rank's status says in which collective it waits, or that it is in `forgets`, its file `stuck-RANK` exists.
+    stop. Once a rank's status says that it waits in its second collective, or is in `forgets`, its file `stuck-RANK` exists.
 
     `launcher`: modules and options of Python that start the script once for all ranks.
     """
@@ -111,8 +111,11 @@ def _examine(instruments: Instruments, statuses: list[Any], stuck: Path) -> None
         if not (status := instruments.heartbeat.status()).get("collectives"):
             continue
         statuses.append(status)
-        waits = any("op" in record for record in status["collectives"])
-        if waits or any("forgets" in frame for stack in status["stacks"] for frame in stack["frames"]):
+        waits = [record["seq"] for record in status["collectives"] if "op" in record]
+        # One may be caught in the first collective too, which ends.
+        if waits == [2] or (
+            not waits and any("forgets" in frame for stack in status["stacks"] for frame in stack["frames"])
+        ):
             stuck.touch()
 
 
