@@ -46,7 +46,8 @@ class TorchAllGather(Allocate):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
-        return dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        work: dist.Work | None = dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        return work
 
 
 class TorchReduceScatter(Allocate):
@@ -55,7 +56,10 @@ class TorchReduceScatter(Allocate):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
     ) -> dist.Work | None:
-        return dist.reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        work: dist.Work | None = dist.reduce_scatter_single(
+            output_tensor, input_tensor, op=op, group=group, async_op=async_op
+        )
+        return work
 
 
 #: Variant of ours at stage 3 → what it sends by in the place of our own messages: (all-gather, reduce-scatter).
@@ -129,7 +133,8 @@ class Contenders:
 
     def _adamw(self, model: nn.Module) -> torch.optim.Optimizer:
         """A group per kind of tensor: the fused kernel takes no mixture of plain tensors and DTensors."""
-        given, groups = self.spec.optimizer, {}
+        given = self.spec.optimizer
+        groups: dict[Any, dict[str, Any]] = {}
         for value in model.parameters():
             key = (value.dim() > 1, type(value.data))
             decay = given.weight_decay if value.dim() > 1 else 0.0

@@ -81,7 +81,7 @@ class Ranks:
 
         address = str(folder / f"turns-{len(list(folder.glob('turns-*')))}")
         listener = stack.enter_context(Listener(address, authkey=KEY, backlog=64))
-        self._store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+        self._store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         command = [python, str(ROOT / "benchmarks" / "turns.py"), address]
         self._pipes: list[Connection] = []
         for rank in range(orders["ranks"]):

@@ -63,7 +63,7 @@ def warm(plane: ControlPlane, ranks: int, steps: int = STEPS) -> Times:
         assert done.state == "succeeded", done.message
         points = client.metrics(job.id).points
     assert points[0].ts is not None
-    return points[0].ts - began, [point.step_s for point in points]
+    return points[0].ts - began, [point.step_s for point in points if point.step_s is not None]
 
 
 def cancelled(plane: ControlPlane, ranks: int) -> float:
@@ -190,6 +190,7 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     head = Head(folder)
     record = head.ensure()
     try:
+        assert record.address is not None
         yield record.address, {**os.environ, **head.environment()}
     finally:
         head.shut_down()

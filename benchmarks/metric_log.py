@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "typings"))
 from shardyard.workers.messages.event import MetricsEvent, to_json  # noqa: E402
 from shardyard.workers.messages.metric_block import MetricBlock  # noqa: E402
 from shardyard.workers.program.agents import listening  # noqa: E402
-from shardyard.workers.program.program import SOCKET  # noqa: E402
+from shardyard.workers.program.report_socket import SOCKET  # noqa: E402
 
 STEPS, RATE, NAMES = 500, 50, 200
 PROGRAM = f"""

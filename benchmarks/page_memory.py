@@ -94,7 +94,8 @@ def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:
         tools.send("Performance.enable")
         page.goto(f"{client.url}/jobs/{job}/metrics")
         page.wait_for_selector(".chart canvas", timeout=240_000)
-        found, began = [], time.monotonic()
+        began = time.monotonic()
+        found: list[Look] = []
         while not found or found[-1].minute < minutes:
             page.wait_for_timeout(every * 1000)
             found.append(look(page, tools, began))

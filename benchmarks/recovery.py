@@ -156,7 +156,8 @@ def stall(plane: ControlPlane, ranks: int) -> float:
         done = client.wait(job, timeout_s=300)
         assert done.state == "succeeded", done.message
         held = [event.data["held_s"] for event in client.events(job) if event.kind == "checkpoint"]
-        return max(held) / statistics.median(point.step_s for point in client.metrics(job, since=SETTLED).points)
+        steps = [point.step_s for point in client.metrics(job, since=SETTLED).points if point.step_s is not None]
+        return float(max(held) / statistics.median(steps))
 
 
 def snapshots(folder: Path, ranks: int) -> tuple[float, float]:

@@ -64,7 +64,7 @@ def _form(side: Side) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(side.rank), "LOCAL_RANK": str(side.rank), "WORLD_SIZE": str(side.ranks)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(side.port)}
-    store = dist.TCPStore("127.0.0.1", side.port, None, is_master=False)
+    store = dist.TCPStore("127.0.0.1", side.port, None, is_master=False)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=side.rank, world_size=side.ranks)
 
 

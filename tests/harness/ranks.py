@@ -65,7 +65,7 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
     context.set_forkserver_preload(PRELOAD)
     import torch.distributed as dist
 
-    store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     pipes, processes = [], []
     try:
         for rank in range(world):
@@ -90,7 +90,7 @@ def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
     results: list[Any] = [None] * len(pipes)
     waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
     while waiting:
-        ready = multiprocessing.connection.wait(list(waiting), PATIENCE_S)
+        ready: list[Any] = multiprocessing.connection.wait(list(waiting), PATIENCE_S)
         if not ready:
             raise TimeoutError(f"ranks {sorted(waiting.values())} gave no result within {PATIENCE_S} s")
         for pipe in ready:
@@ -136,7 +136,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     from shardyard.workers.trainer.process_groups import form_world
 
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
+    store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=PATIENCE_S))  # type: ignore[attr-defined]
     device = torch.device("cpu")
     if kind == "cuda":
         device = torch.device("cuda", rank)

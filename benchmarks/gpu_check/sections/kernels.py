@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def checks(at: Place) -> list[Check]:
     for shape in at.sizes.attention:
         for causal in (True, False):
             name = f"{_words(shape)}{', causal' if causal else ''}, bf16 against fp64"
-            found.append(Check(name, lambda s=shape, c=causal, n=name: _exact(at, n, s, c)))
+            found.append(Check(name, partial(_exact, at, name, shape, causal)))
     return [*found, Check("backends of scaled_dot_product_attention", lambda: _backends(at))]
 
 
@@ -43,10 +44,10 @@ def _exact(at: Place, name: str, shape: tuple[int, ...], causal: bool) -> Iterab
     q, k, v, grad = _tensors(at, shape)
     kernel = kernel_for(q)
     group = q.shape[1] // k.shape[1]
-    exact = _of_kernel(MATH, *(x.double() for x in (grad, q, k, v)), causal)
+    exact = _of_kernel(MATH, [x.double() for x in (grad, q, k, v)], causal)
     # The fused kernels know no shared key heads: strategies repeat them before, and sum their gradients.
     wide = [x if kernel is MATH else x.repeat_interleave(group, dim=1) for x in (k, v)]
-    out, of_q, of_k, of_v = _of_kernel(kernel, grad, q, *wide, causal)
+    out, of_q, of_k, of_v = _of_kernel(kernel, [grad, q, *wide], causal)
     if kernel is not MATH and group > 1:
         of_k, of_v = (x.double().unflatten(1, (-1, group)).sum(2) for x in (of_k, of_v))
     worst = max(_roundings(a, b, q.dtype) for a, b in zip((out, of_q, of_k, of_v), exact, strict=True))
@@ -64,7 +65,9 @@ def _tensors(at: Place, shape: tuple[int, ...]) -> list[Tensor]:
     return [torch.randn(each, device=at.device).bfloat16() for each in sizes]
 
 
-def _of_kernel(kernel: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> list[Tensor]:
+def _of_kernel(kernel: Any, tensors: list[Tensor], causal: bool) -> list[Tensor]:
+    """`tensors`: gradient of the output, queries, keys, values."""
+    grad, q, k, v = tensors
     out, lse = kernel.forward(q, k, v, causal)
     return [out, *kernel.backward(grad, q, k, v, out, lse, causal)]
 

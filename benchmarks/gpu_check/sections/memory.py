@@ -6,6 +6,7 @@ machines that have another build.
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ STEPS = 3
 
 
 def checks(at: Place) -> list[Check]:
-    return [Check(name, lambda n=name, m=model: _of(at, n, m)) for name, model in at.sizes.models.items()]
+    return [Check(name, partial(_of, at, name, model)) for name, model in at.sizes.models.items()]
 
 
 def _of(at: Place, name: str, model: Model) -> Iterator[Line]:
@@ -54,7 +55,7 @@ def _of(at: Place, name: str, model: Model) -> Iterator[Line]:
 def by_formula(at: Place, model: Model) -> int:
     """Bytes at the peak of a step."""
     train = at.run(model.spec()).train
-    setting = setting_of(train, train.model.vocab or 256, at.device.type)
+    setting = setting_of(train, train.model.vocab or 256, "cuda" if at.cuda else "cpu")
     if isinstance(setting, Unknown):
         raise Skip(setting.reason)
     return plan(setting).peak

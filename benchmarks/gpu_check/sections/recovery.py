@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ WAYS = {
 
 
 def checks(at: Place) -> list[Check]:
-    return [Check(f"kill to first step, {way}", lambda w=way: _killed(at, w)) for way in WAYS]
+    return [Check(f"kill to first step, {way}", partial(_killed, at, way)) for way in WAYS]
 
 
 def _killed(at: Place, way: str) -> Iterator[Line]:

@@ -5,6 +5,7 @@ reason. MFU is PaLM's, with the peak in 16 bits for fp8 too (`workers/trainer/th
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -33,7 +34,7 @@ BOTH = 3
 
 def checks(at: Place) -> list[Check]:
     return [
-        Check(f"{name}, {mode}", lambda n=f"{name}, {mode}", m=model, c=changes: _of(at, n, m, c))
+        Check(f"{name}, {mode}", partial(_of, at, f"{name}, {mode}", model, changes))
         for name, model in at.sizes.models.items()
         for mode, changes in MODES.items()
     ]
