@@ -6,6 +6,7 @@ file is which of the program's. The names of stored files are new in each save, 
 
 import contextlib
 import hashlib
+import json
 import mmap
 import os
 import re
@@ -63,8 +64,8 @@ class Part:
     @property
     def content(self) -> str:
         """A checksum of the paths and the files' content."""
-        named = sorted(f"{file.sha256} {file.path}" for file in self.files)
-        return hashlib.sha256("\n".join(named).encode()).hexdigest()
+        named = sorted((file.path, file.sha256) for file in self.files)
+        return hashlib.sha256(json.dumps(named).encode()).hexdigest()  # ASCII: a path may be no UTF-8
 
     def to_json(self) -> dict[str, Any]:
         return {"rank": self.rank, "files": [[file.path, file.name, file.bytes, file.sha256] for file in self.files]}
@@ -152,17 +153,25 @@ def _mapped(file: Path | int) -> Iterator[memoryview]:
 
 
 def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
-    """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too. Raises OSError."""
+    """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too.
+
+    Raises OSError, CheckpointError.
+    """
     path = folder(root, step)
     files = {file.name: File(file.bytes, file.sha256, ()) for part in parts for file in part.files}
     named = [{"rank": part.rank, "paths": {file.path: file.name for file in part.files}} for part in parts]
     manifest = Manifest(step, {"program": {"kind": kind, "parts": named}}, {}, files)
+    if (
+        not files.keys() <= path.files().keys()
+    ):  # ranks do not wait for each other: a save of a later step removes this one
+        remedy = "save one step at a time, in order"
+        raise CheckpointError(f"{root}: another save has removed files of step {step} meanwhile; {remedy}.")
     write(path, manifest)
     kept = None
     with contextlib.suppress(OSError):
         clear(path, manifest)
         kept = prune(root, keep, path, spared)
-        root.sweep()
+        root.sweep(path.name)  # other ranks may be uploading parts of later steps
     return Published(str(path), manifest.bytes, kept)
 
 

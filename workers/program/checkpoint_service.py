@@ -63,6 +63,7 @@ class CheckpointService:
                 Path(program.cache).mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._copies = ExitStack()
+        self._held: set[Path] = set()  # of this rank
         self._saved: dict[int, str] = {}  # the newest step that all ranks saved → the content of this rank's part
         self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
         self._resumed: SavedByProgram | None = None
@@ -212,6 +213,8 @@ class CheckpointService:
         digest = saved.manifest.sha256[:16]
         copies = Path(self._program.cache) / "checkpoints"
         place = copies / f"{self._program.job}-{saved.step:08d}-{digest}-{rank:05d}"
+        if place in self._held:
+            return place
         size = sum(saved.manifest.files[name].bytes for name in saved.parts[rank].values())
 
         def make(_: int) -> None:
@@ -219,6 +222,7 @@ class CheckpointService:
             _tried(lambda: fetch(saved, rank, place))
 
         self._copies.enter_context(shared_folder(place, make, place.is_dir, self._meeting.is_to_stop, WAIT_S))
+        self._held.add(place)
         return place
 
     def _root(self) -> Folder:

@@ -89,7 +89,7 @@ class LocalFolder(Folder):
         for left in self._path.parent.glob(f".{glob.escape(self.name)}.*.partial"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def sweep(self) -> None:
+    def sweep(self, last: str | None = None) -> None:
         """Does nothing: all files that writers left are visible."""
 
     def _entries(self) -> list[os.DirEntry[str]]:

@@ -115,10 +115,12 @@ class BucketFolder(Folder):
         if not self.has(last):
             self.remove_all()
 
-    def sweep(self) -> None:
-        found = self._bucket.call("list_multipart_uploads", Prefix=self._key(""))
+    def sweep(self, last: str | None = None) -> None:
+        prefix = self._key("")
+        found = self._bucket.call("list_multipart_uploads", Prefix=prefix)
         for upload in found.get("Uploads", ()):
-            self._bucket.abort(upload["Key"], upload["UploadId"])
+            if last is None or upload["Key"].removeprefix(prefix).partition("/")[0] <= last:
+                self._bucket.abort(upload["Key"], upload["UploadId"])
 
     def _arrived(self, name: str, content: bytes) -> bool:
         with contextlib.suppress(OSError):

@@ -71,6 +71,41 @@ def test_files_without_a_manifest_are_no_checkpoint_and_the_next_save_removes_th
     assert not folder(root, 2).files()
 
 
+def test_a_save_whose_files_another_one_has_removed_does_not_count(root: Folder, tmp_path: Path) -> None:
+    late = write_part(folder(root, 1), 0, sources(written(tmp_path, "late")))
+    saved(root, 2, written(tmp_path, "two"))
+    with pytest.raises(CheckpointError, match=r"another save has removed files of step 1"):
+        publish(root, 1, "files", [late], 2, ())
+    assert [step_of(path) for path in complete(root)] == [2]
+
+
+def test_a_save_spares_uploads_of_later_steps(prefix: str, tmp_path: Path) -> None:
+    root = folder_at(prefix)
+
+    def uploads() -> list[str]:
+        found: list[dict[str, str]] = root._bucket.call("list_multipart_uploads", Prefix=root._key("")).get(
+            "Uploads", []
+        )  # type: ignore[attr-defined]
+        return sorted(one["Key"].split("/")[-2] for one in found)
+
+    for step in (3, 4, 5):  # a fast rank is at step 5 already; those of 3 and 4 have died
+        path = folder(root, step)
+        path._bucket.call("create_multipart_upload", Key=path._key("rank-0"))  # type: ignore[attr-defined]
+    saved(root, 4, written(tmp_path, "four"))
+    assert uploads() == ["step-00000005"]
+    saved(root, 6, written(tmp_path, "six"))
+    assert uploads() == []
+
+
+def test_names_that_are_no_utf_8_come_back(root: Folder, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / name).write_text("text")
+    part = write_part(folder(root, 1), 0, sources(tmp_path / name))
+    assert part.content == Part.from_json(part.to_json()).content
+    publish(root, 1, "files", [part], 2, ())
+    assert read_back(root, 1, tmp_path / "copy") == {name: "text"}
+
+
 def test_a_step_that_is_saved_again_replaces_the_first_at_once(root: Folder, tmp_path: Path) -> None:
     saved(root, 1, written(tmp_path, "first"))
     part = write_part(folder(root, 1), 0, sources(written(tmp_path, "second")))
