@@ -51,7 +51,7 @@ async def page(
 
 
 async def find(store: Store, settings: Settings, job: str, name: str, step: int | None) -> Content:
-    """A file at a step (None: its newest one). Raises JobNotFound, ArtifactNotFound."""
+    """A file at a step (None: the one without a step, else the newest). Raises JobNotFound, ArtifactNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         row = None if "\0" in name else await rows.get(tx, job_id, name, step)
