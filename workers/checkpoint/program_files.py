@@ -30,6 +30,8 @@ Kind = Literal["files", "state"]
 
 #: A folder with more files is a data set, not a checkpoint.
 MOST_FILES: Final = 10_000
+#: Those of all ranks. While a step is saved again its folder has twice as many, and one of more than 100,000 is not listed.
+MOST_FILES_OF_ALL: Final = 50_000
 #: Folders are sorted by name, which has eight digits.
 MOST_STEP: Final = 99_999_999
 #: Bytes that are read at once.
@@ -114,7 +116,10 @@ def _raise(error: OSError) -> None:
 
 
 def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
-    """Write a rank's files durably into the checkpoint's folder. After an error those written so far are removed. Raises OSError."""
+    """Write a rank's files durably into the checkpoint's folder. After an error those written so far are removed.
+
+    Raises OSError, CheckpointError for a file that changes meanwhile.
+    """
     edition = secrets.token_hex(4)
     written: list[SavedFile] = []
     name = ""
@@ -126,7 +131,7 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
                 path.write(name, content)
                 checksum = hashlib.sha256(content).hexdigest()
                 written.append(SavedFile(source.path, name, content.nbytes, checksum))
-    except OSError:
+    except (OSError, CheckpointError):
         discard(path, [*(file.name for file in written), name])
         raise
     return Part(rank, tuple(written))
@@ -135,21 +140,29 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
 def discard(path: Folder, names: Sequence[str]) -> None:
     """Remove files that no manifest names, as far as the storage answers."""
     for name in names:
-        with contextlib.suppress(OSError):
+        try:
             path.remove(name)
+        except StorageError:
+            return  # each further question would take its time-out
+        except OSError:
+            continue
 
 
 @contextlib.contextmanager
 def _mapped(file: Path | int) -> Iterator[memoryview]:
-    """The content of a regular file. Raises OSError."""
+    """The content of a regular file. Raises OSError; at the end CheckpointError if it has changed, which its checksum may not cover."""
     with contextlib.ExitStack() as stack:
         handle = file if isinstance(file, int) else stack.enter_context(opened(file)).fileno()
-        if os.fstat(handle).st_size == 0:
+        before = os.fstat(handle)
+        if before.st_size == 0:
             yield memoryview(b"")
-            return
-        mapped = stack.enter_context(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
-        with memoryview(mapped) as content:
-            yield content
+        else:
+            mapped = stack.enter_context(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+            with memoryview(mapped) as content:
+                yield content
+        after = os.fstat(handle)
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise CheckpointError(f"{file} changed while it was saved; write it whole before, under a name of its own.")
 
 
 def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
@@ -158,6 +171,10 @@ def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: in
     Raises OSError, CheckpointError.
     """
     path = folder(root, step)
+    if (count := sum(len(part.files) for part in parts)) > MOST_FILES_OF_ALL:
+        raise CheckpointError(
+            f"{path} has {count:,} files of all ranks, of at most {MOST_FILES_OF_ALL:,}; save larger ones."
+        )
     files = {file.name: File(file.bytes, file.sha256, ()) for part in parts for file in part.files}
     named = [{"rank": part.rank, "paths": {file.path: file.name for file in part.files}} for part in parts]
     manifest = Manifest(step, {"program": {"kind": kind, "parts": named}}, {}, files)

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from shardyard.workers.checkpoint import program_files as module
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
 from shardyard.workers.checkpoint.program_files import (
     Part,
     Published,
+    discard,
     fetch,
     publish,
     read_program,
@@ -18,7 +20,9 @@ from shardyard.workers.checkpoint.program_files import (
     write_part,
 )
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
 
 
@@ -95,6 +99,44 @@ def test_a_save_spares_uploads_of_later_steps(prefix: str, tmp_path: Path) -> No
     assert uploads() == ["step-00000005"]
     saved(root, 6, written(tmp_path, "six"))
     assert uploads() == []
+
+
+def test_a_file_that_changes_while_it_is_saved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the checkpoint would be corrupt, which only the next start would find."""
+    root, file = folder_at(str(tmp_path / "storage")), tmp_path / "weights"
+    file.write_text("before")
+    usual = LocalFolder.write
+
+    def write(self: LocalFolder, name: str, content: memoryview) -> None:
+        usual(self, name, content)
+        file.write_text("behind")
+        os.utime(file, ns=(1, 1))  # clocks of file systems are coarse
+
+    monkeypatch.setattr(LocalFolder, "write", write)
+    with pytest.raises(CheckpointError, match="changed while it was saved"):
+        write_part(folder(root, 1), 0, sources(file))
+    assert not folder(root, 1).files()
+
+
+def test_storage_that_does_not_answer_is_not_asked_once_per_file(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Unreachable(LocalFolder):
+        def remove(self, name: str) -> None:
+            asked.append(name)
+            raise StorageUnreachable("no answer")  # after a time-out
+
+    discard(Unreachable(str(tmp_path)), ["a", "b", "c"])
+    assert asked == ["a"]
+
+
+def test_more_files_than_can_be_listed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_FILES_OF_ALL", 5)
+    root = folder_at(str(tmp_path / "storage"))
+    parts = [write_part(folder(root, 1), rank, sources(written(tmp_path, "text"))) for rank in range(2)]
+    with pytest.raises(CheckpointError, match="6 files of all ranks"):
+        publish(root, 1, "files", parts, 2, ())
+    assert not complete(root)
 
 
 def test_names_that_are_no_utf_8_come_back(root: Folder, tmp_path: Path) -> None:
