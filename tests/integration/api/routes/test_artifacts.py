@@ -158,5 +158,7 @@ def test_a_command_lists_and_downloads(
     capsys.readouterr()
     assert run(["artifacts", job, "--download", "samples", "--to", str(tmp_path / "two"), "--json", *url]) == 0
     assert [one["step"] for one in json.loads(capsys.readouterr().out)] == [1, 20]
+    assert run(["artifacts", job, "--download", "samples", "--all", *url]) == 1
+    assert "takes one file" in capsys.readouterr().err
     assert run(["artifacts", job, "--download", "no", "--to", str(tmp_path / "two"), *url]) != 0
     assert "shardyard artifacts JOB" in capsys.readouterr().err
