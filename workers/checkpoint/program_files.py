@@ -7,7 +7,6 @@ file is which of the program's. The names of stored files are new in each save, 
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import re
 import secrets
@@ -20,6 +19,7 @@ from typing import Any, Final, Literal
 from ..atomic_files import write_synced
 from ..regular_files import opened
 from ..storage.errors import StorageError
+from ..storage.file_content import FileContent
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import File, Manifest, read, write
@@ -127,10 +127,12 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
         for index, source in enumerate(files):
             tail = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(source.path).name)[-80:]
             name = f"rank-{rank:05d}-{edition}-{index:05d}-{tail}"
-            with _mapped(source.file) as content:
+            with _unchanged(source.file) as content:
                 path.write(name, content)
-                checksum = hashlib.sha256(content).hexdigest()
-                written.append(SavedFile(source.path, name, content.nbytes, checksum))
+                checksum = hashlib.sha256()
+                for block in content:
+                    checksum.update(block)
+                written.append(SavedFile(source.path, name, content.nbytes, checksum.hexdigest()))
     except (OSError, CheckpointError):
         discard(path, [*(file.name for file in written), name])
         raise
@@ -149,20 +151,18 @@ def discard(path: Folder, names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _mapped(file: Path | int) -> Iterator[memoryview]:
-    """The content of a regular file. Raises OSError; at the end CheckpointError if it has changed, which its checksum may not cover."""
+def _unchanged(file: Path | int) -> Iterator[FileContent]:
+    """The content of a regular file. Raises OSError; at the end CheckpointError if the file has changed meanwhile."""
     with contextlib.ExitStack() as stack:
         handle = file if isinstance(file, int) else stack.enter_context(opened(file)).fileno()
         before = os.fstat(handle)
-        if before.st_size == 0:
-            yield memoryview(b"")
-        else:
-            mapped = stack.enter_context(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
-            with memoryview(mapped) as content:
-                yield content
-        after = os.fstat(handle)
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise CheckpointError(f"{file} changed while it was saved; write it whole before, under a name of its own.")
+        try:
+            yield FileContent(handle, before.st_size)
+        finally:
+            after = os.fstat(handle)
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                remedy = "write it whole before, under a name of its own"
+                raise CheckpointError(f"{file} changed while it was saved; {remedy}.")
 
 
 def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from .file_content import FileContent
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -62,7 +64,7 @@ class Folder(ABC):
         """A file's checksum; None if it has another size, or does not exist."""
 
     @abstractmethod
-    def write(self, name: str, content: memoryview) -> None:
+    def write(self, name: str, content: memoryview | FileContent) -> None:
         """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
 
     @abstractmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import s3_bucket
+from .file_content import FileContent
 from .folder import Folder
 from .s3_bucket import Bucket, ahead, open_bucket
 from .uri import BUCKET
@@ -72,7 +73,7 @@ class BucketFolder(Folder):
             read += len(block)
         return digest.hexdigest() if read == size else None
 
-    def write(self, name: str, content: memoryview) -> None:
+    def write(self, name: str, content: memoryview | FileContent) -> None:
         if content.nbytes <= s3_bucket.BLOCK_BYTES:
             self._bucket.put(self._key(name), bytes(content))
         else:

@@ -1,7 +1,9 @@
 """Checkpoints of programs, in a folder and in a bucket: whole and valid, or not there."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,26 @@ from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
+
+
+def truncated_before(self: LocalFolder, name: str, content: Any) -> None:
+    os.truncate(Path(self.where).parents[1] / "weights", 0)
+    WRITE(self, name, content)
+
+
+def truncated_after(self: LocalFolder, name: str, content: Any) -> None:
+    WRITE(self, name, content)
+    os.truncate(Path(self.where).parents[1] / "weights", 0)
+
+
+def written_again(self: LocalFolder, name: str, content: Any) -> None:
+    WRITE(self, name, content)
+    file = Path(self.where).parents[1] / "weights"
+    file.write_text("behind")
+    os.utime(file, ns=(1, 1))  # clocks of file systems are coarse
+
+
+WRITE = LocalFolder.write
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -101,17 +123,13 @@ def test_a_save_spares_uploads_of_later_steps(prefix: str, tmp_path: Path) -> No
     assert uploads() == []
 
 
-def test_a_file_that_changes_while_it_is_saved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the checkpoint would be corrupt, which only the next start would find."""
+@pytest.mark.parametrize("write", [written_again, truncated_before, truncated_after])
+def test_a_file_that_changes_while_it_is_saved_is_refused(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the checkpoint would be corrupt, which only the next start would find. Mapped memory whose file was truncated is SIGBUS."""
     root, file = folder_at(str(tmp_path / "storage")), tmp_path / "weights"
     file.write_text("before")
-    usual = LocalFolder.write
-
-    def write(self: LocalFolder, name: str, content: memoryview) -> None:
-        usual(self, name, content)
-        file.write_text("behind")
-        os.utime(file, ns=(1, 1))  # clocks of file systems are coarse
-
     monkeypatch.setattr(LocalFolder, "write", write)
     with pytest.raises(CheckpointError, match="changed while it was saved"):
         write_part(folder(root, 1), 0, sources(file))
