@@ -68,6 +68,7 @@ class CheckpointService:
         self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
         self._resumed: SavedByProgram | None = None
         self._resume_known = False
+        self._folder: Folder | None = None
 
     def close(self) -> None:
         """Let other ranks remove the copies."""
@@ -228,7 +229,9 @@ class CheckpointService:
     def _root(self) -> Folder:
         if not self._program.checkpoints:
             raise CheckpointError("this job has no storage for checkpoints; submit it again.")
-        return folder_at(self._program.checkpoints)
+        if self._folder is None:  # each new client of a bucket costs half a second of CPU
+            self._folder = folder_at(self._program.checkpoints)
+        return self._folder
 
 
 @contextlib.contextmanager

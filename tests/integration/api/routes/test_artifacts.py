@@ -68,6 +68,12 @@ def test_a_file_is_sent_whole_or_in_one_range(plane: Plane, job: str) -> None:
     assert get(plane, job, "run/empty").content == b""
 
 
+def test_the_storage_is_opened_once_for_all_downloads(plane: Plane, job: str) -> None:
+    """The client of a bucket takes long to make."""
+    opened = [get(plane, job, "samples") and reading._opened.cache_info().misses for _ in range(3)]
+    assert len(set(opened)) == 1 and reading._opened.cache_info().hits >= 2
+
+
 def test_a_step_is_chosen_and_the_newest_is_sent_without_one(plane: Plane, job: str) -> None:
     assert get(plane, job, "samples").content == PNG + b"2"
     assert get(plane, job, "samples", params={"step": 1}).content == PNG
