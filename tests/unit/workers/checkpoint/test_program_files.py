@@ -97,7 +97,8 @@ def test_files_without_a_manifest_are_no_checkpoint_and_the_next_save_removes_th
     assert not folder(root, 2).files()
 
 
-def test_a_save_whose_files_another_one_has_removed_does_not_count(root: Folder, tmp_path: Path) -> None:
+def test_a_save_whose_files_another_one_has_removed_does_not_count(tmp_path: Path) -> None:
+    root = folder_at(str(tmp_path / "storage"))
     late = write_part(folder(root, 1), 0, sources(written(tmp_path, "late")))
     saved(root, 2, written(tmp_path, "two"))
     with pytest.raises(CheckpointError, match=r"another save has removed files of step 1"):
@@ -157,8 +158,8 @@ def test_more_files_than_can_be_listed_are_refused(tmp_path: Path, monkeypatch: 
     assert not complete(root)
 
 
-def test_names_that_are_no_utf_8_come_back(root: Folder, tmp_path: Path) -> None:
-    name = os.fsdecode(b"caf\xe9")
+def test_names_that_are_no_utf_8_come_back(tmp_path: Path) -> None:
+    root, name = folder_at(str(tmp_path / "storage")), os.fsdecode(b"caf\xe9")
     (tmp_path / name).write_text("text")
     part = write_part(folder(root, 1), 0, sources(tmp_path / name))
     assert part.content == Part.from_json(part.to_json()).content
