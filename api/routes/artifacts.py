@@ -66,7 +66,10 @@ async def download(
     job: str,
     name: str,
     context: In,
-    step: Annotated[int | None, Query(ge=0, lt=2**53, description="The step; by default the newest one.")] = None,
+    step: Annotated[
+        int | None,
+        Query(ge=0, lt=2**53, description="The step. By default the file without one, or if there is none the newest."),
+    ] = None,
     asked: Annotated[
         str | None, Header(alias="Range", description="One range of bytes, such as `bytes=1000-`.")
     ] = None,

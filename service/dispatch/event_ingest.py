@@ -302,7 +302,7 @@ class _Batch:
 def _dropped(names: Sequence[str]) -> IncidentEvent:
     some = ", ".join(names[:3])
     message = (
-        f"A job has at most {logged_metrics.MOST_NAMES:,} logged metrics; {some} and all that follow are not stored."
+        f"A job has at most {metric_block.MOST_NAMES:,} logged metrics; {some} and all that follow are not stored."
     )
     return IncidentEvent(cause="metrics_dropped", message=message)
 

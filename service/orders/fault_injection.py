@@ -61,8 +61,12 @@ async def _prepare(_tx: AsyncConnection, job: RowMapping, request: FaultRequest)
     for name in ("delay_ms", "duration_s"):
         if getattr(request, name) is not None and request.kind != "slow-rank":
             raise InvalidFault(f"{request.kind} has no {name}.", field=name, remedy="Leave it out, or use slow-rank.")
+    if request.kind == "slow-rank" and "command" in job["spec"]:
+        remedy = "Use hang-rank or kill-rank."
+        raise InvalidFault(f"{job['id']} runs a program, whose steps cannot be slowed.", field="kind", remedy=remedy)
     if request.kind == "corrupt-checkpoint" and job["checkpoint"] is None:
-        remedy = "Wait for the job's first checkpoint: see train.checkpoint.every."
+        saves = "shardyard.checkpoint in the program" if "command" in job["spec"] else "train.checkpoint.every"
+        remedy = f"Wait for the job's first checkpoint: see {saves}."
         raise InvalidFault(f"{job['id']} has no checkpoint yet.", field="kind", remedy=remedy)
     return {"attempt": job["attempt"]}
 

@@ -6,7 +6,7 @@ One row for each name and step; what is logged again replaces it. A file without
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -76,8 +76,10 @@ async def page(
 
 
 async def get(tx: AsyncConnection, job_id: str, name: str, step: int | None) -> RowMapping | None:
-    """A file at a step; None: at its newest one."""
+    """A file at a step; None: the one without a step, or if there is none at its newest step."""
     statement = select(artifacts).where(artifacts.c.job_id == job_id, artifacts.c.name == name)
     if step is not None:
         statement = statement.where(artifacts.c.step == step)
-    return (await tx.execute(statement.order_by(artifacts.c.step.desc()).limit(1))).mappings().first()
+    # Else a file without a step could not be named beside those with one.
+    order = case((artifacts.c.step == NO_STEP, 0), else_=1), artifacts.c.step.desc()
+    return (await tx.execute(statement.order_by(*order).limit(1))).mappings().first()

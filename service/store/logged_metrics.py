@@ -11,12 +11,12 @@ from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.metric_block import MOST_NAMES
 from .dialect import ascii_lower, contains, insert
 from .packing.metric_curve import Bucket, MetricCurve, chunks_of, packed, unpacked
 from .program_tables import metric_chunks as chunks
 from .program_tables import metric_series as series
 
-MOST_NAMES: Final = 1000
 #: Variables that a statement may have.
 _AT_ONCE: Final = 400
 #: Curves that are in memory at once: each may have a megabyte of buckets.

@@ -6,7 +6,7 @@ file is which of the program's. The names of stored files are new in each save, 
 
 import contextlib
 import hashlib
-import mmap
+import json
 import os
 import re
 import secrets
@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from ..atomic_files import write_synced
 from ..regular_files import opened
 from ..storage.errors import StorageError
+from ..storage.file_content import FileContent
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import File, Manifest, read, write
@@ -29,6 +30,8 @@ Kind = Literal["files", "state"]
 
 #: A folder with more files is a data set, not a checkpoint.
 MOST_FILES: Final = 10_000
+#: Those of all ranks. While a step is saved again its folder has twice as many, and one of more than 100,000 is not listed.
+MOST_FILES_OF_ALL: Final = 50_000
 #: Folders are sorted by name, which has eight digits.
 MOST_STEP: Final = 99_999_999
 #: Bytes that are read at once.
@@ -63,8 +66,8 @@ class Part:
     @property
     def content(self) -> str:
         """A checksum of the paths and the files' content."""
-        named = sorted(f"{file.sha256} {file.path}" for file in self.files)
-        return hashlib.sha256("\n".join(named).encode()).hexdigest()
+        named = sorted((file.path, file.sha256) for file in self.files)
+        return hashlib.sha256(json.dumps(named).encode()).hexdigest()  # ASCII: a path may be no UTF-8
 
     def to_json(self) -> dict[str, Any]:
         return {"rank": self.rank, "files": [[file.path, file.name, file.bytes, file.sha256] for file in self.files]}
@@ -113,7 +116,10 @@ def _raise(error: OSError) -> None:
 
 
 def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
-    """Write a rank's files durably into the checkpoint's folder. After an error those written so far are removed. Raises OSError."""
+    """Write a rank's files durably into the checkpoint's folder. After an error those written so far are removed.
+
+    Raises OSError, CheckpointError for a file that changes meanwhile.
+    """
     edition = secrets.token_hex(4)
     written: list[SavedFile] = []
     name = ""
@@ -121,11 +127,13 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
         for index, source in enumerate(files):
             tail = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(source.path).name)[-80:]
             name = f"rank-{rank:05d}-{edition}-{index:05d}-{tail}"
-            with _mapped(source.file) as content:
+            with _unchanged(source.file) as content:
                 path.write(name, content)
-                checksum = hashlib.sha256(content).hexdigest()
-                written.append(SavedFile(source.path, name, content.nbytes, checksum))
-    except OSError:
+                checksum = hashlib.sha256()
+                for block in content:
+                    checksum.update(block)
+                written.append(SavedFile(source.path, name, content.nbytes, checksum.hexdigest()))
+    except (OSError, CheckpointError):
         discard(path, [*(file.name for file in written), name])
         raise
     return Part(rank, tuple(written))
@@ -134,35 +142,53 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
 def discard(path: Folder, names: Sequence[str]) -> None:
     """Remove files that no manifest names, as far as the storage answers."""
     for name in names:
-        with contextlib.suppress(OSError):
+        try:
             path.remove(name)
+        except StorageError:
+            return  # each further question would take its time-out
+        except OSError:
+            continue
 
 
 @contextlib.contextmanager
-def _mapped(file: Path | int) -> Iterator[memoryview]:
-    """The content of a regular file. Raises OSError."""
+def _unchanged(file: Path | int) -> Iterator[FileContent]:
+    """The content of a regular file. Raises OSError; at the end CheckpointError if the file has changed meanwhile."""
     with contextlib.ExitStack() as stack:
         handle = file if isinstance(file, int) else stack.enter_context(opened(file)).fileno()
-        if os.fstat(handle).st_size == 0:
-            yield memoryview(b"")
-            return
-        mapped = stack.enter_context(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
-        with memoryview(mapped) as content:
-            yield content
+        before = os.fstat(handle)
+        try:
+            yield FileContent(handle, before.st_size)
+        finally:
+            after = os.fstat(handle)
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                remedy = "write it whole before, under a name of its own"
+                raise CheckpointError(f"{file} changed while it was saved; {remedy}.")
 
 
 def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
-    """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too. Raises OSError."""
+    """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too.
+
+    Raises OSError, CheckpointError.
+    """
     path = folder(root, step)
+    if (count := sum(len(part.files) for part in parts)) > MOST_FILES_OF_ALL:
+        raise CheckpointError(
+            f"{path} has {count:,} files of all ranks, of at most {MOST_FILES_OF_ALL:,}; save larger ones."
+        )
     files = {file.name: File(file.bytes, file.sha256, ()) for part in parts for file in part.files}
     named = [{"rank": part.rank, "paths": {file.path: file.name for file in part.files}} for part in parts]
     manifest = Manifest(step, {"program": {"kind": kind, "parts": named}}, {}, files)
+    if (
+        not files.keys() <= path.files().keys()
+    ):  # ranks do not wait for each other: a save of a later step removes this one
+        remedy = "save one step at a time, in order"
+        raise CheckpointError(f"{root}: another save has removed files of step {step} meanwhile; {remedy}.")
     write(path, manifest)
     kept = None
     with contextlib.suppress(OSError):
         clear(path, manifest)
         kept = prune(root, keep, path, spared)
-        root.sweep()
+        root.sweep(path.name)  # other ranks may be uploading parts of later steps
     return Published(str(path), manifest.bytes, kept)
 
 

@@ -35,19 +35,20 @@ def step_of(path: Folder) -> int:
 def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) -> tuple[int, ...] | None:
     """Remove all but `saved`, the newest others, `keep` in all, and those of the steps `spared`; also older incomplete saves.
 
-    Returns the steps of the checkpoints that are left, in order. If `saved` cannot be read back as it was written, removes nothing and
-    returns None. A manifest is removed first, so that a half-removed checkpoint does not count as complete.
+    Incomplete saves of later steps stay: another rank may be writing them. Returns the steps of the checkpoints that are left, in order.
+    If `saved` cannot be read back as it was written, removes nothing and returns None. A manifest is removed first, so that a half-removed
+    checkpoint does not count as complete.
     """
     if not _in_place(saved):
         return None
     steps = _steps(root)
     whole = _whole(root, [path for path in steps if path != saved])
     kept = [path for number, path in enumerate(whole) if number < keep - 1 or step_of(path) in spared]
-    for path in whole:
-        if path not in kept:
-            path.remove(MANIFEST)
+    gone = [path for path in whole if path not in kept]
+    for path in gone:
+        path.remove(MANIFEST)
     for path in steps:
-        if path.name < saved.name and path not in kept:
+        if path in gone or (path.name < saved.name and path not in kept):
             path.remove_all()
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 #: Maximum characters of a name.
 MOST_NAME: Final = 200
+#: Maximum number of names of a job.
+MOST_NAMES: Final = 1000
 #: Steps are below this.
 MOST_STEP: Final = 2**53
 #: How a line begins by which a program without this package logs: `{"shardyard": {"acc": 0.9}, "step": 3}`.

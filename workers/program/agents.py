@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from ..messages.collective_record import GroupRecord
@@ -31,6 +32,8 @@ ANSWER_S: Final = 1.5
 HELLO_S: Final = 2.0
 #: Maximum bytes of a line: of the dumps of two recorders with 2,000 collectives each.
 MOST_BYTES: Final = 64 << 20
+#: Maximum number of exceptions of a program's processes that are kept, of up to 128 KiB each.
+MOST_FAILURES: Final = 100
 #: How a program ended, for the trainer processes that wait for it.
 FAILED: Final = b"failed"
 DONE: Final = b"done"
@@ -147,7 +150,7 @@ class Agents:
         hello = json.loads(line)
         pid = int(hello["pid"])
         if "failed" in hello:
-            self._failures[pid] = read(FailedEvent, hello["failed"])
+            self._keep(pid, read(FailedEvent, hello["failed"]))
             connection.close()
             return
         if "waits" in hello:
@@ -164,13 +167,17 @@ class Agents:
             connection.settimeout(None)
             self._follow(connection, partial(self._artifacts.serve, connection))
             return
+        known = self._drivers if "driver" in hello else self._connections
         with self._lock:
-            if "driver" not in hello:
-                self._connections[pid] = connection
-                return
-            for other in [one for one in self._drivers if not _is_alive(one)]:
-                self._drivers.pop(other).close()
-            self._drivers[pid] = connection
+            for other in [one for one in known if one == pid or not _is_alive(one)]:
+                known.pop(other).close()
+            known[pid] = connection
+
+    def _keep(self, pid: int, failure: FailedEvent) -> None:
+        """Keep the first exception, which is often the cause, and the newest ones, of which one is the main process's."""
+        if len(self._failures) >= MOST_FAILURES:
+            del self._failures[next(islice(self._failures, 1, None))]
+        self._failures[pid] = failure
 
     def _follow(self, connection: socket.socket, take: Callable[[], None]) -> None:
         """Take what a process logs or asks, on a thread."""

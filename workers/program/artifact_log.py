@@ -27,20 +27,21 @@ _SEND_S: Final = 30.0
 #: Bytes that are copied at once.
 _BLOCK: Final = 1 << 20
 #: Warnings of one call.
-_MOST_WARNINGS: Final = 3
+_MOST_WARNINGS: Final = 5
 
 
 def log_artifact(path: "str | os.PathLike[str]", name: str | None = None, *, step: int | None = None) -> bool:
     """Store a file or a folder with the job: `shardyard.log_artifact("model.pt")`.
 
     `name`: a relative path; by default the name of the file or folder. Files of a folder have their paths below it; links and special
-    files in it are left out. What was logged before by the same name and step is replaced. Returns whether all files were taken; why not
+    files in it are not taken. What was logged before by the same name and step is replaced. Returns whether all files were taken; why not
     is in the job's log. Raises ValueError for what cannot be a name or step.
     """
     given = Path(path)
     wanted = name or given.absolute().name
     check_name(wanted)
-    return _of_this_process().send("file", _step(step), list(_found(given, wanted)))
+    found = list(_found(given, wanted)) or [(wanted, ValueError("the folder has no files"))]
+    return _of_this_process().send("file", _step(step), found)
 
 
 def log_image(name: str, image: Any, *, step: int | None = None) -> bool:
@@ -69,8 +70,8 @@ def log_table(name: str, columns: Any, rows: Any = None, *, step: int | None = N
     return _of_this_process().send("table", _step(step), [(name, table_file.content(columns, rows))])
 
 
-#: A name, and the content or the file that has it.
-_Source = tuple[str, "bytes | Path"]
+#: A name, and the content, the file that has it, or why it is not taken.
+_Source = tuple[str, "bytes | Path | ValueError"]
 
 
 def _step(step: Any) -> int | None:
@@ -80,18 +81,18 @@ def _step(step: Any) -> int | None:
 
 
 def _found(path: Path, name: str) -> Iterator[_Source]:
-    """The regular files at or below a path, in order. A link is followed only if it is the path itself."""
+    """The files at or below a path, in order. A link is followed only if it is the path itself."""
     if not path.is_dir():
         yield name, path
         return
-    for folder, folders, files in os.walk(path):
+    unread: list[OSError] = []
+    for folder, folders, files in os.walk(path, onerror=unread.append):
         folders.sort()
-        for file in sorted(files):
+        for file in sorted([*files, *(one for one in folders if Path(folder, one).is_symlink())]):
             found = Path(folder, file)
-            if found.is_symlink():
-                _warn(f"not logged: {ascii(str(found))[1:-1][:200]}: it is a link in a folder")
-                continue
-            yield f"{name}/{found.relative_to(path).as_posix()}", found
+            below = f"{name}/{found.relative_to(path).as_posix()}"
+            yield below, ValueError("it is a link in a folder") if found.is_symlink() else found
+    yield from ((name, ValueError(str(error))) for error in unread)
 
 
 class ArtifactLog:
@@ -157,9 +158,11 @@ class ArtifactLog:
             return None
         return {"name": name, "offset": offset, "bytes": size}
 
-    def _copy(self, spool: IO[bytes], content: "bytes | Path") -> int:
+    def _copy(self, spool: IO[bytes], content: "bytes | Path | ValueError") -> int:
         """Bytes that were copied. Raises OSError, ValueError."""
         most = int(self._limits["file_bytes"])
+        if isinstance(content, ValueError):
+            raise content
         if isinstance(content, bytes):
             if len(content) > most:
                 raise ValueError(f"it has more than {most:,} bytes")

@@ -149,9 +149,9 @@ class ArtifactUploads:
                 if self._abandoned:
                     return
                 some = files[at : at + _BLOCK]
-                distinct = {hashlib.sha256(_part(content, file)).hexdigest(): file for file in some}
-                lost = dict(folder.each(lambda item: (item[0], _kept(folder, *item, content)), distinct.items()))
                 found = [_artifact(file, _part(content, file)) for file in some]
+                distinct = {one.sha256: file for one, file in zip(found, some, strict=True)}
+                lost = dict(folder.each(lambda item: (item[0], _kept(folder, *item, content)), distinct.items()))
                 stored = [one for one in found if lost[one.sha256] is None]
                 for one in found:
                     if (error := lost[one.sha256]) is not None:

@@ -63,10 +63,12 @@ class CheckpointService:
                 Path(program.cache).mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._copies = ExitStack()
+        self._held: set[Path] = set()  # of this rank
         self._saved: dict[int, str] = {}  # the newest step that all ranks saved → the content of this rank's part
         self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
         self._resumed: SavedByProgram | None = None
         self._resume_known = False
+        self._folder: Folder | None = None
 
     def close(self) -> None:
         """Let other ranks remove the copies."""
@@ -212,6 +214,8 @@ class CheckpointService:
         digest = saved.manifest.sha256[:16]
         copies = Path(self._program.cache) / "checkpoints"
         place = copies / f"{self._program.job}-{saved.step:08d}-{digest}-{rank:05d}"
+        if place in self._held:
+            return place
         size = sum(saved.manifest.files[name].bytes for name in saved.parts[rank].values())
 
         def make(_: int) -> None:
@@ -219,12 +223,15 @@ class CheckpointService:
             _tried(lambda: fetch(saved, rank, place))
 
         self._copies.enter_context(shared_folder(place, make, place.is_dir, self._meeting.is_to_stop, WAIT_S))
+        self._held.add(place)
         return place
 
     def _root(self) -> Folder:
         if not self._program.checkpoints:
             raise CheckpointError("this job has no storage for checkpoints; submit it again.")
-        return folder_at(self._program.checkpoints)
+        if self._folder is None:  # each new client of a bucket costs half a second of CPU
+            self._folder = folder_at(self._program.checkpoints)
+        return self._folder
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def checkpoint(
 
     `what`: a file or a folder that the program wrote, or a state of tensors, numbers, texts, lists and mappings. `ranks`: "one" if one
     rank calls it; "all" if every rank saves a part, of which the last makes the checkpoint complete. `folder`: where it is outside a job.
-    Returns when the files are durable. A step that is saved again is replaced. Raises CheckpointFailed, TypeError.
+    Returns when the files are durable. A step that is saved again is replaced. Raises CheckpointFailed, TypeError, ValueError.
     """
     if ranks not in ("one", "all"):
         raise ValueError(f"ranks is {ranks!r}: name one or all")
@@ -82,8 +82,8 @@ def checkpoint(
 def resume(*, rank: int | None = None, folder: str | os.PathLike[str] = "checkpoints") -> Checkpoint | None:
     """The newest complete checkpoint of the job, or of the one that it continues (`resume_from`); None: the program starts afresh.
 
-    It is the same on all ranks, and stays the same in a process. Call it on all ranks if all saved a part. `rank`: whose part, if the
-    ranks are others now; None: this rank's. `folder`: where it is outside a job. Raises CheckpointFailed.
+    In a job it is the same on all ranks, and stays the same until the program starts again. Call it on all ranks if all saved a part.
+    `rank`: whose part, if the ranks are others now; None: this rank's. `folder`: where it is outside a job. Raises CheckpointFailed.
     """
     found = _ask({"resume": {"rank": rank}}, folder)
     return None if found["step"] is None else Checkpoint(found)

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from .metric_batch import MOST_NAMES, CountedSteps
+from ..messages.metric_block import MOST_NAMES
+from .metric_batch import CountedSteps
 
 #: `events.out.tfevents.SECONDS.HOST`, then of most writers `.PROCESS`, and more.
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d+)\.(.+)")

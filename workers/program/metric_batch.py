@@ -5,15 +5,13 @@ from array import array
 from collections.abc import Callable
 from typing import Final
 
-from ..messages.metric_block import MetricBlock, packed
+from ..messages.metric_block import MOST_NAMES, MetricBlock, packed
 
 #: Called with what a program logs, on any thread. It waits while the rank's actor has no room.
 OnMetrics = Callable[[list[MetricBlock]], None]
 
 #: Maximum number of values that wait to be passed on.
 MOST_WAITING: Final = 10_000
-#: As many names as a job may have (`service/store/logged_metrics.py`).
-MOST_NAMES: Final = 1000
 
 
 class MetricBatch:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..messages.metric_block import check_name, check_step
-from .metric_batch import MOST_NAMES, CountedSteps, MetricBatch
+from ..messages.metric_block import MOST_NAMES, check_name, check_step
+from .metric_batch import CountedSteps, MetricBatch
 
 #: Maximum characters of the key and of the value of a parameter or tag. MLflow's own limits are lower.
 MOST_KEY: Final = 1000

@@ -175,10 +175,12 @@ def resources(share: RayShare, coords: RankAssignment) -> NodeResources:
 
 
 def interpreter(command: tuple[str, ...], env: Mapping[str, str]) -> str:
-    """The Python whose Ray the cluster runs: that of the command if it names one by its path, else the first on PATH."""
-    if command[0].startswith("/") and Path(command[0]).name.startswith("python"):
-        return command[0]
-    return shutil.which("python", path=env.get("PATH")) or "python"
+    """The Python whose Ray the cluster runs: that of the command if it names one by path or name, else the first `python` on PATH."""
+    own = command[0] if Path(command[0]).name.startswith("python") else ""
+    if own.startswith("/"):
+        return own
+    named = ("" if "/" in own else own, "python")
+    return next((found for name in named if (found := shutil.which(name, path=env.get("PATH")))), "python")
 
 
 def _host(coords: RankAssignment) -> str:

@@ -37,7 +37,8 @@ def shared_folder(
 ) -> Iterator[None]:
     """Keep the folder `place` until the block ends. Raises FolderUnavailable, EndRequested, and what `make` raises.
 
-    `make` is called if it is not there, with the descriptor of the exclusive lock. `wait_s`: seconds to wait for another process's lock.
+    `make` is called if it is not there, with the descriptor of the exclusive lock. What it may leave half made is named `.NAME.partial`.
+    `wait_s`: seconds to wait for another process's lock.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     path = place.with_name(f"{place.name}.lock")
@@ -84,7 +85,8 @@ def _remove(lock_path: Path) -> bool:
         there = folder.exists()
         if there:
             folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.removed"))  # whole, or not at all
-        for removed in folder.parent.glob(f".{folder.name}.*.removed"):  # also of processes that died
+        of_dead = [*folder.parent.glob(f".{folder.name}.*.removed"), folder.with_name(f".{folder.name}.partial")]
+        for removed in of_dead:
             shutil.rmtree(removed, ignore_errors=True)
         lock_path.unlink(missing_ok=True)
         return there

@@ -14,7 +14,7 @@ from ..code_archive import MANIFEST, Manifest, part_name, unpack
 from ..messages import json_codec
 from ..storage.open_folder import folder_at
 from .program import Code
-from .shared_folder import remove_unused, shared_folder
+from .shared_folder import EndRequested, remove_unused, shared_folder
 
 #: Seconds after its last use for which a copy is kept.
 KEPT_S: Final = 86_400.0
@@ -35,12 +35,19 @@ def working_copy(code: Code, job: str, cache: Path, is_to_stop: Callable[[], boo
     Raises CodeUnusable, FolderUnavailable, EndRequested, and OSError for the storage's errors.
     """
     copy = cache / "code" / job
-    with shared_folder(copy, lambda _: _unpack(code, copy), copy.is_dir, is_to_stop, WAIT_S):
+    with shared_folder(copy, lambda _: _unpack(code, copy, is_to_stop), copy.is_dir, is_to_stop, WAIT_S):
         yield copy
 
 
-def _unpack(code: Code, copy: Path) -> None:
+def _unpack(code: Code, copy: Path, is_to_stop: Callable[[], bool]) -> None:
     folder = folder_at(code.archive)
+
+    def part(number: int) -> bytes:
+        """Of 4 MiB. The question before each is a heartbeat: slow storage is no hang."""
+        if is_to_stop():
+            raise EndRequested
+        return folder.read(part_name(number))
+
     try:
         manifest: Manifest = json_codec.loads(Manifest, folder.read(MANIFEST))
     except ValueError as error:
@@ -51,7 +58,7 @@ def _unpack(code: Code, copy: Path) -> None:
     partial = copy.with_name(f".{copy.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that died
     try:
-        unpack(manifest, lambda number: folder.read(part_name(number)), partial)
+        unpack(manifest, part, partial)
         partial.rename(copy)
     except Exception:
         shutil.rmtree(partial, ignore_errors=True)

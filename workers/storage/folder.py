@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from .file_content import FileContent
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -62,7 +64,7 @@ class Folder(ABC):
         """A file's checksum; None if it has another size, or does not exist."""
 
     @abstractmethod
-    def write(self, name: str, content: memoryview) -> None:
+    def write(self, name: str, content: memoryview | FileContent) -> None:
         """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
 
     @abstractmethod
@@ -96,5 +98,8 @@ class Folder(ABC):
         """Remove what a process that died within `filled` has left. Call it only if no other process fills this folder now."""
 
     @abstractmethod
-    def sweep(self) -> None:
-        """Free space below this folder that dead writers left and no other method shows, such as unfinished uploads."""
+    def sweep(self, last: str | None = None) -> None:
+        """Free space below this folder that dead writers left and no other method shows, such as unfinished uploads.
+
+        `last`: only in the folders up to this name, because writers of later ones may be alive.
+        """

@@ -13,6 +13,7 @@ from typing import Final
 
 from ..atomic_files import sync_folder, write_synced, write_whole
 from ..regular_files import opened
+from .file_content import FileContent
 from .folder import Folder
 
 #: A folder with more entries is not one of checkpoints.
@@ -55,9 +56,9 @@ class LocalFolder(Folder):
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
 
-    def write(self, name: str, content: memoryview) -> None:
+    def write(self, name: str, content: memoryview | FileContent) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        write_synced(self._path / name, [content])
+        write_synced(self._path / name, content if isinstance(content, FileContent) else [content])
         sync_folder(self._path)
 
     def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
@@ -89,7 +90,7 @@ class LocalFolder(Folder):
         for left in self._path.parent.glob(f".{glob.escape(self.name)}.*.partial"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def sweep(self) -> None:
+    def sweep(self, last: str | None = None) -> None:
         """Does nothing: all files that writers left are visible."""
 
     def _entries(self) -> list[os.DirEntry[str]]:

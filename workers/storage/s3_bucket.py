@@ -15,6 +15,7 @@ import s3fs
 from botocore.exceptions import BotoCoreError, NoCredentialsError, PartialCredentialsError
 
 from .errors import StorageDenied, StorageUnreachable
+from .file_content import FileContent
 from .uri import BUCKET
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class Bucket:
         )
         return found
 
-    def upload(self, key: str, content: memoryview) -> None:
+    def upload(self, key: str, content: memoryview | FileContent) -> None:
         """Write a large object in parts: it exists once all parts are written."""
         upload = self.call("create_multipart_upload", Key=key)["UploadId"]
         try:
@@ -95,7 +96,9 @@ class Bucket:
                 self.abort(key, upload)
             raise
 
-    def _put_part(self, key: str, upload: str, content: memoryview, size: int, first: int) -> dict[str, Any]:
+    def _put_part(
+        self, key: str, upload: str, content: memoryview | FileContent, size: int, first: int
+    ) -> dict[str, Any]:
         number, body = 1 + first // size, bytes(content[first : first + size])
         put = self.call("upload_part", Key=key, UploadId=upload, PartNumber=number, Body=body)
         return {"PartNumber": number, "ETag": put["ETag"]}

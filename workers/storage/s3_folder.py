@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import s3_bucket
+from .file_content import FileContent
 from .folder import Folder
 from .s3_bucket import Bucket, ahead, open_bucket
 from .uri import BUCKET
@@ -72,7 +73,7 @@ class BucketFolder(Folder):
             read += len(block)
         return digest.hexdigest() if read == size else None
 
-    def write(self, name: str, content: memoryview) -> None:
+    def write(self, name: str, content: memoryview | FileContent) -> None:
         if content.nbytes <= s3_bucket.BLOCK_BYTES:
             self._bucket.put(self._key(name), bytes(content))
         else:
@@ -115,10 +116,12 @@ class BucketFolder(Folder):
         if not self.has(last):
             self.remove_all()
 
-    def sweep(self) -> None:
-        found = self._bucket.call("list_multipart_uploads", Prefix=self._key(""))
+    def sweep(self, last: str | None = None) -> None:
+        prefix = self._key("")
+        found = self._bucket.call("list_multipart_uploads", Prefix=prefix)
         for upload in found.get("Uploads", ()):
-            self._bucket.abort(upload["Key"], upload["UploadId"])
+            if last is None or upload["Key"].removeprefix(prefix).partition("/")[0] <= last:
+                self._bucket.abort(upload["Key"], upload["UploadId"])
 
     def _arrived(self, name: str, content: bytes) -> bool:
         with contextlib.suppress(OSError):

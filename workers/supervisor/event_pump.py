@@ -207,7 +207,7 @@ class EventPump:
             return EventTaken(event["seq"])  # of a trainer that a dead supervisor had started
         if member.done or member.failed:
             return EventTaken(event["seq"], exited=True)
-        failure = exited(member.rank, member.node, ended.status, member.watchdog)
+        failure = exited(member.rank, member.node, ended.status, member.watchdog, member.log)
         return EventTaken(event["seq"], exited=True, failure=failure)
 
     def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:

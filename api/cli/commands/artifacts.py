@@ -26,6 +26,8 @@ def artifacts(
     json: Json = False,
 ) -> None:
     """List the files, images and tables that a job's program logged, or download them."""
+    if download is not None and (everything or prefix):
+        raise typer.BadParameter("--download takes one file by its name; --all takes those that --prefix selects.")
     screen = Screen()
     with Client(url) as client:
         if download is None and not everything:

@@ -226,9 +226,10 @@ class Client(JobChanges, Questions, SweepQuestions):
             after = page.scanned_to
 
     def download_artifact(self, job: str, name: str, to: str | Path, *, step: int | None = None) -> Path:
-        """Download a logged file (None: of its newest step) to the path `to`, or into that folder. Returns its path.
+        """Download a logged file to the path `to`, or into that folder. Returns its path.
 
-        A download that broke off continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`.
+        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off
+        continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`.
         """
         place = in_thread(partial(place_of, to, name))
         call, tries = requests.artifact(job, name, step), Tries(self.url, self._tries)

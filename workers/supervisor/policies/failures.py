@@ -34,6 +34,8 @@ TIMED_OUT: Final = (
 )
 #: The same, where a peer is gone. An error of the rank's own device is neither: it is a cause.
 PEER_GONE: Final = ("remote process exited or there was a network error", "nccl communicator was aborted")
+#: What the C++ runtime writes if a thread of a process group still runs at the process's exit: gloo's does, sometimes.
+TERMINATED: Final = "terminate called without an active exception"
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,14 @@ def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
     return Failure(facts.cause, rank, message, node, event.traceback, {"raised_in": event.step} | evidence)
 
 
-def exited(rank: int, node: str | None, status: int | None, watchdog: str | None) -> Failure:
+def exited(rank: int, node: str | None, status: int | None, watchdog: str | None, log: Iterable[str] = ()) -> Failure:
     """The failure for a trainer that ended without an exception. `watchdog`: the line of NCCL's watchdog in its log, if there is one.
+    `log`: its last lines.
 
     NCCL's watchdogs abort all trainers within seconds of each other. Which of them is reported first is chance, so none is named.
     """
     if status != -signal.SIGABRT or watchdog is None:
-        return Failure("rank_lost", rank, ending(status), node)
+        return Failure("rank_lost", rank, ending(status) + _hint(status, log), node)
     message = f"{ABORTED} of rank {rank}: {watchdog}"
     if any(sign in watchdog.lower() for sign in PEER_GONE):
         return Failure("exception", rank, message, node)
@@ -117,5 +120,14 @@ def ending(status: int | None) -> str:
     if status is None:
         return "the node's fork server is gone, and the trainer with it"
     if status < 0:
-        return f"the trainer was killed by {signal.Signals(-status).name}"
+        known = {one.value: one.name for one in signal.Signals}  # most real-time signals have no name
+        return f"the trainer was killed by {known.get(-status, f'signal {-status}')}"
     return f"the trainer exited with status {status} without an exception"
+
+
+def _hint(status: int | None, log: Iterable[str]) -> str:
+    """A remedy for an abort that may have followed the work. Empty for other ends."""
+    if status != -signal.SIGABRT or not any(TERMINATED in line for line in log):
+        return ""
+    remedy = "call torch.distributed.destroy_process_group() before it ends"
+    return f": {TERMINATED}; if the program had done its work, {remedy}"

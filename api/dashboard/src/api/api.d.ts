@@ -9339,7 +9339,7 @@ export interface operations {
     readonly downloadArtifact: {
         readonly parameters: {
             readonly query?: {
-                /** @description The step; by default the newest one. */
+                /** @description The step. By default the file without one, or if there is none the newest. */
                 readonly step?: number | null;
             };
             readonly header?: {

@@ -22,7 +22,7 @@ TEXT = bytes(range(256)) * 9000  # more than two blocks
 
 @pytest.fixture
 def job(plane: Plane, client: Client) -> str:
-    """A job whose program logged an image at two steps, a table, an empty file, and a file in a folder."""
+    """A job whose program logged an image at two steps, a table, an empty file, files in a folder, and one with and without a step."""
     job = client.submit(SPEC).id
     folder = Path(plane.settings.artifacts(job))
     folder.mkdir(parents=True)
@@ -39,6 +39,8 @@ def job(plane: Plane, client: Client) -> str:
         kept("run/page.html", b"<script>alert(1)</script>"),
         kept("run/empty", b""),
         kept("run/log.txt", TEXT),
+        kept("run/model", b"of step 7", step=7),
+        kept("run/model", b"of the run"),
     )
     gang = Gang(plane, job)
     gang.state("starting")
@@ -66,10 +68,18 @@ def test_a_file_is_sent_whole_or_in_one_range(plane: Plane, job: str) -> None:
     assert get(plane, job, "run/empty").content == b""
 
 
+def test_the_storage_is_opened_once_for_all_downloads(plane: Plane, job: str) -> None:
+    """The client of a bucket takes long to make."""
+    opened = [get(plane, job, "samples") and reading._opened.cache_info().misses for _ in range(3)]
+    assert len(set(opened)) == 1 and reading._opened.cache_info().hits >= 2
+
+
 def test_a_step_is_chosen_and_the_newest_is_sent_without_one(plane: Plane, job: str) -> None:
     assert get(plane, job, "samples").content == PNG + b"2"
     assert get(plane, job, "samples", params={"step": 1}).content == PNG
     assert problem(get(plane, job, "samples", params={"step": 2}), 404, "artifact_not_found")
+    assert get(plane, job, "run/model", params={"step": 7}).content == b"of step 7"
+    assert get(plane, job, "run/model").content == b"of the run", "a file without a step can be had, too"
 
 
 def test_nothing_that_holds_a_script_is_shown_in_place(plane: Plane, job: str) -> None:
@@ -147,9 +157,14 @@ def test_a_command_lists_and_downloads(
         "run/page.html",
         "run/empty",
         "run/log.txt",
+        "run/model",
+        "run/model.step-7",
     }
+    assert (tmp_path / "run/model").read_bytes() == b"of the run"
     capsys.readouterr()
     assert run(["artifacts", job, "--download", "samples", "--to", str(tmp_path / "two"), "--json", *url]) == 0
     assert [one["step"] for one in json.loads(capsys.readouterr().out)] == [1, 20]
+    assert run(["artifacts", job, "--download", "samples", "--all", *url]) == 1
+    assert "takes one file" in capsys.readouterr().err
     assert run(["artifacts", job, "--download", "no", "--to", str(tmp_path / "two"), *url]) != 0
     assert "shardyard artifacts JOB" in capsys.readouterr().err

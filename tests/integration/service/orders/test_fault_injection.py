@@ -16,6 +16,7 @@ from shardyard.service.errors import (
     JobNotRunning,
     ShardyardError,
 )
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.transitions import Cause, move
 from shardyard.service.orders import fault_injection
 from shardyard.service.orders.fault_injection import create
@@ -24,6 +25,7 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.fault import FaultRequest
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import orders
@@ -50,7 +52,10 @@ def harmed(settings: Settings) -> Settings:
 
 
 async def running(store: Store, submit: Submit, **fields: Any) -> Job:
-    job = await submit(ranks=2, **fields)
+    return await started(store, await submit(ranks=2, **fields))
+
+
+async def started(store: Store, job: Job) -> Job:
     async with store.write() as tx:
         for before, to in (
             (State.QUEUED, State.PLACING),
@@ -90,6 +95,22 @@ async def test_what_cannot_be_struck_is_refused(
         assert (refused.value.field, bool(refused.value.remedy)) == (field, True), request
     async with store.write() as tx:
         assert await orders.open_of(tx, faults, job.id) == []
+
+
+async def test_a_program_is_refused_what_it_cannot_do_in_its_own_words(
+    store: Store, settings: Settings, harmed: Settings
+) -> None:
+    """It has no steps that could be slower, and saves as it likes."""
+    spec = CommandSpec.model_validate({"name": "mine", "command": ["true"], "ranks": 2})
+    program, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    await started(store, program)
+    for request, said in (
+        (requested("corrupt-checkpoint"), "shardyard.checkpoint"),
+        (requested("slow-rank", 0), "kill-rank"),
+    ):
+        with pytest.raises(InvalidFault) as refused:
+            await create(store, harmed, program.id, request, None, "me")
+        assert refused.value.field == "kind" and said in str(refused.value.remedy)
 
 
 async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Submit) -> None:

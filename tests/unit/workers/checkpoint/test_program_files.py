@@ -1,16 +1,20 @@
 """Checkpoints of programs, in a folder and in a bucket: whole and valid, or not there."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shardyard.workers.checkpoint import program_files as module
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
 from shardyard.workers.checkpoint.program_files import (
     Part,
     Published,
+    discard,
     fetch,
     publish,
     read_program,
@@ -18,8 +22,30 @@ from shardyard.workers.checkpoint.program_files import (
     write_part,
 )
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
+
+
+def truncated_before(self: LocalFolder, name: str, content: Any) -> None:
+    os.truncate(Path(self.where).parents[1] / "weights", 0)
+    WRITE(self, name, content)
+
+
+def truncated_after(self: LocalFolder, name: str, content: Any) -> None:
+    WRITE(self, name, content)
+    os.truncate(Path(self.where).parents[1] / "weights", 0)
+
+
+def written_again(self: LocalFolder, name: str, content: Any) -> None:
+    WRITE(self, name, content)
+    file = Path(self.where).parents[1] / "weights"
+    file.write_text("behind")
+    os.utime(file, ns=(1, 1))  # clocks of file systems are coarse
+
+
+WRITE = LocalFolder.write
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -69,6 +95,76 @@ def test_files_without_a_manifest_are_no_checkpoint_and_the_next_save_removes_th
     saved(root, 3, written(tmp_path, "three"))
     assert [step_of(path) for path in complete(root)] == [3, 1]
     assert not folder(root, 2).files()
+
+
+def test_a_save_whose_files_another_one_has_removed_does_not_count(tmp_path: Path) -> None:
+    root = folder_at(str(tmp_path / "storage"))
+    late = write_part(folder(root, 1), 0, sources(written(tmp_path, "late")))
+    saved(root, 2, written(tmp_path, "two"))
+    with pytest.raises(CheckpointError, match=r"another save has removed files of step 1"):
+        publish(root, 1, "files", [late], 2, ())
+    assert [step_of(path) for path in complete(root)] == [2]
+
+
+def test_a_save_spares_uploads_of_later_steps(prefix: str, tmp_path: Path) -> None:
+    root = folder_at(prefix)
+
+    def uploads() -> list[str]:
+        found: list[dict[str, str]] = root._bucket.call("list_multipart_uploads", Prefix=root._key("")).get(
+            "Uploads", []
+        )  # type: ignore[attr-defined]
+        return sorted(one["Key"].split("/")[-2] for one in found)
+
+    for step in (3, 4, 5):  # a fast rank is at step 5 already; those of 3 and 4 have died
+        path = folder(root, step)
+        path._bucket.call("create_multipart_upload", Key=path._key("rank-0"))  # type: ignore[attr-defined]
+    saved(root, 4, written(tmp_path, "four"))
+    assert uploads() == ["step-00000005"]
+    saved(root, 6, written(tmp_path, "six"))
+    assert uploads() == []
+
+
+@pytest.mark.parametrize("write", [written_again, truncated_before, truncated_after])
+def test_a_file_that_changes_while_it_is_saved_is_refused(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the checkpoint would be corrupt, which only the next start would find. Mapped memory whose file was truncated is SIGBUS."""
+    root, file = folder_at(str(tmp_path / "storage")), tmp_path / "weights"
+    file.write_text("before")
+    monkeypatch.setattr(LocalFolder, "write", write)
+    with pytest.raises(CheckpointError, match="changed while it was saved"):
+        write_part(folder(root, 1), 0, sources(file))
+    assert not folder(root, 1).files()
+
+
+def test_storage_that_does_not_answer_is_not_asked_once_per_file(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Unreachable(LocalFolder):
+        def remove(self, name: str) -> None:
+            asked.append(name)
+            raise StorageUnreachable("no answer")  # after a time-out
+
+    discard(Unreachable(str(tmp_path)), ["a", "b", "c"])
+    assert asked == ["a"]
+
+
+def test_more_files_than_can_be_listed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_FILES_OF_ALL", 5)
+    root = folder_at(str(tmp_path / "storage"))
+    parts = [write_part(folder(root, 1), rank, sources(written(tmp_path, "text"))) for rank in range(2)]
+    with pytest.raises(CheckpointError, match="6 files of all ranks"):
+        publish(root, 1, "files", parts, 2, ())
+    assert not complete(root)
+
+
+def test_names_that_are_no_utf_8_come_back(tmp_path: Path) -> None:
+    root, name = folder_at(str(tmp_path / "storage")), os.fsdecode(b"caf\xe9")
+    (tmp_path / name).write_text("text")
+    part = write_part(folder(root, 1), 0, sources(tmp_path / name))
+    assert part.content == Part.from_json(part.to_json()).content
+    publish(root, 1, "files", [part], 2, ())
+    assert read_back(root, 1, tmp_path / "copy") == {name: "text"}
 
 
 def test_a_step_that_is_saved_again_replaces_the_first_at_once(root: Folder, tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ def test_the_newest_stay(root: Folder, keep: int, left: list[int]) -> None:
 
 def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder) -> None:
     shelve(root, 2, 3, 8)  # 8 is corrupt: training went back to 2 and saved 3
+    folder(root, 9).write("rank-00000", memoryview(b"half"))  # a save that is being written
     assert prune(root, 1, folder(root, 3)) == (3,)
     assert complete(root) == [folder(root, 3)]
+    assert steps(root) == [3, 9], "files of a pruned checkpoint take room for ever"
 
 
 @pytest.mark.parametrize("lost", [MANIFEST, "rank-00000"])

@@ -3,7 +3,9 @@
 import json
 import os
 import socket
+import subprocess
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,27 @@ def test_the_main_process_is_believed_before_others() -> None:
             failed = {"type": "ValueError", "message": text, "traceback": "t"}
             hello(agents, pid=pid, failed=failed).close()
         assert agents.failures()[8] == FailedEvent(type="ValueError", message="of the program", traceback="t")
+
+
+def test_of_many_exceptions_the_first_and_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_FAILURES", 3)
+    with listening(print) as agents:
+        for pid in range(1, 7):
+            hello(agents, pid=pid, failed={"type": "E", "message": "m", "traceback": ""}).close()
+        assert list(agents.failures()) == [1, 5, 6]
+
+
+def test_connections_of_processes_that_have_ended_are_closed() -> None:
+    ended = []
+    for _ in range(3):  # as the workers of a driver that tunes
+        with subprocess.Popen(["true"]) as process:
+            ended.append(process.pid)
+    with ExitStack() as stack, listening(print) as agents:
+        for pid in (*ended, os.getpid()):
+            stack.enter_context(hello(agents, pid=pid))
+        hello(agents, pid=1, failed={"type": "E", "message": "m", "traceback": ""}).close()
+        assert list(agents.failures()) == [1]  # all before it have been taken
+        assert list(agents._connections) == [os.getpid()]
 
 
 def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:

@@ -104,6 +104,24 @@ for name in ("../up", "/abs", "a\\\\b"):
         assert any(part in line for line in lines), (part, lines)
 
 
+def test_a_folder_of_which_something_is_left_out_was_not_taken_whole(rank: Rank, tmp_path: Path) -> None:
+    """Links, also to folders, and a folder without files: False, and few lines, however many there are."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "empty").mkdir()
+    (folder / "good").write_bytes(b"1")
+    (folder / "linked").symlink_to("/etc")
+    for number in range(20):
+        (folder / f"link{number}").symlink_to("good")
+    lines = rank.run(f"""
+assert not shardyard.log_artifact({str(folder)!r}, "x")
+assert not shardyard.log_artifact({str(tmp_path / "empty")!r})
+""").splitlines()
+    assert [one.name for one in rank.stored] == ["x/good"]
+    assert len(lines) == 7 and sum("a link in a folder" in line for line in lines) == 5, lines
+    assert "16 more files" in lines[5] and "empty: the folder has no files" in lines[6]
+
+
 def test_ten_thousand_files_are_refused_with_one_line(rank: Rank, tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()

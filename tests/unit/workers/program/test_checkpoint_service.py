@@ -58,6 +58,12 @@ def content(found: dict[str, Any]) -> tuple[int | None, str | None]:
     return found["step"], None if found["step"] is None else Path(found["path"], "weights").read_text()
 
 
+def locks(tmp_path: Path) -> int:
+    """Descriptors of this process by which copies of checkpoints are locked."""
+    links = (file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
+    return sum(link.parent == tmp_path / "cache/checkpoints" for link in links)
+
+
 @contextmanager
 def gang(tmp_path: Path, world: int = 2, **changes: Any) -> Iterator[Gang]:
     """A new generation, whose ranks share a node."""
@@ -87,6 +93,8 @@ def test_a_generation_continues_from_what_the_one_before_saved(
         assert first.resume() == [(None, None)] * 2  # a process has one answer
     with gang(tmp_path, **at) as second:
         assert second.resume() == [(30, "step 30")] * 2
+        assert second.resume() == [(30, "step 30")] * 2
+        assert locks(tmp_path) == 2, "each call keeps a descriptor"
         assert len(list((tmp_path / "cache/checkpoints").glob("job-*[0-9]"))) == 1  # once per node
 
 

@@ -1,7 +1,7 @@
 """Values that are gathered: all arrive, and few wait."""
 
-from shardyard.workers.messages.metric_block import MetricBlock, columns
-from shardyard.workers.program.metric_batch import MOST_NAMES, MOST_WAITING, CountedSteps, MetricBatch
+from shardyard.workers.messages.metric_block import MOST_NAMES, MetricBlock, columns
+from shardyard.workers.program.metric_batch import MOST_WAITING, CountedSteps, MetricBatch
 
 
 def test_values_arrive_once_and_by_name() -> None:

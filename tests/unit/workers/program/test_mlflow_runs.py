@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shardyard.workers.messages.metric_block import columns
+from shardyard.workers.messages.metric_block import MOST_NAMES, columns
 from shardyard.workers.program import mlflow_runs
-from shardyard.workers.program.metric_batch import MOST_NAMES, MetricBatch
+from shardyard.workers.program.metric_batch import MetricBatch
 from shardyard.workers.program.mlflow_runs import MlflowError, MlflowRuns
 
 

@@ -200,6 +200,9 @@ def test_the_cluster_has_the_ray_of_the_commands_python(tmp_path: Path) -> None:
     env = {"PATH": str(tmp_path)}
     assert interpreter(("/opt/bin/python3.12", "x.py"), env) == "/opt/bin/python3.12"
     assert {interpreter((name, "x"), env) for name in ("python", "/bin/sh")} == {str(tmp_path / "python")}
+    (tmp_path / "python3.12").touch(mode=0o755)
+    assert interpreter(("python3.12", "x.py"), env) == str(tmp_path / "python3.12")
+    assert interpreter(("python3.13", "x.py"), env) == str(tmp_path / "python")
 
 
 def test_of_rays_output_the_reason_is_one_line() -> None:

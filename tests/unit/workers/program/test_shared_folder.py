@@ -60,6 +60,20 @@ def test_a_removal_that_is_cut_short_leaves_nothing_that_counts(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_process_had_half_made_is_removed(tmp_path: Path) -> None:
+    """It may never be made again on this node, and has the size of a checkpoint."""
+    place = tmp_path / "one"
+
+    def make(_: int) -> None:
+        (tmp_path / ".one.partial").mkdir()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), shared_folder(place, make, place.is_dir, lambda: False, 0.0):
+        pass
+    remove_unused(tmp_path, -1.0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_in_use_stays(tmp_path: Path) -> None:
     place = tmp_path / "one"
     with use(place, []):

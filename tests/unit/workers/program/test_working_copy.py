@@ -51,6 +51,20 @@ def _rank(code: Code, cache: Path, found: Any, go_on: Any) -> None:
         go_on.wait(PATIENCE_S)
 
 
+def test_each_part_is_a_heartbeat_and_unpacking_ends_when_the_rank_is_to_end(code: Code, tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    def is_to_stop() -> bool:
+        asked.append(len(asked) == 1)
+        return asked[-1]
+
+    with pytest.raises(EndRequested), working_copy(code, "job-a", tmp_path / "cache", is_to_stop):
+        pass
+    assert asked == [False, True] and names(tmp_path / "cache/code") == ["job-a.lock"]
+    with working_copy(code, "job-a", tmp_path / "cache", is_to_stop) as copy:
+        assert names(copy) == ["big", "train.py"]
+
+
 def test_ranks_of_a_node_share_one_copy(code: Code, tmp_path: Path) -> None:
     """Four processes begin at once; one unpacks, and all see the same complete folder."""
     context = multiprocessing.get_context("fork")

@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.storage import s3_bucket
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
+from shardyard.workers.storage.file_content import FileContent
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.storage.s3_folder import BucketFolder
@@ -76,6 +78,12 @@ def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.M
     assert root.files() == {"large": len(content)} and uploads(root) == []
     assert root.sha256("large", len(content)) == hashlib.sha256(content).hexdigest()
     assert root.sha256("large", len(content) - 1) is None
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        root.write("copy", FileContent(file.fileno(), len(content)))
+    assert root.sha256("copy", len(content)) == hashlib.sha256(content).hexdigest()
+    root.remove("copy")
     room = bytearray(6 << 20)
     root.read_into("large", (4 << 20) + 1, memoryview(room))
     assert room == content[(4 << 20) + 1 :][: 6 << 20]

@@ -101,6 +101,14 @@ async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     assert await follow(done, Written(Spool(1 << 20))) == [EventTaken(1, done=True), EventTaken(2, exited=True)]
 
 
+async def test_the_incident_of_an_abort_at_the_exit_has_a_hint() -> None:
+    lines = ["done", "terminate called without an active exception"]
+    log = event(1, "log", rank=0, stream="stderr", first=1, lines=lines)
+    *_, taken = await follow(Rank([log, event(2, "exit", status=-6, generation=2)]), Written(Spool(1 << 20)))
+    assert isinstance(taken, EventTaken) and taken.failure is not None
+    assert "destroy_process_group()" in taken.failure.message
+
+
 async def test_the_line_of_nccls_watchdog_is_kept_though_stacks_follow_it() -> None:
     line = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=58)"
     stacks = [f"  File loop.py, line {number}" for number in range(500)]

@@ -23,7 +23,7 @@ export function TableStart({ table, onClose }: { table: Artifact; onClose: () =>
           <tbody>{rows.map((row, number) => <tr key={number}>{row.map((value, at) => <td key={at}>{value}</td>)}</tr>)}</tbody>
         </table>
       )}
-      {head && <p className="pad quiet">{rows.length < ROWS ? `${rows.length} rows` : `The first ${ROWS} rows`}</p>}
+      {head && <p className="pad quiet">{rows.length < ROWS && table.bytes <= MOST_BYTES ? `${rows.length} rows` : `The first ${rows.length} rows`}</p>}
     </section>
   );
 }

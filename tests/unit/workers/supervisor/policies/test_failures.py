@@ -47,6 +47,18 @@ def test_an_abort_since_a_peer_is_gone_is_a_lost_connection() -> None:
     assert failure.cause not in INFRASTRUCTURE, "its node is not to blame"
 
 
+@pytest.mark.parametrize(("status", "hinted"), [(-signal.SIGABRT, True), (-signal.SIGKILL, False), (1, False)])
+def test_an_abort_of_a_process_that_has_kept_its_group_has_a_remedy(status: int, hinted: bool) -> None:
+    log = ["done", "terminate called without an active exception", "Fatal Python error: Aborted"]
+    failure = exited(3, "node", status, None, log)
+    assert failure.cause == "rank_lost" and ("destroy_process_group()" in failure.message) == hinted
+    assert "destroy_process_group()" not in exited(3, "node", -signal.SIGABRT, None, ["done"]).message
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert exited(0, "node", -(signal.SIGRTMIN + 3), None).message == "the trainer was killed by signal 37"
+
+
 @pytest.mark.parametrize(
     ("status", "lines"), [(-signal.SIGKILL, [TIMED_OUT]), (-signal.SIGABRT, [OWN]), (-signal.SIGABRT, []), (None, [])]
 )
