@@ -10,7 +10,7 @@ import pytest
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
-from shardyard.service.queries import artifacts as reading
+from shardyard.service.queries import stored_file as reading
 from shardyard.workers.messages.artifact import Artifact
 from shardyard.workers.messages.event import ArtifactsEvent, to_json
 
