@@ -83,6 +83,7 @@ async def test_one_key_is_one_version_also_after_its_deletion(store: Store, sett
     assert (await named(store, "nano", job, step=10)).number == 2, "a number is never given again"
 
 
+@pytest.mark.full
 async def test_what_is_not_there_is_refused_and_leaves_nothing(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
@@ -217,6 +218,7 @@ async def test_a_file_that_a_program_logged_is_a_version_until_another_takes_its
     assert (await models.get_version(store, "words", "1")).state == "deleted"
 
 
+@pytest.mark.full
 async def test_pages_of_models_and_versions(store: Store, settings: Settings, submit: Submit) -> None:
     job = await submit(steps=100)
     await saved(store, settings, job, 10)
@@ -232,6 +234,7 @@ async def test_pages_of_models_and_versions(store: Store, settings: Settings, su
     assert ([one.version for one in entries.items], entries.next) == ([3, 2], 2)
 
 
+@pytest.mark.full
 async def test_a_version_that_an_alias_names_is_not_deleted(store: Store, settings: Settings, submit: Submit) -> None:
     job = await submit(steps=100)
     await saved(store, settings, job, 10)
