@@ -20,6 +20,7 @@ from .http.query_parameters import refuse_unknown
 from .http.watch_hub import Hub
 from .routes import (
     artifacts,
+    checkpoint_files,
     code,
     dashboard,
     events,
@@ -30,6 +31,7 @@ from .routes import (
     jobs,
     logs,
     metrics,
+    models,
     nodes,
     operations,
     ranks,
@@ -53,7 +55,11 @@ _TAGS = [
     {"name": "sweeps", "description": "Run many trials of one job, and stop the worse ones early."},
     {"name": "secrets", "description": "Store secrets for the ranks of jobs."},
     {"name": "telemetry", "description": "Follow a job: live events, metrics, logs."},
-    {"name": "checkpoints", "description": "Let the cluster verify or export a job's checkpoints."},
+    {
+        "name": "checkpoints",
+        "description": "Download a job's checkpoints, or let the cluster verify, pin or export them.",
+    },
+    {"name": "models", "description": "Name checkpoints as versions of models, and versions by aliases."},
     {"name": "faults", "description": "Inject faults into running jobs, to test their recovery."},
     {"name": "cluster", "description": "The machines on which jobs run."},
     {"name": "service", "description": "Health and schemas."},
@@ -90,7 +96,9 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         history,
         sparklines,
         artifacts,
+        checkpoint_files,
         operations,
+        models,
         traces,
         faults,
         nodes,
@@ -100,12 +108,8 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         sweeps,
         session,
     ):
-        app.include_router(
-            part.router,
-            prefix="/v1",
-            responses=problems.describe("invalid_request"),
-            dependencies=[Depends(refuse_unknown)],
-        )
+        refused = problems.describe("invalid_request")
+        app.include_router(part.router, prefix="/v1", responses=refused, dependencies=[Depends(refuse_unknown)])
     app.include_router(health.router, dependencies=[Depends(refuse_unknown)])
     app.include_router(dashboard.router)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]  # FastAPI's documented way

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from ..service.schemas.code import CodeManifest
 from ..service.schemas.fault import FaultRequest
 from ..service.schemas.job import JobEdit, LayoutChange
+from ..service.schemas.model import AliasRequest, VersionRequest
 from ..service.schemas.problem import Problem
 from ..service.schemas.secret import SecretValue
 from ..service.schemas.session import SignIn
@@ -42,6 +43,8 @@ def document(app: FastAPI) -> dict[str, Any]:
             FaultRequest,
             JobEdit,
             LayoutChange,
+            VersionRequest,
+            AliasRequest,
             SignIn,
             Problem,
         ):

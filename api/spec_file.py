@@ -8,6 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from ..service.schemas.model import Reference
 from ..service.spec import CommandSpec, JobSpec
 from .errors import SpecFileMissing
 from .given_path import given_path
@@ -57,7 +58,7 @@ def _join_storage(folder: Path, owner: Any) -> None:
     if isinstance(checkpoint.get("uri"), str) and "://" not in checkpoint["uri"]:
         checkpoint["uri"] = _join(folder, checkpoint["uri"])
     source = owner.get("resume_from") if isinstance(owner, dict) else None
-    if isinstance(source, str) and ("/" in source or source.startswith(("~", "."))):
+    if isinstance(source, str) and Reference.parse(source) is None and ("/" in source or source.startswith(("~", "."))):
         owner["resume_from"] = _join(folder, source)
 
 

@@ -291,8 +291,8 @@ class CommandSpec(SpecOfJob):
     resume_from: Address | None = Field(
         None,
         max_length=4096,
-        description="A job that runs a command (id or name), or the path or s3:// URI of its checkpoint, which `shardyard.resume` returns "
-        "until the job has one of its own.",
+        description="A job that runs a command (id or name), a version of a model (models/NAME@ALIAS), or the path or s3:// URI of a "
+        "checkpoint, which `shardyard.resume` returns until the job has one of its own.",
     )
     policy: CommandPolicy = CommandPolicy()
 

@@ -233,7 +233,9 @@ class TrainSpec(SpecPart):
     overlap: Overlap = Overlap()
     probe: ProbeSpec = ProbeSpec()
     resume_from: Address | None = Field(
-        None, max_length=4096, description="A job (id or name) or a checkpoint's path or s3:// URI, of any layout."
+        None,
+        max_length=4096,
+        description="A job (id or name), a version (models/NAME@ALIAS) or a checkpoint's path or s3:// URI, of any layout.",
     )
     resume_data: Literal["continue", "restart"] = Field(
         "continue",

@@ -32,6 +32,7 @@ from .commands import (
     models,
     nodes,
     ranks,
+    registry,
     run_watch,
     sample,
     secrets,
@@ -96,7 +97,7 @@ _PANELS = {
         ),
     ),
     "Faults": (chaos.chaos,),
-    "Models": (sample.sample, models.export),
+    "Models": (registry.models, sample.sample, models.export),
     "Control plane": (
         up_down.up,
         up_down.down,
@@ -126,6 +127,7 @@ def _shardyard(
 _NEXT = {
     "sweep_not_found": "See which sweeps there are with: shardyard sweeps",
     "job_not_found": "See which jobs there are with: shardyard list",
+    "model_not_found": "See which models there are with: shardyard models",
     "node_not_found": "See which nodes there are with: shardyard nodes",
     "job_deleted": "See which jobs can be restored with: shardyard undelete",
     "job_not_ended": "See its state with: shardyard show JOB",

@@ -1,4 +1,4 @@
-"""A logged file on its way to this machine: it appears whole at its place, or not at all.
+"""A file of a job on its way to this machine: it appears whole at its place, or not at all.
 
 What has arrived is kept beside the place under the file's SHA-256, so a download that broke off continues, and never with another file.
 """
@@ -66,7 +66,7 @@ class ArtifactFile:
         if found != self.digest:
             self.restart()
             remedy = FieldError(field="name", message="Its SHA-256 is another one.", remedy="Download it again.")
-            raise ApiError("artifact_damaged", f"{self.place.name} did not arrive as it was logged.", None, [remedy])
+            raise ApiError("artifact_damaged", f"{self.place.name} did not arrive as it was stored.", None, [remedy])
         self._partial.replace(self.place)
         sync_folder(self.place.parent)
         return self.place
@@ -77,11 +77,28 @@ def place_of(to: str | Path, name: str) -> Path:
     return Path(to) / name.rpartition("/")[2] if Path(to).is_dir() else Path(to)
 
 
-def digest_of(headers: Mapping[str, str]) -> str:
-    """The SHA-256 that a download has as its tag. Raises ApiError."""
+def place_below(to: str | Path, path: str) -> Path:
+    """The place of a relative path in the folder `to`. Raises ApiError for one that leads elsewhere."""
+    if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ApiError("not_shardyard", f"The server sent a path that is none: {path[:80]!r}.")
+    return Path(to) / path
+
+
+def is_there(place: Path, size: int, digest: str) -> bool:
+    """Whether the file is complete at its place."""
+    if place.is_symlink() or not place.is_file() or place.stat().st_size != size:
+        return False
+    with place.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == digest
+
+
+def digest_of(headers: Mapping[str, str], wanted: str | None = None) -> str:
+    """The SHA-256 that a download has as its tag. Raises ApiError, also if another one is `wanted`."""
     found = headers.get("ETag", "").strip('"')
     if len(found) != 64 or not set(found) <= set("0123456789abcdef"):
         raise ApiError("not_shardyard", "The download has no SHA-256 as its ETag.")
+    if wanted not in (None, found):
+        raise ApiError("checkpoint_changed", "The checkpoint was saved again. Start the download again.")
     return found
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ...service.errors import ShardyardError
 from ...service.schemas.artifact import LoggedArtifacts
-from ...service.schemas.checkpoint import Checkpoints
+from ...service.schemas.checkpoint import CheckpointFiles, Checkpoints
 from ...service.schemas.code import CodeArchive
 from ...service.schemas.curve import Curves
 from ...service.schemas.fault import Fault
@@ -120,6 +120,16 @@ def artifacts(name: str, *, kind: str | None, **wanted: Any) -> Call[LoggedArtif
 def artifact(name: str, artifact_name: str, step: int | None) -> Call[bytes]:
     path = _of(name, f"/artifacts/{quote(artifact_name)}")
     return Call("GET", path, bytes, params={"step": step}, headers={"Accept-Encoding": "identity"}, form="bytes")
+
+
+def checkpoint_files(name: str, step: int, *, after: str | None, limit: int) -> Call[CheckpointFiles]:
+    params = {"after": after, "limit": limit}
+    return Call("GET", _of(name, f"/checkpoints/{step}/files"), CheckpointFiles.model_validate, params=params)
+
+
+def checkpoint_file(name: str, step: int, file: str) -> Call[bytes]:
+    path = _of(name, f"/checkpoints/{step}/files/{quote(file)}")
+    return Call("GET", path, bytes, headers={"Accept-Encoding": "identity"}, form="bytes")
 
 
 def sparklines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:
@@ -250,6 +260,11 @@ def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
 
 def verify_checkpoint(name: str, position: int, key: str | None) -> Call[Operation]:
     return Call("POST", _of(name, f"/checkpoints/{position}/verify"), Operation.model_validate, headers=_keyed(key))
+
+
+def pin_checkpoint(name: str, position: int, key: str | None, *, pinned: bool) -> Call[Operation]:
+    path = _of(name, f"/checkpoints/{position}/{'pin' if pinned else 'unpin'}")
+    return Call("POST", path, Operation.model_validate, headers=_keyed(key))
 
 
 def export_checkpoint(name: str, position: int, dtype: str, key: str | None) -> Call[Operation]:

@@ -1,30 +1,19 @@
 """Files that a job's programs logged: list them, and send one of them, whole or a range of its bytes."""
 
-from typing import Annotated, Final
-from urllib.parse import quote
+from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from ...service.queries import artifacts
 from ...service.schemas.artifact import LoggedArtifact, LoggedArtifacts
 from ...workers.messages.artifact import CSV, OTHER, SHOWN
-from ..http import problems
-from ..http.byte_range import Unsatisfiable, wanted
+from ..http import file_download
 from ..http.dependencies import In
+from ..http.file_download import Range
 from ..http.problems import describe
 
 router = APIRouter(tags=["telemetry"])
-
-#: What a program logged is never run by a browser: no guess of its type, no script, no frame, no cookies of this origin.
-_SAFE: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; sandbox",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Accept-Ranges": "bytes",
-    "Cache-Control": "private, no-cache",
-}
-_BINARY: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.get(
@@ -53,9 +42,7 @@ async def list_artifacts(
     summary="Download a file that a job's program logged",
     response_class=StreamingResponse,
     responses={
-        200: {"description": "The file.", "content": _BINARY},
-        206: {"description": "The range of bytes that `Range` names.", "content": _BINARY},
-        304: {"description": "The file is the one that `If-None-Match` names."},
+        **file_download.RESPONSES,
         **describe(
             "job_not_found", "artifact_not_found", "range_not_satisfiable", "artifact_storage_failed", "invalid_request"
         ),
@@ -70,37 +57,17 @@ async def download(
         int | None,
         Query(ge=0, lt=2**53, description="The step. By default the file without one, or if there is none the newest."),
     ] = None,
-    asked: Annotated[
-        str | None, Header(alias="Range", description="One range of bytes, such as `bytes=1000-`.")
-    ] = None,
+    asked: Range = None,
 ) -> Response:
     """The file's bytes. Images of types that hold no script are shown by browsers, all other files are saved. `ETag` is the SHA-256."""
     found = await artifacts.find(context.store, context.settings, job, name, step)
-    one, etag = found.artifact, f'"{found.artifact.sha256}"'
-    headers = _SAFE | {"ETag": etag, "Content-Disposition": _disposition(one)}
-    if request.headers.get("If-None-Match") == etag:
-        return Response(status_code=304, headers=headers)
-    try:
-        part = wanted(asked, request.headers.get("If-Range"), etag, one.bytes)
-    except Unsatisfiable:
-        detail = f"The file has {one.bytes:,} bytes, and the range begins after them."
-        size = {"Content-Range": f"bytes */{one.bytes}"}
-        return problems.response(request, "range_not_satisfiable", detail, headers=size)
-    start, end = part or (0, one.bytes)
-    headers["Content-Length"] = str(end - start)
-    if part is not None:
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{one.bytes}"
+    one = found.artifact
     known = one.media_type if one.media_type in (*SHOWN, CSV) else OTHER
-    return StreamingResponse(
-        await artifacts.blocks(found, start, end), 206 if part else 200, headers=headers, media_type=known
-    )
+    shown = one.media_type in SHOWN
+    return await file_download.answer(request, found.file, _name(one), known, asked=asked, shown=shown)
 
 
-def _disposition(one: LoggedArtifact) -> str:
-    """Only images are shown in place. The name is that of the file alone, in ASCII and as RFC 8187 encodes it."""
+def _name(one: LoggedArtifact) -> str:
+    """That of the file alone."""
     name = one.name.rpartition("/")[2]
-    if one.type == "table" and not name.endswith(".csv"):
-        name += ".csv"
-    plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in " ._-") else "_" for sign in name)
-    how = "inline" if one.media_type in SHOWN else "attachment"
-    return f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+    return f"{name}.csv" if one.type == "table" and not name.endswith(".csv") else name

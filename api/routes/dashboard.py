@@ -21,6 +21,8 @@ _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Con
 @router.get("/cluster")
 @router.get("/compare")
 @router.get("/secrets")
+@router.get("/models")
+@router.get("/models/{rest:path}")
 @router.get("/sweeps")
 @router.get("/sweeps/{rest:path}")
 @router.get("/jobs")

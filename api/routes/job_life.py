@@ -47,7 +47,9 @@ async def retry(job: str, answer: Response, context: In, actor: Actor, idempoten
     "/jobs/{job}",
     operation_id="deleteJob",
     summary="Delete a job",
-    responses=describe("job_not_found", "job_not_ended", "job_pinned", "job_in_use", "invalid_request"),
+    responses=describe(
+        "job_not_found", "job_not_ended", "job_pinned", "job_in_use", "job_in_models", "invalid_request"
+    ),
 )
 async def delete(job: str, context: In, actor: Actor) -> Job:
     """Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a day.

@@ -70,6 +70,8 @@ OF_THE_SPEC = (
     "checkpoint_deleted",
     "checkpoint_corrupt",
     "resume_mismatch",
+    "model_not_found",
+    "version_not_found",
     "unknown_code",
     "unknown_secret",
     "job_deleted",

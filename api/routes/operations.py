@@ -1,4 +1,4 @@
-"""Operations on a job's checkpoints that the cluster runs: verify and export."""
+"""Operations on a job's checkpoints that the cluster runs: verify, export, pin and unpin."""
 
 from typing import Annotated
 
@@ -54,6 +54,34 @@ async def export(
     created = await checkpoint_operations.create(
         context.store, job, OperationRequest("export", position, dtype), key, actor
     )
+    context.stir()
+    return created
+
+
+@router.post(
+    "/jobs/{job}/checkpoints/{position}/pin",
+    operation_id="pinCheckpoint",
+    summary="Pin a checkpoint",
+    status_code=202,
+    responses=describe(*_ASKING, "pin_underway"),
+)
+async def pin(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
+    """Keep a checkpoint, whatever the job saves later. The cluster writes the pin beside the checkpoint's files."""
+    created = await checkpoint_operations.create(context.store, job, OperationRequest("pin", position), key, actor)
+    context.stir()
+    return created
+
+
+@router.post(
+    "/jobs/{job}/checkpoints/{position}/unpin",
+    operation_id="unpinCheckpoint",
+    summary="Unpin a checkpoint",
+    status_code=202,
+    responses=describe(*_ASKING, "pin_underway", "checkpoint_in_models"),
+)
+async def unpin(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
+    """Let later saves of the job remove the checkpoint. Refused while a version of a model names it."""
+    created = await checkpoint_operations.create(context.store, job, OperationRequest("unpin", position), key, actor)
     context.stir()
     return created
 

@@ -15,9 +15,11 @@ from pathlib import Path
 CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
 FILES = (
     "client.py",
+    "downloads.py",
     "job.py",
     "job_changes.py",
     "metric_questions.py",
+    "model_questions.py",
     "questions.py",
     "service_questions.py",
     "sweep_questions.py",
@@ -29,12 +31,14 @@ HEADER = "# Generated from api/client/_async/{name}; change that file, then run:
 DROPPED = ("async", "await")
 NAMES = {
     "AsyncClient": "Client",
+    "AsyncDownloads": "Downloads",
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
     "AsyncJobActions": "JobActions",
     "AsyncJobChanges": "JobChanges",
     "AsyncJobHandle": "JobHandle",
     "AsyncMetricQuestions": "MetricQuestions",
+    "AsyncModelQuestions": "ModelQuestions",
     "AsyncQuestions": "Questions",
     "AsyncServiceQuestions": "ServiceQuestions",
     "AsyncSweepQuestions": "SweepQuestions",
@@ -46,7 +50,7 @@ NAMES = {
     "aread": "read",
 }
 _IN_TEXT = re.compile(
-    r"\bAsync(Client|JobActions|JobChanges|JobHandle|MetricQuestions|Questions|ServiceQuestions|SweepQuestions)\b"
+    r"\bAsync(Client|Downloads|JobActions|JobChanges|JobHandle|MetricQuestions|ModelQuestions|Questions|ServiceQuestions|SweepQuestions)\b"
 )
 
 

@@ -40,6 +40,8 @@ async def new_row(
         code = await code_archives.named_by(tx, spec) if uploaded else None
         await secrets.sealed(tx, spec.secrets)
     validation.check_ranks(spec, spec.ranks, clusters)
+    if resume is not None:
+        spec = spec.model_copy(update={"resume_from": resume.named})
     return new_columns(spec) | {
         "spec": spec.model_dump(mode="json", by_alias=True),
         "layout": f"{spec.ranks} rank{'s' if spec.ranks > 1 else ''}",
@@ -48,7 +50,7 @@ async def new_row(
         "tensor": spec.together,
         "shape": queued_job.waiting(spec).shape,
         "elastic": None,
-        "resume": resume,
+        "resume": None if resume is None else resume.path,
         "code": code,
         "steps": 0,
     }

@@ -4,16 +4,18 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..errors import JobInUse, JobNotEnded, JobPinned
+from ..model_errors import JobInModels
 from ..queries.jobs import deleted, job_of, missing
 from ..schemas.job import Job
 from ..states import FINAL
 from ..store import jobs as rows
-from ..store import removals
+from ..store import models, removals
 from ..store.engine import Store
 
 
 async def delete(store: Store, job_id: str, actor: str) -> Job:
-    """Hide an ended job, which is removed later. Harmless if repeated. Raises JobNotFound, JobNotEnded, JobPinned, JobInUse."""
+    """Hide an ended job, which is removed later. Harmless if repeated. Raises JobNotFound, JobNotEnded, JobPinned, JobInUse,
+    JobInModels."""
     async with store.write() as tx:
         row = await rows.lock(tx, job_id)
         if row is None:
@@ -55,6 +57,11 @@ async def _refuse_kept(tx: AsyncConnection, row: RowMapping) -> None:
     user = await removals.living_child(tx, row["id"])
     if user is not None:
         raise JobInUse(f"{user} continues from a checkpoint of {row['id']}.", remedy=f"Wait for the end of {user}.")
+    version = await models.of_job(tx, row["id"])
+    if version is not None:
+        name, number = version["model"], version["number"]
+        remedy = f"Delete the version first: shardyard models {name} --delete {number}"
+        raise JobInModels(f"The model version {name}@{number} comes from {row['id']}.", remedy=remedy)
 
 
 async def _stored(tx: AsyncConnection, job_id: str) -> Job:

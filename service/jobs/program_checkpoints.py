@@ -3,6 +3,7 @@
 The ranks repeat the checks, and also check the checkpoint's files, which only they can read.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy.engine import RowMapping
@@ -15,7 +16,7 @@ from ...workers.storage.errors import StorageError
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below, is_bucket, refuse_unreachable
 from ..errors import CheckpointCorrupt, InvalidSpec, ResumeMismatch, UnknownCheckpoint
-from ..queries import checkpoint_catalogue
+from ..queries import checkpoint_catalogue, models
 from ..queries.jobs import find
 from ..settings import Settings
 from ..spec import CommandSpec
@@ -44,19 +45,33 @@ def check(spec: CommandSpec, settings: Settings) -> None:
         validation.check_writable(uri, "checkpoint.uri")
 
 
-async def resolved(store: Store, settings: Settings, spec: CommandSpec, files: SpecFiles) -> str | None:
-    """The address of the checkpoint that `resume_from` names. Raises UnknownCheckpoint, CheckpointDeleted, CheckpointCorrupt,
-    ResumeMismatch."""
+@dataclass(frozen=True)
+class Resumed:
+    """The address of the checkpoint, and how the stored spec names it."""
+
+    path: str
+    named: str
+
+
+async def resolved(store: Store, settings: Settings, spec: CommandSpec, files: SpecFiles) -> Resumed | None:
+    """The checkpoint that `resume_from` names. Raises UnknownCheckpoint, CheckpointDeleted, CheckpointCorrupt, ResumeMismatch,
+    ModelNotFound, VersionNotFound."""
     if spec.resume_from is None:
         return None
     async with store.read() as tx:
-        source = await find(tx, spec.resume_from)
-    found = await files.look(lambda _: _found(settings, str(spec.resume_from), source))
+        version = await models.to_resume(tx, spec.resume_from, _FIELD)
+        source = None if version is not None else await find(tx, spec.resume_from)
+    named = spec.resume_from
+    if version is not None:
+        found, named = str(version["path"]), models.pinned_text(version)
+        resume.refuse_other_kind(named, version["trained"], trains=False, field=_FIELD)
+    else:
+        found = await files.look(lambda _: _found(settings, named, source))
     async with store.read() as tx:
         await checkpoint_catalogue.refuse_unusable_path(tx, found, _FIELD)
     if settings.local_files and not is_bucket(found):
         await files.look(partial(_check_program, found))
-    return found
+    return Resumed(found, named)
 
 
 def _found(settings: Settings, given: str, source: RowMapping | None) -> str:

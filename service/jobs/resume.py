@@ -65,6 +65,18 @@ def resume_from_path(path: str, settings: Settings) -> str:
     return found
 
 
+def refuse_other_kind(version: str, trained: bool, *, trains: bool, field: str) -> None:
+    """Raise ResumeMismatch if a program is to continue what Shardyard's loop `trained`, or the other way round."""
+    if trained is trains:
+        return
+    made, remedy = (
+        ("a program's own files", "Name a version of a job that trains.")
+        if trains
+        else ("a checkpoint of Shardyard's loop", "Name a version of a job that runs a command.")
+    )
+    raise ResumeMismatch(f"{version} is {made}.", field=field, remedy=remedy)
+
+
 def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local_files: bool) -> None:
     """Check that the job can resume from `resume`, a checkpoint of a job with the spec `source` (None if unknown). Raises ResumeMismatch,
     CheckpointCorrupt."""

@@ -16,7 +16,7 @@ from ...workers.spec import TrainSpec, facts_of
 from .. import capacity, secrets
 from ..errors import IdempotencyConflict, JobEnded, StateChanged, UnknownCheckpoint
 from ..ids import job_in
-from ..queries import checkpoint_catalogue
+from ..queries import checkpoint_catalogue, models
 from ..queries.jobs import deleted, existing, find, job_of
 from ..schemas.job import Job
 from ..settings import Settings
@@ -150,10 +150,14 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
         await secrets.sealed(tx, spec.secrets)
-        source = await find(tx, spec.train.resume_from) if spec.train.resume_from else None
+        version = await models.to_resume(tx, spec.train.resume_from, "train.resume_from")
+        source = await _source(tx, spec.train.resume_from, version)
         reported = None if source is None else await event_rows.newest(tx, source["id"], "plan")
     resume = None
-    if spec.train.resume_from is not None:
+    if version is not None:
+        spec = _naming(spec, models.pinned_text(version))
+        resume = await files.look(lambda _: _resume_version(settings, spec.train, version, source))
+    elif spec.train.resume_from is not None:
         resume = await files.look(lambda _: _resume(settings, spec.train, source))
     if resume is not None:
         async with store.read() as tx:
@@ -175,6 +179,26 @@ def _continues(reported: RowMapping | None, chosen: Choices) -> Iterator[str]:
     before = None if reported is None else reported["data"].get("precision")
     if before not in (None, now := chosen.train.precision.compute):
         yield continues_in(str(before), now)
+
+
+async def _source(tx: AsyncConnection, given: str | None, version: RowMapping | None) -> RowMapping | None:
+    """The job of the version, or else of the given id or name, if there is one."""
+    if version is not None:
+        return await job_rows.by_id(tx, version["source"])
+    return await find(tx, given) if given else None
+
+
+def _naming(spec: JobSpec, version: str) -> JobSpec:
+    """The spec with a version that no alias can move."""
+    return spec.model_copy(update={"train": spec.train.model_copy(update={"resume_from": version})})
+
+
+def _resume_version(settings: Settings, train: TrainSpec, version: RowMapping, source: RowMapping | None) -> str:
+    """The checkpoint of a version. Raises ResumeMismatch, CheckpointCorrupt."""
+    resuming.refuse_other_kind(str(train.resume_from), version["trained"], trains=True, field="train.resume_from")
+    saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
+    resuming.check_resumed(train, version["path"], saved_by, settings.local_files)
+    return str(version["path"])
 
 
 def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> str | None:

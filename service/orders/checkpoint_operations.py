@@ -4,6 +4,7 @@ The state of the job does not matter: ended jobs keep their checkpoints. A reque
 so that no two tasks write one folder. Operations append no events, because an ended job receives no further events.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,11 +16,12 @@ from ...workers.storage.uri import below
 from ...workers.tasks.checkpoint_task import Dtype, Kind
 from ...workers.tasks.checkpoint_task import Operation as GangOperation
 from ..errors import CheckpointNotFound, ExportUnderway, ExportUnsupported, OperationNotFound, TooManyOperations
+from ..model_errors import CheckpointInModels, PinUnderway
 from ..queries import checkpoint_catalogue
 from ..queries.orders import find
 from ..schemas.operation import Operation, Operations
 from ..states import FINAL, State
-from ..store import events, orders
+from ..store import events, models, orders
 from ..store.engine import Store
 from ..store.tables import operations
 from . import order_frame
@@ -28,6 +30,7 @@ from .order_frame import OrderKind
 #: The most operations of a job that may be open, and that are kept when they are settled.
 MOST_OPEN: Final = 20
 KEPT: Final = 100
+_PINS: Final = ("pin", "unpin")
 
 #: The default type of an export's weights.
 DTYPE: Final = "fp32"
@@ -45,11 +48,16 @@ class OperationRequest:
 async def create(store: Store, job: str, request: OperationRequest, key: str | None, actor: str) -> Operation:
     """Store the operation; a dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
-    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ExportUnsupported, ExportUnderway, TooManyOperations,
-    IdempotencyConflict; then nothing is stored.
+    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ExportUnsupported, ExportUnderway, PinUnderway,
+    CheckpointInModels, TooManyOperations, IdempotencyConflict; then nothing is stored.
     """
     async with store.write() as tx:
-        _, row = await order_frame.create(tx, _KIND, job, request, key, actor)
+        return await create_in(tx, job, request, key, actor)
+
+
+async def create_in(tx: AsyncConnection, job: str, request: OperationRequest, key: str | None, actor: str) -> Operation:
+    """As `create`, in a transaction that does more."""
+    _, row = await order_frame.create(tx, _KIND, job, request, key, actor)
     return _record(row)
 
 
@@ -61,6 +69,8 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: OperationReque
     for row in open_ones:
         if (row["kind"], row["path"], row["dtype"]) == same:
             return row
+    if request.kind in _PINS:
+        _refuse_other_pin(open_ones, request.kind, str(columns["path"]), "position")
     if len(open_ones) >= MOST_OPEN:
         message = f"{len(open_ones)} operations of {job['id']} are pending or running."
         raise TooManyOperations(message, field="job", remedy="Repeat the request when some of them have ended.")
@@ -76,6 +86,8 @@ async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationReque
         )
     step, path = int(event["data"]["step"]), str(event["data"]["path"])
     await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "position")
+    if request.kind == "unpin":
+        await _refuse_named(tx, job["id"], step)
     if request.kind == "export" and "command" in job["spec"]:
         message = f"{job['id']} runs a command, and its checkpoints hold the program's own files."
         remedy = f"Read them in {path}; only a training job's checkpoints are exported."
@@ -98,6 +110,26 @@ def _refuse_underway(job: RowMapping, step: int) -> None:
     if train.checkpoint.export and step == train.steps and State(job["state"]) not in FINAL:
         message = f"{job['id']} exports step {step} itself (checkpoint.export), before it ends."
         raise ExportUnderway(message, field="position", remedy="Wait for the job's end.")
+
+
+async def refuse_other_pin(tx: AsyncConnection, job_id: str, path: str, kind: Kind, field: str) -> None:
+    """Raise PinUnderway if an open operation does the opposite of `kind`, pin or unpin, to this checkpoint."""
+    _refuse_other_pin(await orders.open_of(tx, operations, job_id), kind, path, field)
+
+
+def _refuse_other_pin(open_ones: Sequence[RowMapping], kind: Kind, path: str, field: str) -> None:
+    """Two tasks that write and remove one file would end in any order."""
+    if any(row["path"] == path and row["kind"] in _PINS and row["kind"] != kind for row in open_ones):
+        message = f"The checkpoint {path} is being {'un' if kind == 'pin' else ''}pinned."
+        raise PinUnderway(message, field=field, remedy="Repeat the request when that has ended.")
+
+
+async def _refuse_named(tx: AsyncConnection, job_id: str, step: int) -> None:
+    named = (await models.of_steps(tx, job_id, [step])).get(step)
+    if named:
+        model, _, number = named[0].partition("@")
+        remedy = f"Delete the version first: shardyard models {model} --delete {number}"
+        raise CheckpointInModels(f"The checkpoint is {', '.join(named)}.", field="position", remedy=remedy)
 
 
 def task_of(row: RowMapping) -> GangOperation:
@@ -135,6 +167,7 @@ def _record(row: RowMapping) -> Operation:
         state=row["state"],
         verified=row["result"] if row["kind"] == "verify" else None,
         exported=row["result"] if row["kind"] == "export" else None,
+        pinned=row["result"]["pinned"] if row["kind"] in _PINS and row["result"] else None,
         error=row["error"],
         actor=row["actor"],
         asked_at=row["asked_at"],

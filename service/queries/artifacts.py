@@ -1,30 +1,16 @@
-"""Reads the files that a job's programs logged: pages of them, and the content of one, in blocks, from storage.
+"""Reads the files that a job's programs logged: pages of them, and where the content of one is (`stored_file.py` sends it)."""
 
-No transaction is open while content is sent, and at most one block of it is in memory.
-"""
-
-import asyncio
-import logging
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ...workers.storage.folder import Folder
-from ...workers.storage.open_folder import folder_at
 from ..errors import ArtifactNotFound, ArtifactStorageFailed, InvalidCursor
 from ..schemas.artifact import LoggedArtifact, LoggedArtifacts
 from ..settings import Settings
 from ..store import artifacts as rows
 from ..store.engine import Store
 from .jobs import existing
-
-log = logging.getLogger(__name__)
-
-#: Bytes that are read at once.
-BLOCK_BYTES: Final = 1 << 20
+from .stored_file import StoredFile
 
 
 @dataclass(frozen=True)
@@ -32,7 +18,7 @@ class Content:
     """A file, and where its content is."""
 
     artifact: LoggedArtifact
-    folder: str
+    file: StoredFile
 
 
 async def page(
@@ -60,44 +46,9 @@ async def find(store: Store, settings: Settings, job: str, name: str, step: int 
         at = "" if step is None else f" at step {step}"
         remedy = "GET /v1/jobs/JOB/artifacts lists those that exist."
         raise ArtifactNotFound(f"The job has no file {name[:80]!r}{at}.", field="name", remedy=remedy)
-    return Content(_artifact(row), settings.artifacts(job_id))
-
-
-async def blocks(content: Content, start: int, end: int) -> AsyncIterator[bytes]:
-    """The bytes from `start` to before `end`. The first block is read at once: raises ArtifactStorageFailed."""
-    root, _, job = content.folder.rpartition("/")
-    folder = (await asyncio.to_thread(_opened, root)) / job
-    first = await _block(folder, content, start, end)
-    return _following(folder, content, first, start, end)
-
-
-@lru_cache(maxsize=4)
-def _opened(root: str) -> Folder:
-    """The folder of all jobs' files. Of a bucket the first request costs half a second of CPU, for its client."""
-    return folder_at(root)
-
-
-async def _following(folder: Folder, content: Content, block: bytes, start: int, end: int) -> AsyncIterator[bytes]:
-    while block:
-        yield block
-        start += len(block)
-        block = await _block(folder, content, start, end)
-
-
-async def _block(folder: Folder, content: Content, start: int, end: int) -> bytes:
-    room = bytearray(max(0, min(BLOCK_BYTES, end - start)))
-    if not room:
-        return b""
-    try:
-        await asyncio.to_thread(folder.read_into, content.artifact.sha256, start, memoryview(room))
-    except OSError as error:
-        log.warning("a logged file in %s cannot be read: %s", content.folder, error)
-        raise ArtifactStorageFailed(
-            f"The file cannot be read from storage: {error.strerror or type(error).__name__}.",
-            field="name",
-            remedy="Try again. Operators: the API must be able to read the storage (SHARDYARD_STORAGE).",
-        ) from None
-    return bytes(room)
+    one = _artifact(row)
+    file = StoredFile(settings.artifacts(job_id), one.sha256, one.bytes, one.sha256, ArtifactStorageFailed)
+    return Content(one, file)
 
 
 def _place(after: str) -> rows.Key:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import CheckpointEvent, IncidentEvent
 from ..errors import CheckpointCorrupt, CheckpointDeleted
 from ..ids import job_in
+from ..store import checkpoint_pins, models
 from ..store import checkpoints as rows
 
 CheckpointState = Literal["present", "corrupt", "deleted"]
@@ -41,7 +42,13 @@ async def skipped(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> 
 
 async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: Mapping[str, str] | None) -> None:
     """Apply the result or error of an operation on the checkpoint."""
-    verdict = (result or {}).get("verdict")
+    result = result or {}
+    if result.get("pinned") is True:
+        await checkpoint_pins.put(tx, job_id, step, result["digest"])
+        await models.note_digest(tx, job_id, step, result["digest"])
+    elif result.get("pinned") is False:
+        await checkpoint_pins.remove(tx, job_id, step)
+    verdict = result.get("verdict")
     state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
     if state is not None:
         await rows.put(tx, job_id, step, state)

@@ -18,6 +18,8 @@ class Checkpoint(Value):
         description="`present`, `corrupt` (a restore or a verification found that files differ from what was saved) or `deleted` (by a "
         "later save, see `train.checkpoint.keep`, or by hand). Only a present checkpoint can be resumed from, verified or exported."
     )
+    pinned: bool = Field(False, description="Whether no later save removes it.")
+    models: list[str] = Field(default_factory=list, description="Versions of models that it is, as `NAME@NUMBER`.")
     path: str
     bytes: int | None = None
     seconds: float | None = Field(None, description="Seconds until the checkpoint was complete.")
@@ -29,3 +31,24 @@ class Checkpoints(Value):
 
     items: list[Checkpoint]
     next: int | None = None
+
+
+class CheckpointFile(Value):
+    """A file of a checkpoint."""
+
+    path: str = Field(
+        description="Relative path. A program's own path, below `rank-NNNNN/` if several ranks saved; else a stored file's name."
+    )
+    bytes: int
+    sha256: str = Field(description="SHA-256 of its content, in hexadecimal digits.")
+
+
+class CheckpointFiles(Value):
+    """One page of a checkpoint's files, in order of their paths. `next` is the `after` of the next request, null on the last page."""
+
+    step: int
+    digest: str = Field(
+        description="Checksum of the checkpoint's manifest, which names the checksums of all its files."
+    )
+    items: list[CheckpointFile]
+    next: str | None = None

@@ -1,4 +1,4 @@
-"""Verifications and exports of checkpoints."""
+"""Verifications, exports and pins of checkpoints."""
 
 from pydantic import Field
 
@@ -37,11 +37,11 @@ class OperationError(Value):
 
 
 class Operation(Value):
-    """A verification or an export of a checkpoint, which the cluster runs. Both can be repeated."""
+    """A verification, an export or a pin of a checkpoint, which the cluster runs. All can be repeated."""
 
     id: str
     job: str
-    kind: str = Field(description="Kind of operation: `verify` or `export`.")
+    kind: str = Field(description="Kind of operation: `verify`, `export`, `pin` or `unpin`.")
     position: int = Field(description="Position of the checkpoint in the job's history.")
     step: int
     path: str = Field(description="Path of the checkpoint.")
@@ -49,6 +49,7 @@ class Operation(Value):
     state: str = Field(description="State of the operation: `pending`, `running`, `done` or `failed`.")
     verified: Verified | None = Field(None, description="Result of a finished verification.")
     exported: Exported | None = Field(None, description="Result of a finished export.")
+    pinned: bool | None = Field(None, description="Whether the checkpoint is pinned after a finished pin or unpin.")
     error: OperationError | None = Field(None, description="Why the operation failed; null if it did not.")
     actor: str = Field(description="Name of the user who requested the operation.")
     asked_at: Timestamp

@@ -24,3 +24,9 @@ async def states(tx: AsyncConnection, job_id: str, steps: Collection[int]) -> di
     """State by step, for the steps that are known."""
     statement = select(checkpoints.c.step, checkpoints.c.state).where(checkpoints.c.job_id == job_id)
     return {row.step: row.state for row in await tx.execute(statement.where(checkpoints.c.step.in_(steps)))}
+
+
+async def newest(tx: AsyncConnection, job_id: str, state: str) -> int | None:
+    """The highest step whose checkpoint has this state."""
+    statement = select(checkpoints.c.step).where(checkpoints.c.job_id == job_id, checkpoints.c.state == state)
+    return (await tx.execute(statement.order_by(checkpoints.c.step.desc()).limit(1))).scalar_one_or_none()

@@ -46,6 +46,13 @@ async def newest(tx: AsyncConnection, job_id: str, kind: str) -> RowMapping | No
     return (await tx.execute(statement.order_by(events.c.position.desc()).limit(1))).mappings().first()
 
 
+async def of_step(tx: AsyncConnection, job_id: str, kind: str, step: int) -> RowMapping | None:
+    """The last event of a kind that is about a step."""
+    mine = (events.c.job_id == job_id, events.c.kind == kind, events.c.data["step"].as_integer() == step)
+    statement = select(events).where(*mine).order_by(events.c.position.desc()).limit(1)
+    return (await tx.execute(statement)).mappings().first()
+
+
 async def of_kind_after(
     tx: AsyncConnection, job_id: str, kind: str, position: int, before: int | None, limit: int
 ) -> Sequence[RowMapping]:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import FINAL
+from . import models
 from .dialect import unix_begin, unix_now
 from .jobs import unleased
 from .program_tables import metric_chunks, metric_series
@@ -123,7 +124,8 @@ def _ended_before(tx: AsyncConnection, days: float) -> tuple[ColumnElement[bool]
 
 
 def _unused() -> ColumnElement[bool]:
-    return ~exists().where(_USER.c.parent == jobs.c.id, _USER.c.state.not_in(FINAL))
+    used = exists().where(_USER.c.parent == jobs.c.id, _USER.c.state.not_in(FINAL))
+    return and_(~used, ~models.names(jobs.c.id))
 
 
 def _of_cluster(cluster: str) -> ColumnElement[bool]:

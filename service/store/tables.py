@@ -24,11 +24,11 @@ from sqlalchemy import (
     text,
 )
 
-from . import program_tables, sweep_tables, system_tables
+from . import model_tables, program_tables, sweep_tables, system_tables
 from .metadata import METADATA
 
 #: All tables of METADATA are known with this module.
-__all__ = ["METADATA", "program_tables", "sweep_tables", "system_tables"]
+__all__ = ["METADATA", "model_tables", "program_tables", "sweep_tables", "system_tables"]
 
 
 def _counter(name: str) -> Column[int]:
@@ -219,7 +219,7 @@ operations = Table(
     METADATA,
     _job_id(),
     Column("id", String(40), primary_key=True),  # sorts by the time of the request
-    Column("kind", String(16), nullable=False),  # verify, export
+    Column("kind", String(16), nullable=False),  # verify, export, pin, unpin
     Column("position", BigInteger, nullable=False),  # the position of the checkpoint's event
     Column("step", BigInteger, nullable=False),
     Column("path", Text, nullable=False),

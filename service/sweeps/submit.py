@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from ...strategies.layout import Refusal
 from ..errors import IdempotencyConflict, InvalidSpec, SweepEnded
 from ..ids import new_id
 from ..jobs import submit as submitting
 from ..queries import sweeps as queries
+from ..schemas.model import Reference
 from ..schemas.sweep import SweepDetail
 from ..settings import Settings
 from ..spec import AnySpec
@@ -42,13 +44,13 @@ async def submit(
         rungs_of(first, request.sweep)
     except Refusal as refusal:
         raise InvalidSpec(refusal.message, field=refusal.field, remedy=refusal.remedy) from None
-    await submitting.row_of(store, settings, first, files or SpecFiles())
+    row = await submitting.row_of(store, settings, first, files or SpecFiles())
     now, count = time.time(), request.sweep.number_of_trials
     values = {
         "id": new_id("sweep", now),
         "name": first.name,
         "state": "running",
-        "spec": request.spec,
+        "spec": _naming(request.spec, row["spec"]),
         "sweep": request.sweep.model_dump(mode="json", exclude_none=True),
         "trials": count,
         "actor": asked.actor,
@@ -65,6 +67,15 @@ async def submit(
     if not created:
         return await _replayed(store, str(stored["id"]), stored["body_hash"] == digest), False
     return await queries.get_sweep(store, str(values["id"])), True
+
+
+def _naming(spec: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """The spec of all trials with the version of a model that the first trial's alias names, which may move meanwhile."""
+    part = spec.get("train") if "train" in stored else spec
+    if not isinstance(part, dict) or Reference.parse(str(part.get("resume_from"))) is None:
+        return spec
+    named = {"resume_from": stored.get("train", stored)["resume_from"]}
+    return {**spec, "train": {**part, **named}} if "train" in stored else {**spec, **named}
 
 
 async def _replayed(store: Store, sweep_id: str, same: bool) -> SweepDetail:

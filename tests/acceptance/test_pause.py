@@ -69,3 +69,7 @@ print("continues", saved.step, (saved.path / "weights").read_text(), flush=True)
         assert [line.text for line in client.logs(job.id).lines] == ["continues 7 of step 7"]
         (checkpoint,) = client.checkpoints(job.id).items
         assert (checkpoint.step, checkpoint.state) == (7, "present")
+        (taken,) = client.download_checkpoint(job.id, 7, tmp_path / "taken")
+        assert taken.read_text() == "of step 7"
+        version = client.create_version("program", job.id, step=7)
+        assert (version.number, version.trained, version.state) == (1, False, "present")

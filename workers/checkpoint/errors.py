@@ -11,3 +11,9 @@ class CheckpointCorrupt(CheckpointError):
     """A checkpoint whose content is not what was saved: an older one may be valid."""
 
     code = "checkpoint_corrupt"
+
+
+class CheckpointRemoved(CheckpointError):
+    """A checkpoint that is being removed to make room: a newer one exists."""
+
+    code = "checkpoint_deleted"

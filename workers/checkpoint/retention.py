@@ -1,16 +1,23 @@
 """Lists and prunes a job's checkpoints, a folder `step-NNNNNNNN` each. One without a manifest is incomplete: ignored, and overwritten.
 
-Pruning never removes the checkpoint that was saved last, whatever the state of the others.
+Pruning never removes the checkpoint that was saved last, whatever the state of the others, and none that is pinned.
+
+A pin is a file in the checkpoint's folder, because a process that prunes reaches nothing but the storage. Who prunes writes that it
+removes a checkpoint and then looks for a pin; who pins writes the pin and then looks for that note. So of both at once, at least one
+gives way: no checkpoint that was reported as pinned is removed.
 """
 
 import contextlib
 from collections.abc import Collection
 
 from ..storage.folder import Folder
-from .errors import CheckpointError
+from .errors import CheckpointError, CheckpointRemoved
 from .manifest import MANIFEST, Manifest, read
 
 _STEP = "step-"
+#: Files without content: the checkpoint is pinned; it is about to be removed.
+PINNED = "pinned"
+_REMOVING = "removing"
 
 
 def folder(root: Folder, step: int) -> Folder:
@@ -33,7 +40,7 @@ def step_of(path: Folder) -> int:
 
 
 def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) -> tuple[int, ...] | None:
-    """Remove all but `saved`, the newest others, `keep` in all, and those of the steps `spared`; also older incomplete saves.
+    """Remove all but `saved`, the newest others, `keep` in all, those of the steps `spared`, and pinned ones; also older incomplete saves.
 
     Incomplete saves of later steps stay: another rank may be writing them. Returns the steps of the checkpoints that are left, in order.
     If `saved` cannot be read back as it was written, removes nothing and returns None. A manifest is removed first, so that a half-removed
@@ -44,6 +51,7 @@ def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) 
     steps = _steps(root)
     whole = _whole(root, [path for path in steps if path != saved])
     kept = [path for number, path in enumerate(whole) if number < keep - 1 or step_of(path) in spared]
+    kept += [path for path in whole if path not in kept and _is_pinned(path)]
     gone = [path for path in whole if path not in kept]
     for path in gone:
         path.remove(MANIFEST)
@@ -53,10 +61,38 @@ def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) 
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
 
 
+def pin(path: Folder) -> Manifest:
+    """Keep a complete checkpoint whatever is saved later, and return its manifest. Harmless if repeated.
+
+    Raises CheckpointError if it is not there, CheckpointRemoved if it is being removed, and OSError.
+    """
+    manifest = read(path)
+    path.publish(PINNED, b"", many_writers=True)
+    if path.has(_REMOVING) or not path.has(MANIFEST):
+        path.remove(PINNED)
+        raise CheckpointRemoved(f"{path} is being removed, to make room; pin a newer one.")
+    return manifest
+
+
+def unpin(path: Folder) -> None:
+    """Let a later save remove the checkpoint. Harmless if it is not pinned, or not there. Raises OSError."""
+    path.remove(PINNED)
+
+
+def _is_pinned(path: Folder) -> bool:
+    """Whether a checkpoint that is about to be removed is pinned. If not, it cannot be pinned any more."""
+    with contextlib.suppress(OSError):  # on a full disk no pin can be written either, and this makes room
+        path.publish(_REMOVING, b"", many_writers=True)
+    if not path.has(PINNED):
+        return False
+    path.remove(_REMOVING)
+    return True
+
+
 def clear(path: Folder, manifest: Manifest) -> None:
     """Remove what an earlier save of the same step has left in the folder."""
     for name in path.files():
-        if name != MANIFEST and name not in manifest.files:
+        if name not in (MANIFEST, PINNED) and name not in manifest.files:
             path.remove(name)
 
 

@@ -1,19 +1,24 @@
-"""Ray tasks on a checkpoint, at a user's request: verify it, or export it as a Hugging Face folder.
+"""Ray tasks on a checkpoint, at a user's request: verify it, pin it, or export it as a Hugging Face folder.
 
 Each is one Ray task on a node where gangs run, so that it reaches the same storage. It may be run again after a death, whatever the
 dead one left. Its arguments and results are plain values. Imports neither torch nor Ray before it starts.
 """
 
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.inspect import Inspection, inspect_checkpoint
+from ..checkpoint.retention import pin, unpin
 from ..storage.errors import StorageError
+from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 
-Kind = Literal["verify", "export"]
+T = TypeVar("T")
+
+Kind = Literal["verify", "export", "pin", "unpin"]
 Dtype = Literal["fp32", "bf16", "fp16", "fp64"]
 
 #: Maximum number of corrupt files that are named, and of characters in a message.
@@ -30,6 +35,7 @@ REMEDIES: Final = {
     "storage_unreachable": f"See that every node reaches the job's storage, with credentials that may read and write it; then {_AGAIN}",
     "export_in_the_way": f"Move what lies there away, then {_AGAIN}",
     "export_failed": f"Make room for it, or repair the storage, then {_AGAIN}",
+    "pin_failed": f"Make room for it, or repair the storage, then {_AGAIN}",
     "operation_lost": f"See the cluster's health, and whether a worker was killed for its memory; then {_AGAIN}",
     "operation_timeout": f"Give the dispatchers a larger SHARDYARD_OPERATION_S, then {_AGAIN}",
     "operation_failed": f"See the Ray worker's log for the traceback, then {_AGAIN}",
@@ -64,7 +70,7 @@ class _Failed(Exception):
 def perform(operation: Operation) -> Outcome:
     """Perform the operation. Never raises: every failure becomes the outcome's error."""
     try:
-        return Outcome(_export(operation) if operation.kind == "export" else _verify(operation))
+        return Outcome(_DO[operation.kind](operation))
     except _Failed as error:
         return failed(error.code, str(error))
     except (CheckpointError, StorageError) as error:
@@ -110,8 +116,37 @@ def _export(operation: Operation) -> dict[str, Any]:
     return asdict(made) | {"dtype": operation.dtype}
 
 
+def _pin(operation: Operation) -> dict[str, Any]:
+    path = folder_at(operation.path)
+    _refuse(inspect_checkpoint(operation.path, verify=False), operation.path)
+    return {"pinned": True, "digest": _written(lambda: pin(path), path).sha256}
+
+
+def _unpin(operation: Operation) -> dict[str, Any]:
+    path = folder_at(operation.path)
+    _written(lambda: unpin(path), path)
+    return {"pinned": False, "digest": None}
+
+
+def _written(write: Callable[[], T], path: Folder) -> T:
+    try:
+        return write()
+    except (CheckpointError, StorageError):
+        raise
+    except OSError as error:
+        raise _Failed("pin_failed", f"{path}: {error}") from error
+
+
 def _refuse(found: Inspection, path: str) -> None:
     if found.verdict == "deleted":
         raise _Failed("checkpoint_deleted", f"{path} was deleted to make room, or by hand.")
     if found.verdict == "unknown":
         raise _Failed(found.code, str(found.why))
+
+
+_DO: Final[Mapping[Kind, Callable[[Operation], dict[str, Any]]]] = {
+    "verify": _verify,
+    "export": _export,
+    "pin": _pin,
+    "unpin": _unpin,
+}

@@ -1,18 +1,22 @@
-"""`shardyard checkpoints`: lists and verifies a job's checkpoints, from here or on the cluster."""
+"""`shardyard checkpoints`: lists, downloads and pins a job's checkpoints, and verifies them from here or on the cluster."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from ....service.schemas.checkpoint import Checkpoint
 from ....service.schemas.operation import Operation
+from ....service.schemas.problem import FieldError
 from ....workers.checkpoint.inspect import Inspection, inspect_checkpoint
 from ....workers.storage.uri import is_bucket
 from ...client import Client
+from ...client.transport import ApiError
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, seconds, size
+from .models import checkpoint_of
 
 #: Fewer than may wait of one job.
 _AT_ONCE: Final = 10
@@ -20,7 +24,7 @@ _AT_ONCE: Final = 10
 _COLOURS = {"valid": "green", "corrupt": "red", "deleted": "dim"}
 
 
-def checkpoints(
+def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
     job: JobName,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every file with its checksum; exit with 1 if one is corrupt.")
@@ -29,14 +33,33 @@ def checkpoints(
         bool,
         typer.Option("--on-cluster", help="Verify on the cluster, for storage that cannot be read from here."),
     ] = False,
+    download: Annotated[
+        int | None,
+        typer.Option("--download", min=0, help="Download the checkpoint of this step; continues what broke off."),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="With --download: the folder for its files; by default step-NNNNNNNN.")
+    ] = None,
+    pin: Annotated[
+        int | None, typer.Option("--pin", min=0, help="Keep the checkpoint of this step in any case.")
+    ] = None,
+    unpin: Annotated[int | None, typer.Option("--unpin", min=0, help="Let later saves remove it again.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of checkpoints.")] = 20,
     before: Annotated[int | None, typer.Option("--before", min=1, help="Continue after the previous page.")] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List a job's checkpoints, newest first, with the state of each; --verify checks them again."""
+    """List a job's checkpoints, newest first, with the state of each; --verify checks them again; or download or pin one."""
     screen = Screen()
+    if to is not None and download is None:
+        raise typer.BadParameter("--to needs --download STEP.")
     with Client(url) as client:
+        if download is not None:
+            _download(screen, client, job, download, to, as_json=json)
+            return
+        for step, pinned in ((pin, True), (unpin, False)):
+            if step is not None:
+                _pin(client, job, step, pinned=pinned)
         page = client.checkpoints(job, before=before, limit=limit)
         findings = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
     rows = [(one, found.verdict, found.why) for one, found in zip(page.items, findings, strict=True)]
@@ -51,6 +74,26 @@ def checkpoints(
             screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")
     if any(what == "corrupt" for _, what, _ in rows):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _download(screen: Screen, client: Client, job: str, step: int, to: Path | None, *, as_json: bool) -> None:
+    placed = client.download_checkpoint(job, step, Path(f"step-{step:08d}") if to is None else to)
+    if as_json:
+        screen.json([str(path) for path in placed])
+        return
+    for path in placed:
+        screen.line(str(path))
+
+
+def _pin(client: Client, job: str, step: int, *, pinned: bool) -> None:
+    """Pin the checkpoint or unpin it, on the cluster. Raises ApiError, UnknownCheckpoint."""
+    position = checkpoint_of(client, job, str(step)).position
+    ended = client.finished((client.pin_checkpoint if pinned else client.unpin_checkpoint)(job, position))
+    if ended.error is not None:
+        where = FieldError(
+            field="--pin" if pinned else "--unpin", message=ended.error.message, remedy=ended.error.remedy
+        )
+        raise ApiError(ended.error.code, ended.error.message, None, [where])
 
 
 def seen(path: str, *, verify: bool) -> Inspection:
@@ -92,7 +135,7 @@ def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
         size(one.bytes) or "",
         seconds(one.seconds) or "",
         seconds(one.held_s) or "",
-        shown,
+        f"{shown}, pinned" if one.pinned else shown,
         one.path,
     )
 

@@ -8,6 +8,7 @@ import typer
 from ....service.errors import MissingFile, UnknownCheckpoint
 from ....service.jobs.resume import newest_checkpoint
 from ....service.schemas.checkpoint import Checkpoint
+from ....service.schemas.model import Reference
 from ....service.schemas.operation import Exported
 from ....service.schemas.problem import FieldError
 from ....strategies.layout import Refusal
@@ -27,7 +28,8 @@ def export(
         str,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="Checkpoint: its folder or s3:// URI, a folder of checkpoints (the newest), or a job's as JOB or JOB@STEP.",
+            help="Checkpoint: its folder or s3:// URI, a folder of checkpoints (the newest), a job's as JOB or JOB@STEP, or a "
+            "version as models/NAME@ALIAS.",
         ),
     ],
     out: Annotated[Path | None, typer.Argument(metavar="OUT", help="Folder to write; it must be new or empty.")] = None,
@@ -60,8 +62,8 @@ def located(checkpoint: str, url: str | None) -> str:
 
 
 def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
-    job, _, step = checkpoint.partition("@")
-    ended = client.finished(client.export_checkpoint(job, _checkpoint(client, job, step).position, dtype=dtype))
+    job, _, step = _named(client, checkpoint).partition("@")
+    ended = client.finished(client.export_checkpoint(job, checkpoint_of(client, job, step).position, dtype=dtype))
     if ended.exported is not None:
         return ended.exported
     assert ended.error is not None
@@ -69,7 +71,20 @@ def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
     raise ApiError(ended.error.code, ended.error.message, None, [where])
 
 
-def _checkpoint(client: Client, job: str, step: str) -> Checkpoint:
+def _named(client: Client, checkpoint: str) -> str:
+    """JOB@STEP of a version of a model; other texts as they are. Raises UnknownCheckpoint."""
+    reference = Reference.parse(checkpoint)
+    if reference is None:
+        return checkpoint
+    version = client.model_version(reference.model, reference.which)
+    if version.artifact is not None:
+        message = f"{reference.model}@{version.number} is a file that a program logged, and no checkpoint."
+        remedy = f"Download it: shardyard models {reference.model}@{version.number} --download DIR"
+        raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
+    return f"{version.job}@{version.step}"
+
+
+def checkpoint_of(client: Client, job: str, step: str) -> Checkpoint:
     """The job's latest checkpoint of this step; without a step, the newest that still exists. Raises UnknownCheckpoint."""
     before: int | None = None
     while True:
@@ -86,16 +101,18 @@ def _checkpoint(client: Client, job: str, step: str) -> Checkpoint:
 
 
 def _is_place(checkpoint: str) -> bool:
-    """Whether the text names a folder or a bucket, and not a job."""
+    """Whether the text names a folder or a bucket, and not a job or a version."""
+    if Reference.parse(checkpoint) is not None:
+        return False
     return is_bucket(checkpoint) or "/" in checkpoint or checkpoint in (".", "..") or given_path(checkpoint).exists()
 
 
 def _of_job(url: str | None, checkpoint: str) -> str:
     """The address of a job's checkpoint. Raises UnknownCheckpoint if it cannot be read from here."""
-    job, _, step = checkpoint.partition("@")
     try:
         with Client(url) as client:
-            found = _checkpoint(client, job, step)
+            job, _, step = _named(client, checkpoint).partition("@")
+            found = checkpoint_of(client, job, step)
     except ApiError as error:
         message = f"There is no folder {checkpoint}, and it cannot be read as a job: {error.detail}"
         remedy = "Name a checkpoint's folder, or a job: see `shardyard list`."

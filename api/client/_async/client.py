@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,7 +18,6 @@ from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from .. import requests
-from ..artifact_file import ArtifactFile, digest_of, place_of
 from ..token import BearerToken
 from ..transport import (
     FINAL,
@@ -38,8 +36,10 @@ from ..transport import (
     find_url,
     transport,
 )
+from .downloads import AsyncDownloads
 from .job import AsyncJobHandle
 from .job_changes import AsyncJobChanges
+from .model_questions import AsyncModelQuestions
 from .questions import AsyncQuestions
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
 from .sweep_questions import AsyncSweepQuestions
@@ -47,7 +47,7 @@ from .sweep_questions import AsyncSweepQuestions
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncJobChanges, AsyncQuestions, AsyncSweepQuestions):
+class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQuestions, AsyncSweepQuestions):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -223,38 +223,6 @@ class AsyncClient(AsyncJobChanges, AsyncQuestions, AsyncSweepQuestions):
             if page.done:
                 return
             after = page.scanned_to
-
-    async def download_artifact(self, job: str, name: str, to: str | Path, *, step: int | None = None) -> Path:
-        """Download a logged file to the path `to`, or into that folder. Returns its path.
-
-        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off
-        continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`.
-        """
-        place = await in_thread(partial(place_of, to, name))
-        call, tries = requests.artifact(job, name, step), Tries(self.url, self._tries)
-        file: ArtifactFile | None = None
-        while True:
-            headers = {} if file is None or not file.arrived else file.rest
-            try:
-                async with self._http.stream(
-                    "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
-                ) as answer:
-                    if answer.status_code == 416 and file is not None:
-                        return await in_thread(file.finish)  # all of it has arrived
-                    if answer.is_success:
-                        begun, file = file, ArtifactFile(place, digest_of(answer.headers))
-                        if file.begin(resumed=answer.status_code == 206, known=begun is not None):
-                            async for block in answer.aiter_bytes(1 << 20):
-                                file.write(block)
-                            return await in_thread(file.finish)
-                        continue
-                    pause = tries.again(answer)
-                    if pause is None:
-                        await answer.aread()
-                        checked(answer)
-            except httpx2.TransportError as error:
-                pause = tries.failed(error)
-            await sleep(pause or 0.0)
 
     # The service
 

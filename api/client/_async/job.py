@@ -87,6 +87,10 @@ class AsyncJobActions(Job):
         """Download a file that its program logged."""
         return await self._client.download_artifact(self.id, name, to, step=step)
 
+    async def download_checkpoint(self, step: int, to: str | Path) -> list[Path]:
+        """Download the files of its checkpoint of a step into a folder, and continue what broke off. Returns their paths."""
+        return await self._client.download_checkpoint(self.id, step, to)
+
 
 class AsyncJobHandle(AsyncJobActions):
     """A job as `AsyncClient` returns it."""

@@ -90,6 +90,20 @@ class AsyncQuestions(AsyncMetricQuestions):
         """
         return await self._ask(requests.verify_checkpoint(job, position, idempotency_key))
 
+    async def pin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
+        """Keep a job's checkpoint (its `position`), whatever it saves later. `finished` waits until the cluster has pinned it.
+
+        Repeating a call with the same key starts one operation.
+        """
+        return await self._ask(requests.pin_checkpoint(job, position, idempotency_key, pinned=True))
+
+    async def unpin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
+        """Let later saves remove a job's checkpoint (its `position`). Raises `ApiError` `checkpoint_in_models`.
+
+        Repeating a call with the same key starts one operation.
+        """
+        return await self._ask(requests.pin_checkpoint(job, position, idempotency_key, pinned=False))
+
     async def export_checkpoint(
         self, job: str, position: int, *, dtype: str = "fp32", idempotency_key: str | None = None
     ) -> Operation:

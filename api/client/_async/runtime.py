@@ -1,13 +1,13 @@
 """What the asynchronous client runs on. `_sync/runtime.py` has the same names for the blocking one."""
 
-from asyncio import sleep, to_thread
-from collections.abc import Awaitable, Callable
+from asyncio import Semaphore, TaskGroup, sleep, to_thread
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing as closing
 from typing import TypeVar
 
 from httpx2 import AsyncClient as HttpClient
 
-__all__ = ["Answer", "HttpClient", "at_once", "closing", "in_thread", "sleep"]
+__all__ = ["Answer", "HttpClient", "at_once", "closing", "for_each", "in_thread", "sleep"]
 
 T = TypeVar("T")
 
@@ -24,3 +24,19 @@ def at_once(call: Callable[[], Answer[T]]) -> T | None:
 async def in_thread(call: Callable[[], T]) -> T:
     """The result of a call that may take a while."""
     return await to_thread(call)
+
+
+async def for_each(do: Callable[[T], Answer[None]], things: Sequence[T], at_once: int) -> None:
+    """Call `do` for each thing, at most `at_once` at a time. After the first error no further one begins; it is raised."""
+    room = Semaphore(at_once)
+
+    async def one(thing: T) -> None:
+        async with room:
+            await do(thing)
+
+    try:
+        async with TaskGroup() as group:
+            for thing in things:
+                group.create_task(one(thing))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,7 +19,6 @@ from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from .. import requests
-from ..artifact_file import ArtifactFile, digest_of, place_of
 from ..token import BearerToken
 from ..transport import (
     FINAL,
@@ -39,8 +37,10 @@ from ..transport import (
     find_url,
     transport,
 )
+from .downloads import Downloads
 from .job import JobHandle
 from .job_changes import JobChanges
+from .model_questions import ModelQuestions
 from .questions import Questions
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
 from .sweep_questions import SweepQuestions
@@ -48,7 +48,7 @@ from .sweep_questions import SweepQuestions
 T = TypeVar("T")
 
 
-class Client(JobChanges, Questions, SweepQuestions):
+class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -224,38 +224,6 @@ class Client(JobChanges, Questions, SweepQuestions):
             if page.done:
                 return
             after = page.scanned_to
-
-    def download_artifact(self, job: str, name: str, to: str | Path, *, step: int | None = None) -> Path:
-        """Download a logged file to the path `to`, or into that folder. Returns its path.
-
-        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off
-        continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`.
-        """
-        place = in_thread(partial(place_of, to, name))
-        call, tries = requests.artifact(job, name, step), Tries(self.url, self._tries)
-        file: ArtifactFile | None = None
-        while True:
-            headers = {} if file is None or not file.arrived else file.rest
-            try:
-                with self._http.stream(
-                    "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
-                ) as answer:
-                    if answer.status_code == 416 and file is not None:
-                        return in_thread(file.finish)  # all of it has arrived
-                    if answer.is_success:
-                        begun, file = file, ArtifactFile(place, digest_of(answer.headers))
-                        if file.begin(resumed=answer.status_code == 206, known=begun is not None):
-                            for block in answer.iter_bytes(1 << 20):
-                                file.write(block)
-                            return in_thread(file.finish)
-                        continue
-                    pause = tries.again(answer)
-                    if pause is None:
-                        answer.read()
-                        checked(answer)
-            except httpx2.TransportError as error:
-                pause = tries.failed(error)
-            sleep(pause or 0.0)
 
     # The service
 

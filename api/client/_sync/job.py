@@ -88,6 +88,10 @@ class JobActions(Job):
         """Download a file that its program logged."""
         return self._client.download_artifact(self.id, name, to, step=step)
 
+    def download_checkpoint(self, step: int, to: str | Path) -> list[Path]:
+        """Download the files of its checkpoint of a step into a folder, and continue what broke off. Returns their paths."""
+        return self._client.download_checkpoint(self.id, step, to)
+
 
 class JobHandle(JobActions):
     """A job as `Client` returns it."""

@@ -15,6 +15,8 @@ import { NotFoundPage } from "./routes/not-found";
 import { SecretsPage } from "./routes/secrets";
 import { TopBar } from "./routes/top-bar";
 
+const ModelsPage = lazy(async () => ({ default: (await import("./routes/models")).ModelsPage }));
+const ModelPage = lazy(async () => ({ default: (await import("./routes/model")).ModelPage }));
 const SweepsPage = lazy(async () => ({ default: (await import("./routes/sweeps")).SweepsPage }));
 const SweepPage = lazy(async () => ({ default: (await import("./routes/sweep")).SweepPage }));
 
@@ -31,6 +33,8 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/cluster"><ClusterPage /></Route>
             <Route path="/compare"><ComparePage /></Route>
             <Route path="/secrets"><SecretsPage /></Route>
+            <Route path="/models"><LoadedPart><ModelsPage /></LoadedPart></Route>
+            <Route path="/models/:name">{({ name }) => <LoadedPart key={name}><ModelPage name={decodeURIComponent(name)} /></LoadedPart>}</Route>
             <Route path="/sweeps"><LoadedPart><SweepsPage /></LoadedPart></Route>
             <Route path="/sweeps/:id">{({ id }) => <LoadedPart key={id}><SweepPage id={decodeURIComponent(id)} /></LoadedPart>}</Route>
             <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={decodeURIComponent(id)} tab={tab} />}</Route>

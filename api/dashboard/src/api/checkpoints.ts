@@ -1,6 +1,6 @@
 /** A job's checkpoints. */
 
-import { get, type Schema } from "./http";
+import { fill, get, type Schema } from "./http";
 
 export type Checkpoint = Schema<"Checkpoint">;
 
@@ -14,4 +14,18 @@ export interface CheckpointPage {
 export async function listCheckpoints(id: string, before: number | null, limit: number, signal?: AbortSignal): Promise<CheckpointPage> {
   const { items, next } = await get("/v1/jobs/{job}/checkpoints", { path: { job: id }, query: { before, limit }, signal });
   return { checkpoints: items, next };
+}
+
+export interface CheckpointFile {
+  path: string;
+  bytes: number;
+  /** Where its content is. */
+  address: string;
+}
+
+/** In order of their paths. Raises `Problem`. */
+export async function listCheckpointFiles(job: string, step: number, after: string | null, signal?: AbortSignal): Promise<{ files: CheckpointFile[]; next: string | null }> {
+  const { items, next } = await get("/v1/jobs/{job}/checkpoints/{step}/files", { path: { job, step }, query: { after, limit: 200 }, signal });
+  const below = fill("/v1/jobs/{job}/checkpoints/{step}/files/", { path: { job, step } });
+  return { files: items.map(({ path, bytes }) => ({ path, bytes, address: below + path.split("/").map(encodeURIComponent).join("/") })), next };
 }

@@ -1,4 +1,4 @@
-/** Operations on a job's checkpoints (verify, export) and their state. */
+/** Operations on a job's checkpoints (verify, export, pin) and their state. */
 
 import { get, post, type Schema } from "./http";
 
@@ -15,6 +15,12 @@ export async function listOperations(job: string, signal?: AbortSignal): Promise
 /** The same key is one operation. Raises `Problem`. */
 export function verifyCheckpoint(job: string, position: number, key: string): Promise<Operation> {
   return post("/v1/jobs/{job}/checkpoints/{position}/verify", { path: { job, position } }, nothing(key));
+}
+
+/** Keep it, whatever the job saves later, or no longer. The same key is one operation. Raises `Problem`. */
+export function pinCheckpoint(job: string, position: number, pinned: boolean, key: string): Promise<Operation> {
+  const path = { job, position };
+  return pinned ? post("/v1/jobs/{job}/checkpoints/{position}/pin", { path }, nothing(key)) : post("/v1/jobs/{job}/checkpoints/{position}/unpin", { path }, nothing(key));
 }
 
 /** Into the job's own folder. The same key is one operation. Raises `Problem` (409 `export_underway`). */

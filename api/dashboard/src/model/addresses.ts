@@ -13,6 +13,8 @@ export const jobAddress = (id: string, tab: JobTab = "overview", search = "") =>
 /** `sweep`: its id, or a name of which the newest is meant. */
 export const sweepAddress = (sweep: string) => `/sweeps/${encodeURIComponent(sweep)}`;
 
+export const modelAddress = (model: string) => `/models/${encodeURIComponent(model)}`;
+
 export const logAddress = (id: string, rank: number) => jobAddress(id, "logs", `?rank=${rank}`);
 
 /** The page at an address. The tabs of a job are one page. */

@@ -7,5 +7,5 @@ export const isOpen = ({ state }: Operation) => state === "pending" || state ===
 /** The newest operation of each kind on the checkpoint in this folder. */
 export function ofCheckpoint(all: readonly Operation[], path: string): readonly Operation[] {
   const mine = all.filter((one) => one.path === path);
-  return ["verify", "export"].flatMap((kind) => mine.find((one) => one.kind === kind) ?? []);
+  return ["verify", "export", "pin", "unpin"].flatMap((kind) => mine.find((one) => one.kind === kind) ?? []);
 }

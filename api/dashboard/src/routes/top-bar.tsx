@@ -17,6 +17,7 @@ const PAGES: readonly { address: string; name: string; also?: string }[] = [
   { address: "/cluster", name: "Cluster" },
   { address: "/compare", name: "Compare" },
   { address: "/sweeps", name: "Sweeps", also: "/sweeps/" },
+  { address: "/models", name: "Models", also: "/models/" },
   { address: "/secrets", name: "Secrets" },
 ];
 

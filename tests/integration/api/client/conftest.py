@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 from harness.rank_metrics import slow_rank_events
+from harness.stored_checkpoints import FILE, save_checkpoint
 from harness.trace_events import trace_events
 
 from shardyard.api.client import Client
+from shardyard.workers.checkpoint.manifest import File, Manifest
 
 from ..conftest import SPEC, Gang, Plane
 
 #: A file that the job's program logged.
 NOTES = b"a note"
+#: The manifest of its checkpoint.
+WEIGHTS = Manifest(10, {}, {}, {FILE: File(7, hashlib.sha256(b"weights").hexdigest(), ())})
 
 
 @pytest.fixture
@@ -23,6 +27,7 @@ def recorded(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
     gang = Gang(plane, job)
     gang.state("starting")
     gang.emit(("checkpoint", {"step": 10, "path": f"/somewhere/{job}/step-00000010"}))
+    save_checkpoint(Path(plane.settings.storage) / job, WEIGHTS.step, b"weights")
     gang.emit(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
     digest = hashlib.sha256(NOTES).hexdigest()
     folder = Path(plane.settings.artifacts(job))

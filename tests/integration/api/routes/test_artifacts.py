@@ -10,7 +10,7 @@ import pytest
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
-from shardyard.service.queries import artifacts as reading
+from shardyard.service.queries import stored_file as reading
 from shardyard.workers.messages.artifact import Artifact
 from shardyard.workers.messages.event import ArtifactsEvent, to_json
 
@@ -66,12 +66,6 @@ def test_a_file_is_sent_whole_or_in_one_range(plane: Plane, job: str) -> None:
     assert problem(beyond, 416, "range_not_satisfiable") and beyond.headers["content-range"] == f"bytes */{len(TEXT)}"
     assert get(plane, job, "run/log.txt", headers={"If-None-Match": tag}).status_code == 304
     assert get(plane, job, "run/empty").content == b""
-
-
-def test_the_storage_is_opened_once_for_all_downloads(plane: Plane, job: str) -> None:
-    """The client of a bucket takes long to make."""
-    opened = [get(plane, job, "samples") and reading._opened.cache_info().misses for _ in range(3)]
-    assert len(set(opened)) == 1 and reading._opened.cache_info().hits >= 2
 
 
 def test_a_step_is_chosen_and_the_newest_is_sent_without_one(plane: Plane, job: str) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from shardyard.workers.checkpoint.errors import CheckpointError, CheckpointRemoved
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
-from shardyard.workers.checkpoint.retention import clear, complete, folder, newest, prune
+from shardyard.workers.checkpoint.retention import PINNED, clear, complete, folder, newest, pin, prune, unpin
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -69,3 +70,47 @@ def test_the_newest_whole_one_is_found_from_either_end(root: Folder) -> None:
     shelve(root, 1, 2, 3)
     folder(root, 3).remove(MANIFEST)
     assert newest(root) == newest(folder(root, 2)) == folder(root, 2)
+
+
+def test_pinned_ones_stay_until_they_are_unpinned(root: Folder) -> None:
+    shelve(root, 1, 2, 3, 4)
+    assert pin(folder(root, 2)).step == pin(folder(root, 2)).step == 2
+    assert prune(root, 1, folder(root, 4)) == (2, 4)
+    clear(folder(root, 2), Manifest(2, {}, {}, {"rank-00000": File(7, "", ())}))  # the step is saved again
+    assert prune(root, 1, folder(root, 4)) == (2, 4)
+    assert sorted(folder(root, 2).files()) == [MANIFEST, PINNED, "rank-00000"]
+    unpin(folder(root, 2))
+    unpin(folder(root, 1))
+    assert prune(root, 1, folder(root, 4)) == (4,)
+    assert steps(root) == [4]
+    with pytest.raises(CheckpointError):
+        pin(folder(root, 2))
+    assert steps(root) == [4]
+
+
+@pytest.mark.parametrize("first", ["pin", "prune"])
+def test_of_a_pin_and_a_removal_at_the_same_time_one_gives_way(
+    root: Folder, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The other one begins and ends where the first one has written its file and looks for the other's."""
+    shelve(root, 1, 2)
+    began: list[str] = []
+    usual, path = type(root).has, folder(root, 1)
+
+    def has(self: Folder, name: str) -> bool:
+        found_by = {"removing": "pin", PINNED: "prune"}.get(name)
+        if self == path and found_by == first and not began:
+            began.append(first)
+            if first == "pin":
+                assert prune(root, 1, folder(root, 2)) == (1, 2)
+            else:
+                with pytest.raises(CheckpointRemoved):
+                    pin(path)
+        return usual(self, name)
+
+    monkeypatch.setattr(type(root), "has", has)
+    if first == "pin":
+        assert pin(path).step == 1
+    else:
+        assert prune(root, 1, folder(root, 2)) == (2,)
+    assert began and steps(root) == ([1, 2] if first == "pin" else [2])

@@ -11,6 +11,7 @@ from harness.stored_checkpoints import (
     save_model_checkpoint,
 )
 
+from shardyard.workers.checkpoint.manifest import read
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
@@ -73,3 +74,23 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / "out" / "notes").touch()
     error = exported(tmp_path, 1).error
     assert error and error["code"] == "export_in_the_way" and (tmp_path / "out" / "notes").exists()
+
+
+def test_a_checkpoint_is_pinned_and_unpinned_and_its_manifest_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save_checkpoint(tmp_path, step)
+    path = checkpoint_path(tmp_path, 1)
+    for _ in range(2):
+        assert perform(Operation("op", "pin", str(path))).result == {
+            "pinned": True,
+            "digest": read(folder_at(path)).sha256,
+        }
+    assert (path / "pinned").exists()
+    for _ in range(2):
+        assert perform(Operation("op", "unpin", str(path))).result == {"pinned": False, "digest": None}
+    assert not (path / "pinned").exists()
+    gone = perform(Operation("op", "pin", str(checkpoint_path(tmp_path, 3)))).error
+    assert gone and gone["code"] == "checkpoint_deleted"
+    (checkpoint_path(tmp_path, 2) / "pinned").mkdir()
+    failed = perform(Operation("op", "pin", str(checkpoint_path(tmp_path, 2)))).error
+    assert failed and (failed["code"], bool(failed["remedy"])) == ("pin_failed", True)

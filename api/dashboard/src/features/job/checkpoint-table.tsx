@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import type { Checkpoint } from "../../api/checkpoints";
 import type { Operation } from "../../api/operations";
 import { TimeAgo } from "../../components/time-ago";
-import { childAddress } from "../../model/addresses";
+import { childAddress, modelAddress } from "../../model/addresses";
 import { bytes, duration, integer } from "../../model/format";
 import { ofCheckpoint } from "../../model/operations";
 import { OperationState } from "./operation-state";
@@ -22,11 +22,14 @@ export interface CheckpointTableProps {
   operations: readonly Operation[];
   now: Date;
   onVerify: (checkpoint: Checkpoint) => void;
+  onFiles: (checkpoint: Checkpoint) => void;
+  onName: (checkpoint: Checkpoint) => void;
+  onPin: (checkpoint: Checkpoint) => void;
   /** null: they hold a program's own files, and cannot be exported. */
   onExport: ((checkpoint: Checkpoint) => void) | null;
 }
 
-export function CheckpointTable({ job, checkpoints, operations, now, onVerify, onExport }: CheckpointTableProps) {
+export function CheckpointTable({ job, checkpoints, operations, now, ...actions }: CheckpointTableProps) {
   return (
     <table>
       <thead>
@@ -46,15 +49,9 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
             <td><TimeAgo at={new Date(one.ts * 1000)} now={now} /></td>
             <td className="right number checkpoint-wide">{bytes(one.bytes)}</td>
             <td className="right number checkpoint-wide" title={one.held_s === null ? undefined : `training paused for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
-            <td className={`checkpoint-state ${one.state}`} title={STATES[one.state]}>{one.state}</td>
+            <td className={`checkpoint-state ${one.state}`} title={STATES[one.state]}>{one.state}{one.pinned && ", pinned"}<Named versions={one.models} /></td>
             <td className="right checkpoint-ways">
-              {one.state === "present" && (
-                <>
-                  <Link className="button small" href={childAddress(job, one.path)}>Resume from here…{" "}<OfStep step={one.step} /></Link>{" "}
-                  <button className="button small" onClick={() => { onVerify(one); }}>Verify{" "}<OfStep step={one.step} /></button>{" "}
-                  {onExport && <button className="button small" onClick={() => { onExport(one); }}>Export…{" "}<OfStep step={one.step} /></button>}
-                </>
-              )}
+              {one.state === "present" && <Actions job={job} checkpoint={one} {...actions} />}
               {ofCheckpoint(operations, one.path).map((each) => <OperationState key={each.id} operation={each} />)}
             </td>
           </tr>
@@ -62,6 +59,27 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
       </tbody>
     </table>
   );
+}
+
+type ActionsProps = Pick<CheckpointTableProps, "job" | "onVerify" | "onFiles" | "onName" | "onPin" | "onExport"> & { checkpoint: Checkpoint };
+
+function Actions({ job, checkpoint, onVerify, onFiles, onName, onPin, onExport }: ActionsProps) {
+  const { step, pinned, models, path } = checkpoint;
+  return (
+    <>
+      <Link className="button small" href={childAddress(job, path)}>Resume from here…{" "}<OfStep step={step} /></Link>{" "}
+      <button className="button small" onClick={() => { onFiles(checkpoint); }}>Files{" "}<OfStep step={step} /></button>{" "}
+      {models.length === 0 && <><button className="button small" onClick={() => { onPin(checkpoint); }}>{pinned ? "Unpin" : "Pin"}{" "}<OfStep step={step} /></button>{" "}</>}
+      <button className="button small" onClick={() => { onName(checkpoint); }}>Name…{" "}<OfStep step={step} /></button>{" "}
+      <button className="button small" onClick={() => { onVerify(checkpoint); }}>Verify{" "}<OfStep step={step} /></button>{" "}
+      {onExport && <button className="button small" onClick={() => { onExport(checkpoint); }}>Export…{" "}<OfStep step={step} /></button>}
+    </>
+  );
+}
+
+/** Versions, as `NAME@NUMBER`. */
+function Named({ versions }: { versions: readonly string[] }) {
+  return versions.map((version) => <div key={version}><Link href={modelAddress(version.split("@")[0] ?? version)}>{version}</Link></div>);
 }
 
 /** The step, for screen readers, which read the buttons of all rows alike. */

@@ -5,6 +5,7 @@ import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { checkpoint, operation } from "../../testing/history";
 import { job } from "../../testing/jobs";
+import { versionWire } from "../../testing/models";
 import { JobCheckpoints } from "./job-checkpoints";
 
 beforeEach(() => { vi.setSystemTime(1_795_000_060_000); });
@@ -123,7 +124,7 @@ test("what is corrupt or deleted is shown so, and offers nothing", async () => {
   const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   await screen.findByRole("link", { name: "Resume from here… step 100" });
   expect(screen.getAllByRole("link")).toHaveLength(1);
-  expect(screen.getAllByRole("button").map(({ textContent }) => textContent)).toEqual(["Verify step 100", "Export… step 100"]);
+  expect(screen.getAllByRole("button").map(({ textContent }) => textContent)).toEqual(["Files step 100", "Pin step 100", "Name… step 100", "Verify step 100", "Export… step 100"]);
   for (const [i, state] of states.entries()) {
     expect(within(screen.getByRole("row", { name: new RegExp(`^${100 - i} `) })).getByRole("cell", { name: state })).toBeTruthy();
   }
@@ -151,4 +152,54 @@ test("none yet is said", async () => {
   given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [], next: null }) });
   open(<JobCheckpoints job={job()} />);
   expect(await screen.findByText(/^No checkpoints yet/)).toBeTruthy();
+});
+
+test("the files of one are listed with links, a page at a time", async () => {
+  const file = { path: "a b/weights", bytes: 7, sha256: "0" };
+  given({
+    ...CHECKPOINTS,
+    "GET /v1/jobs/job-1/checkpoints/100/files": ({ url }) =>
+      url.searchParams.get("after") === null ? Response.json({ step: 100, digest: "d", items: [file], next: file.path }) : Response.json({ step: 100, digest: "d", items: [{ ...file, path: "z" }], next: null }),
+  });
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Files step 100" }));
+  const link = await screen.findByRole("link", { name: "Download a b/weights" });
+  expect(link.getAttribute("href")).toBe("/v1/jobs/job-1/checkpoints/100/files/a%20b/weights");
+  await userEvent.click(screen.getByRole("button", { name: "More files" }));
+  expect(await screen.findByRole("link", { name: "Download z" })).toBeTruthy();
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Close" }));
+  expect(screen.queryByRole("link", { name: "Download z" })).toBeNull();
+});
+
+test("one is pinned, and named as a version of a model", async () => {
+  const requests = given({
+    ...CHECKPOINTS,
+    "GET /v1/jobs/job-1/operations": () => Response.json({ items: [operation({ kind: "pin", state: "running" })], next: null }),
+    "POST /v1/jobs/job-1/checkpoints/9/pin": () => Response.json(operation({ kind: "pin" }), { status: 202 }),
+    "POST /v1/models/my-model/versions": () => Response.json(versionWire({ model: "my-model", number: 3 }), { status: 201 }),
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Pin step 100" }));
+  expect(await screen.findByText("Pinning…")).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Name… step 100" }));
+  const dialog = screen.getByRole("dialog");
+  const name = within(dialog).getByRole("textbox", { name: "Model" });
+  await userEvent.clear(name);
+  await userEvent.type(name, "My model");
+  expect(within(dialog).getByText("Use lower-case letters, digits and dashes.")).toBeTruthy();
+  await userEvent.clear(name);
+  await userEvent.type(name, "my-model");
+  await userEvent.click(within(dialog).getByRole("button", { name: "Create the version" }));
+  expect(await within(dialog).findByRole("link", { name: "my-model" })).toBeTruthy();
+  const sent = requests.find(({ method, url }) => method === "POST" && url.pathname.startsWith("/v1/models"));
+  expect(JSON.parse(sent?.body ?? "")).toEqual({ job: "job-1", step: 100, notes: "" });
+  await expectAccessible(dialog);
+});
+
+test("what a model names cannot be unpinned here, and is linked", async () => {
+  given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint({ pinned: true, models: ["nano@3"] })], next: null }) });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  expect((await screen.findByRole("link", { name: "nano@3" })).getAttribute("href")).toBe("/models/nano");
+  expect(screen.queryByRole("button", { name: /[Pp]in/ })).toBeNull();
 });

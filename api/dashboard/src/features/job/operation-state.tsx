@@ -7,6 +7,8 @@ import { isOpen } from "../../model/operations";
 const UNDERWAY: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   verify: { pending: "Verification is queued…", running: "Verifying…" },
   export: { pending: "Export is queued…", running: "Exporting…" },
+  pin: { pending: "Pin is queued…", running: "Pinning…" },
+  unpin: { pending: "Unpin is queued…", running: "Unpinning…" },
 };
 
 export function OperationState({ operation }: { operation: Operation }) {

@@ -2,7 +2,7 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { newKey } from "../../api/idempotency-key";
-import { type Dtype, exportCheckpoint, listOperations, verifyCheckpoint } from "../../api/operations";
+import { type Dtype, exportCheckpoint, listOperations, pinCheckpoint, verifyCheckpoint } from "../../api/operations";
 import { isOpen } from "../../model/operations";
 
 const BUSY_MS = 1000;
@@ -21,6 +21,14 @@ export function useVerify(job: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (position: number) => verifyCheckpoint(job, position, newKey("verify")),
+    onSettled: () => client.invalidateQueries({ queryKey: ["operations", job] }),
+  });
+}
+
+export function usePin(job: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ position, pinned }: { position: number; pinned: boolean }) => pinCheckpoint(job, position, pinned, newKey("pin")),
     onSettled: () => client.invalidateQueries({ queryKey: ["operations", job] }),
   });
 }

@@ -14,10 +14,11 @@ import pytest
 
 from shardyard.api.client import ApiError, AsyncClient, Client, requests
 from shardyard.service.settings import Settings
+from shardyard.workers.checkpoint.manifest import text
 from shardyard.workers.code_archive import Manifest, deflated
 
 from ...conftest import SPEC, Plane
-from ..conftest import NOTES
+from ..conftest import NOTES, WEIGHTS
 
 #: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
 _BESIDES = {"watchJob": {"after"}}
@@ -42,6 +43,28 @@ def _downloaded(client: Any, job: str) -> Any:
     folder = tempfile.mkdtemp()
     Path(folder, f".{hashlib.sha256(NOTES).hexdigest()[:32]}.partial").write_bytes(b"a ")
     return client.download_artifact(job, "notes.txt", folder, step=3)
+
+
+def _fetched(client: Any, job: str) -> Any:
+    """The end of a download of which a part of the manifest was there."""
+    folder, manifest = tempfile.mkdtemp(), text(WEIGHTS)
+    Path(folder, f".{hashlib.sha256(manifest).hexdigest()[:32]}.partial").write_bytes(manifest[:2])
+    return client.download_checkpoint(job, 10, folder)
+
+
+def refusal_of(ask: Callable[[], Any]) -> Any:
+    """The code of a request that is refused: the checkpoint is being pinned."""
+
+    async def asked(answer: Any) -> str:
+        with pytest.raises(ApiError) as refused:
+            await answer
+        return refused.value.code
+
+    try:
+        answer = ask()
+    except ApiError as error:
+        return error.code
+    return asked(answer)
 
 
 ASKED: dict[str, list[Ask]] = {
@@ -109,6 +132,24 @@ ASKED: dict[str, list[Ask]] = {
     "exportCheckpoint": [
         lambda client, job, trace: client.export_checkpoint(job, SAVED, dtype="bf16", idempotency_key="e")
     ],
+    "pinCheckpoint": [lambda client, job, trace: client.pin_checkpoint(job, SAVED, idempotency_key="p")],
+    "unpinCheckpoint": [
+        lambda client, job, trace: refusal_of(lambda: client.unpin_checkpoint(job, SAVED, idempotency_key="u"))
+    ],
+    "listCheckpointFiles": [lambda client, job, trace: client.checkpoint_files(job, 10, after="a", limit=5)],
+    "downloadCheckpointFile": [lambda client, job, trace: _fetched(client, job)],
+    "createVersion": [
+        lambda client, job, trace: client.create_version("nano", job, step=10, notes="one\ntwo", idempotency_key="c"),
+        lambda client, job, trace: client.create_version("nano", job, artifact="notes.txt"),
+    ],
+    "listModels": [lambda client, job, trace: client.models(after="a", limit=5)],
+    "getModel": [lambda client, job, trace: client.model("nano")],
+    "listVersions": [lambda client, job, trace: client.model_versions("nano", before=9, limit=5)],
+    "getVersion": [lambda client, job, trace: client.model_version("nano")],
+    "setAlias": [lambda client, job, trace: client.set_alias("nano", "best", 1, expected=0)],
+    "removeAlias": [lambda client, job, trace: client.remove_alias("nano", "best", expected=1)],
+    "deleteVersion": [lambda client, job, trace: client.delete_version("nano", 2)],
+    "getModelHistory": [lambda client, job, trace: client.model_history("nano", before=9, limit=5)],
     "listOperations": [lambda client, job, trace: client.operations(job, before="op-" + "z" * 26, limit=5)],
     "getOperation": [lambda client, job, trace: an_operation(client, job)],
     "getRanks": [lambda client, job, trace: client.ranks(job, before=9, limit=5)],

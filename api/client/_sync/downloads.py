@@ -1,0 +1,118 @@
+# Generated from api/client/_async/downloads.py; change that file, then run: make sync-client
+"""The downloads of `Client`: each file appears whole at its place, and one that broke off continues."""
+
+from abc import ABC, abstractmethod
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+
+from ....service.schemas.checkpoint import CheckpointFile, CheckpointFiles
+from ....workers.checkpoint.manifest import MANIFEST
+from .. import requests
+from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of
+from ..transport import ApiError, Call, Tries, checked
+from .runtime import HttpClient, for_each, in_thread, sleep
+
+T = TypeVar("T")
+
+#: Files that are downloaded at the same time, and files in a request for a list.
+AT_ONCE = 4
+_PAGE = 1000
+
+
+class Downloads(ABC):
+    """The client implements how a request is sent."""
+
+    url: str
+    _http: HttpClient
+    _tries: int
+
+    @abstractmethod
+    def _ask(self, call: Call[T]) -> T: ...
+
+    def download_artifact(
+        self, job: str, name: str, to: str | Path, *, step: int | None = None, digest: str | None = None
+    ) -> Path:
+        """Download a logged file to the path `to`, or into that folder. Returns its path.
+
+        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`, also if
+        it has not the SHA-256 `digest`.
+        """
+        place = in_thread(partial(place_of, to, name))
+        return self._download(requests.artifact(job, name, step), place, digest)
+
+    def download_checkpoint(self, job: str, step: int, to: str | Path, *, digest: str | None = None) -> list[Path]:
+        """Download all files of a job's checkpoint into the folder `to`, several at once. Returns their paths.
+
+        Repeated, it continues: files that are there and match their checksums are kept. A training job's folder is a checkpoint as
+        soon as its manifest is there, which comes last; a program's has the program's own files. Raises `ApiError`, also
+        if the manifest has not the checksum `digest`.
+        """
+        files = self._files_of(job, step, digest)
+        places = {file.path: place_below(to, file.path) for file in files}
+
+        def fetch(several: list[CheckpointFile]) -> None:
+            for file in several:
+                place = places[file.path]
+                if not in_thread(partial(is_there, place, file.bytes, file.sha256)):
+                    self._download(requests.checkpoint_file(job, step, file.path), place, file.sha256)
+
+        for_each(fetch, _apart([file for file in files if file.path != MANIFEST], places), AT_ONCE)
+        fetch([file for file in files if file.path == MANIFEST])
+        return list(places.values())
+
+    def checkpoint_files(self, job: str, step: int, *, after: str | None = None, limit: int = 100) -> CheckpointFiles:
+        """One page of the files of a job's checkpoint with sizes and checksums, in order of their paths, after a path."""
+        return self._ask(requests.checkpoint_files(job, step, after=after, limit=limit))
+
+    def _files_of(self, job: str, step: int, digest: str | None) -> list[CheckpointFile]:
+        """All files of one edition of the checkpoint. Raises `ApiError` if it is saved again meanwhile."""
+        files: list[CheckpointFile] = []
+        after: str | None = None
+        while True:
+            page = self.checkpoint_files(job, step, after=after, limit=_PAGE)
+            if digest not in (None, page.digest):
+                raise ApiError(
+                    "checkpoint_changed", f"The checkpoint of step {step} was saved again. Start the download again."
+                )
+            digest, after = page.digest, page.next
+            files += page.items
+            if after is None:
+                return files
+
+    def _download(self, call: Call[bytes], place: Path, digest: str | None = None) -> Path:
+        """The file at `place`. `digest`: its SHA-256, if it is known before. Raises `ApiError`."""
+        tries = Tries(self.url, self._tries)
+        file: ArtifactFile | None = None
+        while True:
+            headers = {} if file is None or not file.arrived else file.rest
+            try:
+                with self._http.stream(
+                    "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
+                ) as answer:
+                    if answer.status_code == 416 and file is not None:
+                        return in_thread(file.finish)  # all of it has arrived
+                    if answer.is_success:
+                        begun, file = file, ArtifactFile(place, digest_of(answer.headers, digest))
+                        if file.begin(resumed=answer.status_code == 206, known=begun is not None):
+                            for block in answer.iter_bytes(1 << 20):
+                                file.write(block)
+                            return in_thread(file.finish)
+                        continue
+                    pause = tries.again(answer)
+                    if pause is None:
+                        answer.read()
+                        checked(answer)
+            except httpx2.TransportError as error:
+                pause = tries.failed(error)
+            sleep(pause or 0.0)
+
+
+def _apart(files: list[CheckpointFile], places: dict[str, Path]) -> list[list[CheckpointFile]]:
+    """Lists of files that can be downloaded at the same time: those of one content in one folder share what has arrived."""
+    found: dict[tuple[Path, str], list[CheckpointFile]] = {}
+    for file in files:
+        found.setdefault((places[file.path].parent, file.sha256), []).append(file)
+    return list(found.values())

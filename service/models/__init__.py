@@ -1,0 +1,1 @@
+"""The model registry: what changes it."""

@@ -1,0 +1,100 @@
+"""Sends the content of one stored file in blocks: no transaction is open meanwhile, and at most one block of it is in memory.
+
+A link in storage is never followed: a program may have put it there, and what it names is no file of the job.
+"""
+
+import asyncio
+import errno
+import logging
+import operator
+import os
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Final
+
+from ...workers.storage.folder import Folder
+from ...workers.storage.open_folder import folder_at
+from ...workers.storage.uri import BUCKET, is_bucket
+from ..errors import ArtifactStorageFailed
+from ..model_errors import CheckpointStorageFailed
+
+log = logging.getLogger(__name__)
+
+#: Bytes that are read at once.
+BLOCK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file `name` of `bytes` bytes in the folder at the address `folder`. `failed`: what is raised if it cannot be read."""
+
+    folder: str
+    name: str
+    bytes: int
+    sha256: str
+    failed: type[ArtifactStorageFailed] | type[CheckpointStorageFailed]
+
+
+async def blocks(file: StoredFile, start: int, end: int) -> AsyncIterator[bytes]:
+    """The bytes from `start` to before `end`. The first block is read at once: raises `file.failed`."""
+    folder = await asyncio.to_thread(opened, file.folder)
+    first = await _block(folder, file, start, end)
+    return _following(folder, file, first, start, end)
+
+
+def opened(where: str) -> Folder:
+    """The folder at an address. Folders of one bucket share a client, because the first request of one costs half a second of CPU."""
+    if not is_bucket(where):
+        return folder_at(where)
+    bucket, *folders = where.removeprefix(BUCKET).split("/")
+    return reduce(operator.truediv, folders, _bucket(bucket))
+
+
+@lru_cache(maxsize=4)
+def _bucket(name: str) -> Folder:
+    return folder_at(BUCKET + name)
+
+
+async def _following(folder: Folder, file: StoredFile, block: bytes, start: int, end: int) -> AsyncIterator[bytes]:
+    while block:
+        yield block
+        start += len(block)
+        block = await _block(folder, file, start, end)
+
+
+async def _block(folder: Folder, file: StoredFile, start: int, end: int) -> bytes:
+    room = bytearray(max(0, min(BLOCK_BYTES, end - start)))
+    if not room:
+        return b""
+    try:
+        await asyncio.to_thread(_read_into, folder, file.name, start, memoryview(room))
+    except OSError as error:
+        log.warning("a stored file in %s cannot be read: %s", file.folder, error)
+        raise file.failed(
+            f"The file cannot be read from storage: {error.strerror or type(error).__name__}.",
+            field="name",
+            remedy="Try again. Operators: the API must be able to read the storage (SHARDYARD_STORAGE).",
+        ) from None
+    return bytes(room)
+
+
+def _read_into(folder: Folder, name: str, start: int, room: memoryview) -> None:
+    """As `Folder.read_into`. In a file system, the file must be a regular one and no link. Raises OSError."""
+    if is_bucket(folder.where):
+        folder.read_into(name, start, room)
+        return
+    path = Path(folder.where, name)
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        while room:
+            got = os.preadv(handle, [room], start)
+            if got == 0:
+                raise OSError(errno.EIO, f"it ends before byte {start + len(room)}")
+            start, room = start + got, room[got:]
+    finally:
+        os.close(handle)

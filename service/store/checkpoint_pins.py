@@ -1,0 +1,24 @@
+"""SQL of the table `checkpoint_pins`: the checkpoints that the cluster has pinned, each with its manifest's checksum."""
+
+from collections.abc import Collection
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .dialect import insert
+from .model_tables import checkpoint_pins as pins
+
+
+async def put(tx: AsyncConnection, job_id: str, step: int, digest: str) -> None:
+    statement = insert(tx, pins).values(job_id=job_id, step=step, digest=digest)
+    await tx.execute(statement.on_conflict_do_update(index_elements=["job_id", "step"], set_={"digest": digest}))
+
+
+async def remove(tx: AsyncConnection, job_id: str, step: int) -> None:
+    await tx.execute(delete(pins).where(pins.c.job_id == job_id, pins.c.step == step))
+
+
+async def digests(tx: AsyncConnection, job_id: str, steps: Collection[int]) -> dict[int, str]:
+    """Step → checksum, of those of these steps that are pinned."""
+    statement = select(pins.c.step, pins.c.digest).where(pins.c.job_id == job_id, pins.c.step.in_(steps))
+    return {row.step: row.digest for row in await tx.execute(statement)}

@@ -1,0 +1,84 @@
+"""`shardyard models`, and the commands that take a version where they take a checkpoint."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from harness.stored_checkpoints import FILE, save_checkpoint
+
+from shardyard.api.cli.main import run
+from shardyard.api.client import Client
+
+from ...conftest import SPEC, Gang, Plane
+
+
+@pytest.fixture
+def job(plane: Plane, client: Client) -> str:
+    """A job with a checkpoint of step 10, and a file that its program logged."""
+    job = client.submit(SPEC).id
+    gang = Gang(plane, job)
+    gang.state("starting")
+    gang.emit(("checkpoint", save_checkpoint(Path(plane.settings.storage) / job, 10, b"weights")))
+    digest = hashlib.sha256(b"words").hexdigest()
+    folder = Path(plane.settings.artifacts(job))
+    folder.mkdir(parents=True)
+    (folder / digest).write_bytes(b"words")
+    logged = {"name": "run/words.txt", "bytes": 5, "sha256": digest}
+    gang.emit(("artifacts", {"rank": 0, "generation": 1, "artifacts": [logged]}))
+    return job
+
+
+def test_versions_are_created_listed_named_taken_home_and_deleted(
+    client: Client, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ["--url", client.url]
+    assert run(["models", *url]) == 0
+    assert "--create JOB@STEP" in capsys.readouterr().err
+    assert run(["models", "nano", "--create", f"{job}@10", "--notes", "rhymes", "--set-alias", "best", *url]) == 0
+    printed = capsys.readouterr()
+    assert f"{job}@10" in printed.out and "rhymes" in printed.out and "models/nano@1" in printed.err
+    assert run(["models", "nano", "--create", job, "--artifact", "run/words.txt", *url]) == 0
+    capsys.readouterr()
+    assert run(["models", *url]) == 0
+    assert "best → 1" in capsys.readouterr().out
+    assert run(["models", "nano", *url]) == 0
+    shown = capsys.readouterr().out
+    assert "not pinned yet" in shown and f"run/words.txt of {job}" in shown
+    assert run(["models", "nano@best", "--download", str(tmp_path / "it"), *url]) == 0
+    assert run(["models", "nano@2", "--download", str(tmp_path / "it"), *url]) == 0
+    assert (tmp_path / "it" / FILE).read_bytes() == b"weights"
+    assert (tmp_path / "it" / "words.txt").read_bytes() == b"words"
+    capsys.readouterr()
+    assert run(["models", "nano@2", "--set-alias", "best", "--expected", "2", *url]) == 1
+    assert "names version 1" in capsys.readouterr().err
+    assert run(["models", "nano", "--remove-alias", "best", "--delete", "1", "--json", *url]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ([one["number"] for one in found["items"]], found["aliases"]) == ([2], [])
+
+
+WRONG = [
+    (["models", "--create", "x"], "need the name"),
+    (["models", "nano", "--notes", "x"], "need --create"),
+    (["models", "nano", "--create", "x@y"], "JOB@STEP"),
+    (["models", "lost"], "There is no model"),
+    (["export", "models/lost", "out"], "There is no model"),
+]
+
+
+def test_what_is_wrong_is_said(client: Client, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, says in WRONG:
+        assert run([*arguments, "--url", client.url]) == 1
+        assert says in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    client.create_version("nano", job, artifact="run/words.txt")
+    assert run(["export", "models/nano", "out", "--url", client.url]) == 1
+    assert "no checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_an_export_of_a_version_is_one_of_its_checkpoint(
+    client: Client, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.create_version("nano", job, step=10)
+    assert run(["export", "models/nano@1", str(tmp_path / "out"), "--url", client.url]) == 1
+    assert "architecture" in capsys.readouterr().err  # it was read: it holds no model

@@ -1,0 +1,193 @@
+"""Files of checkpoints over HTTP: what a manifest names, whole or in ranges, and nothing else; by the real clients and commands."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from harness.stored_checkpoints import FILE, checkpoint_path, flip_checkpoint_bit, save_checkpoint
+
+from shardyard.api.cli.main import run
+from shardyard.api.client import ApiError, AsyncClient, Client
+from shardyard.service.queries import checkpoint_files
+from shardyard.workers.checkpoint.inspect import inspect_checkpoint
+from shardyard.workers.checkpoint.manifest import File, Manifest, write
+from shardyard.workers.checkpoint.program_files import Source, publish, write_part
+from shardyard.workers.checkpoint.retention import folder
+from shardyard.workers.storage.open_folder import folder_at
+
+from ..conftest import SPEC, Gang, Plane, ask, problem
+
+WEIGHTS = bytes(range(256)) * 9000  # more than two blocks
+PROGRAM: dict[str, Any] = {"name": "mine", "command": "true", "ranks": 2}
+
+
+def root_of(plane: Plane, job: str) -> Path:
+    return Path(plane.settings.storage) / job
+
+
+@pytest.fixture
+def job(plane: Plane, client: Client) -> str:
+    """A training job that saved at step 10, removed step 5, and reported a checkpoint of step 15 that is not in the storage."""
+    job = client.submit(SPEC).id
+    gang = Gang(plane, job)
+    gang.state("starting")
+    save_checkpoint(root_of(plane, job), 10, WEIGHTS)
+    for step in (5, 10, 15):
+        gang.emit(("checkpoint", {"step": step, "path": "/elsewhere", "kept": [step] if step == 10 else None}))
+    return job
+
+
+def program_job(plane: Plane, client: Client, *parts: dict[str, bytes]) -> str:
+    """A program whose ranks saved these files at step 7."""
+    job = client.submit(PROGRAM).id
+    root, place = folder_at(str(root_of(plane, job))), plane.settings.data_dir / "files"
+    saved = []
+    for rank, files in enumerate(parts):
+        sources = []
+        for number, (path, content) in enumerate(files.items()):
+            place.mkdir(exist_ok=True)
+            (place / f"{rank}-{number}").write_bytes(content)
+            sources.append(Source(path, place / f"{rank}-{number}"))
+        saved.append(write_part(folder(root, 7), rank, sources))
+    publish(root, 7, "files", saved, 5, ())
+    Gang(plane, job).emit(("checkpoint", {"step": 7, "path": "/elsewhere"}))
+    return job
+
+
+def get(plane: Plane, job: str, path: str = "", step: int = 10, **given: Any) -> httpx2.Response:
+    return ask("GET", f"{plane.url}/v1/jobs/{job}/checkpoints/{step}/files{path}", **given)
+
+
+def test_files_are_listed_and_sent_whole_or_in_one_range(plane: Plane, job: str) -> None:
+    found = get(plane, job).json()
+    files = {one["path"]: one for one in found["items"]}
+    assert list(files) == ["manifest.json", FILE] and files[FILE]["bytes"] == len(WEIGHTS)
+    digest = hashlib.sha256(WEIGHTS).hexdigest()
+    assert files[FILE]["sha256"] == digest and len(found["digest"]) == 64
+    first = get(plane, job, params={"limit": 1}).json()
+    assert get(plane, job, params={"after": first["next"]}).json()["items"] == [files[FILE]]
+    whole = get(plane, job, f"/{FILE}")
+    assert (whole.status_code, whole.content, whole.headers["etag"]) == (200, WEIGHTS, f'"{digest}"')
+    assert whole.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert whole.headers["content-disposition"].startswith(f'attachment; filename="{FILE}"')
+    part = get(plane, job, f"/{FILE}", headers={"Range": "bytes=1048570-1048580"})
+    assert (part.status_code, part.content) == (206, WEIGHTS[1048570:1048581])
+    beyond = get(plane, job, f"/{FILE}", headers={"Range": f"bytes={len(WEIGHTS)}-"})
+    assert problem(beyond, 416, "range_not_satisfiable")
+    manifest = get(plane, job, "/manifest.json")
+    assert hashlib.sha256(manifest.content).hexdigest() == files["manifest.json"]["sha256"]
+
+
+def test_what_is_not_there_says_so(plane: Plane, job: str) -> None:
+    assert problem(get(plane, job, "/other"), 404, "checkpoint_file_not_found")
+    assert problem(get(plane, job, step=11), 404, "checkpoint_not_found")
+    assert problem(get(plane, job, step=5), 409, "checkpoint_deleted")
+    assert problem(get(plane, job, step=15), 503, "checkpoint_storage_failed")
+    assert problem(get(plane, "absent"), 404, "job_not_found")
+
+
+def test_a_path_is_looked_up_and_never_opened(plane: Plane, job: str) -> None:
+    for path in ("/..%2f..%2fetc%2fpasswd", "/%2e%2e/x", "/a%00b", "//etc/passwd"):
+        assert get(plane, job, path).status_code == 404
+
+
+def test_a_manifest_leads_to_no_file_outside_its_folder(plane: Plane, job: str) -> None:
+    """A program can write where its checkpoints are: also a manifest of its own, and links."""
+    root = root_of(plane, job)
+    secret = plane.settings.data_dir / "secret"
+    secret.write_bytes(b"a secret")
+    path = folder_at(str(checkpoint_path(root, 10)))
+    listed = File(8, hashlib.sha256(b"a secret").hexdigest(), ())
+    for name in ("../../../secret", str(secret), "..", "a/b", ""):
+        write(path, Manifest(10, {}, {}, {name: listed}))
+        assert problem(get(plane, job), 409, "checkpoint_corrupt"), name
+    (checkpoint_path(root, 10) / "link").symlink_to(secret)
+    os.mkfifo(checkpoint_path(root, 10) / "pipe")
+    write(path, Manifest(10, {}, {}, {"link": listed, "pipe": listed}))
+    for name in ("link", "pipe"):
+        assert problem(get(plane, job, f"/{name}"), 503, "checkpoint_storage_failed"), name
+    for paths in ({"../x": "link"}, {"/x": "link"}, {"x": "../secret"}, {"x": "missing"}, {"a//b": "link"}):
+        training = {"program": {"kind": "files", "parts": [{"rank": 0, "paths": paths}]}}
+        write(path, Manifest(10, training, {}, {"link": listed}))
+        assert problem(get(plane, job), 409, "checkpoint_corrupt"), paths
+    (checkpoint_path(root, 10) / "manifest.json").write_text("{}")
+    assert problem(get(plane, job), 409, "checkpoint_corrupt")
+
+
+def test_a_manifest_of_any_size_does_not_fill_the_server(
+    plane: Plane, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_files, "MOST_BYTES", 10)
+    assert "copy" in problem(get(plane, job), 503, "checkpoint_storage_failed")["detail"]
+
+
+def test_a_training_checkpoint_is_one_wherever_it_is_downloaded_to(
+    plane: Plane, job: str, client: Client, tmp_path: Path
+) -> None:
+    to = tmp_path / "taken"
+    placed = client.job(job).download_checkpoint(10, to)
+    assert {path.name for path in placed} == {path.name for path in to.iterdir()} == {FILE, "manifest.json"}
+    assert inspect_checkpoint(str(to), verify=True).verdict == "valid"
+
+
+def test_a_program_gets_its_own_paths(plane: Plane, client: Client, tmp_path: Path) -> None:
+    alone = program_job(plane, client, {"a/model ü.bin": b"one", "a/same": b"one", "empty": b""})
+    client.download_checkpoint(alone, 7, tmp_path / "alone")
+    assert (tmp_path / "alone" / "a" / "model ü.bin").read_bytes() == b"one"
+    assert (tmp_path / "alone" / "empty").read_bytes() == b""
+    to = tmp_path / "alone"
+    names = sorted(str(path.relative_to(to)) for path in to.rglob("*") if path.is_file())
+    assert names == ["a/model ü.bin", "a/same", "empty"]
+
+
+def test_files_of_several_ranks_have_folders(plane: Plane, client: Client) -> None:
+    both = program_job(plane, client, {"x": b"0"}, {"x": b"1"})
+    assert [one.path for one in client.checkpoint_files(both, 7).items] == ["rank-00000/x", "rank-00001/x"]
+
+
+async def test_a_download_continues_and_what_is_there_is_not_requested_again(
+    plane: Plane, job: str, client: Client, tmp_path: Path
+) -> None:
+    digest = hashlib.sha256(WEIGHTS).hexdigest()
+    (tmp_path / f".{digest[:32]}.partial").write_bytes(WEIGHTS[:1_500_000])
+    asked: list[httpx2.Request] = []
+
+    async def note(request: httpx2.Request) -> None:
+        asked.append(request)
+
+    async with AsyncClient(plane.url) as other:
+        other._http.event_hooks = {"request": [note]}
+        await other.download_checkpoint(job, 10, tmp_path)
+        assert [one.headers["Range"] for one in asked if "Range" in one.headers] == ["bytes=1500000-"]
+        assert (tmp_path / FILE).read_bytes() == WEIGHTS
+        asked.clear()
+        await other.download_checkpoint(job, 10, tmp_path)
+        assert len(asked) == 1, "the list alone"
+        (tmp_path / FILE).write_bytes(b"changed")
+        await other.download_checkpoint(job, 10, tmp_path)
+        assert (tmp_path / FILE).read_bytes() == WEIGHTS
+        with pytest.raises(ApiError) as refused:
+            await other.download_checkpoint(job, 10, tmp_path, digest="0" * 64)
+        assert refused.value.code == "checkpoint_changed"
+
+
+def test_damaged_files_do_not_arrive(plane: Plane, job: str, client: Client, tmp_path: Path) -> None:
+    flip_checkpoint_bit(root_of(plane, job), 10)
+    with pytest.raises(ApiError) as refused:
+        client.download_checkpoint(job, 10, tmp_path / "to")
+    assert refused.value.code == "artifact_damaged" and not list((tmp_path / "to").iterdir())
+
+
+def test_a_command_downloads(plane: Plane, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = ["--url", plane.url]
+    assert run(["checkpoints", job, "--download", "10", "--to", str(tmp_path / "it"), "--json", *url]) == 0
+    placed = json.loads(capsys.readouterr().out)
+    assert sorted(Path(path).name for path in placed) == ["manifest.json", FILE]
+    assert (tmp_path / "it" / FILE).read_bytes() == WEIGHTS
+    assert run(["checkpoints", job, "--to", str(tmp_path), *url]) == 1
+    assert run(["checkpoints", job, "--download", "11", *url]) == 1
+    assert "no checkpoint of step 11" in capsys.readouterr().err
