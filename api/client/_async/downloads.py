@@ -36,8 +36,8 @@ class AsyncDownloads(ABC):
     ) -> Path:
         """Download a logged file to the path `to`, or into that folder. Returns its path.
 
-        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`, also if
-        it has not the SHA-256 `digest`.
+        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off
+        continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`, also if it has not the SHA-256 `digest`.
         """
         place = await in_thread(partial(place_of, to, name))
         return await self._download(requests.artifact(job, name, step), place, digest)

@@ -37,8 +37,8 @@ class Downloads(ABC):
     ) -> Path:
         """Download a logged file to the path `to`, or into that folder. Returns its path.
 
-        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`, also if
-        it has not the SHA-256 `digest`.
+        `step`: None is the file that was logged without a step, or if there is none that of the newest step. A download that broke off
+        continues. The file appears once its SHA-256 is that of the logged one. Raises `ApiError`, also if it has not the SHA-256 `digest`.
         """
         place = in_thread(partial(place_of, to, name))
         return self._download(requests.artifact(job, name, step), place, digest)
