@@ -15,12 +15,13 @@ from .dialect import unix_begin, unix_now
 from .jobs import unleased
 from .program_tables import metric_chunks, metric_series
 from .sweep_tables import trials
+from .system_tables import system_samples
 from .tables import METADATA, events, jobs, logs, operations, rank_samples, rollups, steps, trace_parts, traces
 
 #: Rows that one statement deletes, and of tables with large values.
 MOST_ROWS: Final = 500
 MOST_LARGE_ROWS: Final = 50
-_LARGE: Final = frozenset({trace_parts, metric_chunks, rank_samples})
+_LARGE: Final = frozenset({trace_parts, metric_chunks, rank_samples, system_samples})
 _DAY_S: Final = 86_400.0
 
 #: All tables with records of jobs; those that refer to others come first. A trial is a record of its sweep.
@@ -30,7 +31,7 @@ OF_JOBS: Final = tuple(
 #: Kind of records → its tables. The sparkline of the loss stays.
 KINDS: Final[Mapping[str, tuple[Table, ...]]] = {
     "logs": (logs,),
-    "metrics": (steps, rollups, rank_samples, metric_chunks, metric_series),
+    "metrics": (steps, rollups, rank_samples, system_samples, metric_chunks, metric_series),
     "events": (events,),
     "traces": (trace_parts, traces),
 }

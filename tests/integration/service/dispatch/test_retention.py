@@ -177,7 +177,7 @@ async def test_a_job_under_a_lease_or_with_an_open_operation_or_of_another_clust
     ("kind", "gone"),
     [
         pytest.param("logs", {"logs"}, marks=pytest.mark.full),
-        ("metrics", {"steps", "rollups", "rank_samples", "metric_series", "metric_chunks"}),
+        ("metrics", {"steps", "rollups", "rank_samples", "system_samples", "metric_series", "metric_chunks"}),
         pytest.param("events", set(), marks=pytest.mark.full),
         pytest.param("traces", {"traces", "trace_parts"}, marks=pytest.mark.full),
     ],
