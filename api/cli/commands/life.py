@@ -27,7 +27,7 @@ def retry(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Submit a job that failed or was cancelled again. A training continues from its newest checkpoint."""
+    """Submit a job that failed or was cancelled again. It continues from its newest checkpoint."""
     screen = Screen()
     with Client(url) as client:
         found = client.retry(job, idempotency_key=key)
