@@ -173,7 +173,7 @@ export interface paths {
          * Retry a job
          * @description Submit a job that failed or was cancelled again. The new job has its spec, name and labels.
          *
-         *     A training continues from the newest checkpoint of the old job, if it has one. A command starts from its beginning.
+         *     It continues from the newest checkpoint of the old job, if that has one.
          */
         readonly post: operations["retryJob"];
         readonly delete?: never;
@@ -1887,6 +1887,11 @@ export interface components {
              * @description When the job was deleted; it can be restored until it is removed. null: it is not deleted.
              */
             readonly deleted_at: string | null;
+            /**
+             * Deleted By
+             * @description Who deleted the job; `retention`: it was deleted by its age.
+             */
+            readonly deleted_by: string | null;
             /**
              * Warnings
              * @description Options of the spec that have no effect; set in the response to a submission only.
