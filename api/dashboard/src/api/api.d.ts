@@ -4487,6 +4487,36 @@ export interface components {
             readonly force: boolean;
         };
         /**
+         * Retention
+         * @description For how many days after the job's end its records are kept. 0: until the job is removed. null: as the server is set.
+         */
+        readonly Retention: {
+            /**
+             * Logs Days
+             * @description Of its log lines. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly logs_days: number | null;
+            /**
+             * Metrics Days
+             * @description Of its steps, logged metrics, rank samples and system metrics. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly metrics_days: number | null;
+            /**
+             * Events Days
+             * @description Of its incidents, repairs, validations and faults; its states, checkpoints and plan stay. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly events_days: number | null;
+            /**
+             * Traces Days
+             * @description Of its traces. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly traces_days: number | null;
+        };
+        /**
          * ScheduleSpec
          * @description Learning rate over steps: linear warm-up to the peak, `optimizer.lr`, then `name` down to `min_ratio × lr` at the last step.
          */
@@ -4799,6 +4829,15 @@ export interface components {
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
@@ -4983,6 +5022,15 @@ export interface components {
                 readonly [key: string]: string;
             };
             /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
+            /**
              * Command
              * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
              */
@@ -5085,6 +5133,15 @@ export interface components {
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
@@ -5145,6 +5202,15 @@ export interface components {
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
             /**
              * Command
              * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.

@@ -56,9 +56,11 @@ def at_once(settings: Settings, **more: Any) -> Settings:
     return settings.model_copy(update={"undelete_s": 0.0, **more})
 
 
-async def ended(store: Store, settings: Settings, submit: Submit, *, days: float = 0.0, rows_each: int = 0) -> Job:
+async def ended(
+    store: Store, settings: Settings, submit: Submit, *, days: float = 0.0, rows_each: int = 0, retention: Any = None
+) -> Job:
     """A job with a checkpoint that ended this many days ago."""
-    job = await cancel(store, (await submit()).id, "tester")
+    job = await cancel(store, (await submit(retention=retention or {})).id, "tester")
     save_checkpoint(Path(settings.storage) / job.id, 10)
     if rows_each:
         await fill(store, job.id, rows_each)
@@ -197,6 +199,25 @@ async def test_records_of_a_kind_are_removed_by_their_age_except_of_pinned_and_l
     if kind == "events":
         assert after[0]["events"] == 2, "the moves of its state stay"
     assert (await jobs.get_job(store, old.id)).state == "cancelled" and folder(settings, old).is_dir()
+
+
+async def test_a_jobs_own_retention_is_used_in_place_of_the_settings(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """Each job ended three days ago. 0 keeps a kind forever, and null leaves it to the settings."""
+    own: list[dict[str, float | None]] = [{"logs_days": 2.5}, {"logs_days": 4}, {"logs_days": 0}, {"traces_days": 1}]
+    found = [await ended(store, settings, submit, days=3, rows_each=2, retention=one) for one in (None, *own)]
+    before = [await counted(store, job.id) for job in found]
+
+    async def gone() -> list[set[str]]:
+        after = [await counted(store, job.id) for job in found]
+        return [{name for name in was if was[name] != now.get(name)} for was, now in zip(before, after, strict=True)]
+
+    traces = {"traces", "trace_parts"}
+    await retention.sweep(store, settings)
+    assert await gone() == [set(), {"logs"}, set(), set(), traces]
+    await retention.sweep(store, settings.model_copy(update={"keep_logs_days": 2.0}))
+    assert await gone() == [{"logs"}, {"logs"}, set(), set(), {"logs"} | traces]
 
 
 async def test_old_jobs_are_deleted_as_a_whole_and_can_be_restored_for_a_day(
