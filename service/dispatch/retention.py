@@ -92,12 +92,21 @@ async def _remove_files(settings: Settings, job_id: str, spec: dict[str, Any]) -
 
 def _removed(folder: Folder) -> None:
     folder.sweep()
+    _emptied(folder)
+
+
+def _emptied(folder: Folder) -> None:
+    """Remove all files below the folder, and in a file system the folder. Raises OSError if some are left."""
     folder.remove_all()
-    if is_bucket(folder.where):  # there it removes files only; in a file system it follows no link
+    left = [*folder.files()]
+    if is_bucket(folder.where):  # it removed the files of this folder only
+        # Some servers list a folder for a while after its last object is gone: only objects count.
         for name in folder.folders():
-            _removed(folder / name)
-    if left := [*folder.files(), *folder.folders()]:
-        raise OSError(f"{len(left)} files or folders are left")
+            _emptied(folder / name)
+    else:
+        left += folder.folders()
+    if left:
+        raise OSError(f"{len(left)} files or folders of {folder} are left")
 
 
 async def _remove_rows(store: Store, job_id: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.bucket import Buckets
 from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,6 +24,8 @@ from shardyard.service.store import leases, removals
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import events
+from shardyard.workers.storage.open_folder import folder_at
+from shardyard.workers.storage.s3_bucket import open_bucket
 
 from ..conftest import Submit
 from ..job_records import counted, fill
@@ -152,6 +155,63 @@ async def test_a_removal_that_has_begun_cannot_be_undone_and_waits_for_its_files
     await retention.sweep(store, at_once(settings))
     assert [await counted(store, one.id) for one in (job, next_one)] == [{}, {}]
     assert not within.exists() and (outside / "mine").exists()
+
+
+def stored_in(prefix: str, job: Job) -> None:
+    """A checkpoint with an export beside it, and an upload whose writer died."""
+    checkpoints = folder_at(f"{prefix}/{job.id}")
+    (checkpoints / "step-00000010").write("rank-0", memoryview(b"x" * 100))
+    (checkpoints / "exports" / "step-00000010" / "tokenizer").publish("tokenizer.json", b"{}")
+    name, _, root = prefix.removeprefix("s3://").partition("/")
+    open_bucket(name).call("create_multipart_upload", Key=f"{root}/{job.id}/step-00000020/rank-0")
+
+
+def keys_in(prefix: str) -> set[str]:
+    """All objects below it, and uploads that have not ended; where they are, without the prefix."""
+    name, _, root = prefix.removeprefix("s3://").partition("/")
+    objects = open_bucket(name).call("list_objects_v2", Prefix=f"{root}/").get("Contents", ())
+    uploads = open_bucket(name).call("list_multipart_uploads", Prefix=f"{root}/").get("Uploads", ())
+    return {one["Key"].removeprefix(f"{root}/") for one in (*objects, *uploads)}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_files_in_a_bucket_are_removed_with_their_job_and_no_others(
+    store: Store, settings: Settings, submit: Submit, prefix: str
+) -> None:
+    at_server = settings.model_copy(update={"storage": prefix})
+    job, other = [await cancel(store, (await submit()).id, "tester") for _ in range(2)]
+    own = await cancel(store, (await submit(checkpoint={"uri": f"{prefix}/own"})).id, "tester")
+    for one, where in ((job, prefix), (other, prefix), (own, f"{prefix}/own")):
+        stored_in(where, one)
+        folder_at(f"{prefix}/artifacts/{one.id}").publish("0" * 64, b"a picture")
+    kept = {key for key in keys_in(prefix) if other.id in key.split("/")}
+    assert len(kept) == 4
+    for one in (job, own):
+        await delete(store, one.id, "ada")
+    await retention.sweep(store, at_once(at_server))
+    assert keys_in(prefix) == kept
+    assert [await counted(store, one.id) for one in (job, own)] == [{}, {}]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_job_stays_until_its_bucket_can_be_reached(
+    store: Store, settings: Settings, submit: Submit, prefix: str, buckets: Buckets
+) -> None:
+    at_server = settings.model_copy(update={"storage": prefix})
+    job = await cancel(store, (await submit()).id, "tester")
+    stored_in(prefix, job)
+    before = await counted(store, job.id)
+    await delete(store, job.id, "ada")
+    buckets.kill()
+    try:
+        await retention.sweep(store, at_once(at_server))
+    finally:
+        buckets.start()
+    assert await counted(store, job.id) == before
+    await retention.sweep(store, at_once(at_server))
+    assert keys_in(prefix) == set() and await counted(store, job.id) == {}
 
 
 @pytest.mark.full
