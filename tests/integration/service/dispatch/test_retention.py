@@ -325,4 +325,5 @@ async def test_many_events_are_removed_in_transactions_of_few_rows(
     await retention.sweep(store, at_once(settings))
     assert max(removed) == removals.MOST_ROWS and sum(removed) == 10_000 + 2 + 1, "its states and its row, too"
     assert len([rows for rows in removed if rows]) == 10_000 // removals.MOST_ROWS + 2
-    assert len(removed) <= 10_000 // removals.MOST_ROWS + len(removals.OF_JOBS) + 5
+    others = len(removals.OF_JOBS) + len(removals.KINDS) + 5  # on PostgreSQL the reads are of this engine, too
+    assert len(removed) <= 10_000 // removals.MOST_ROWS + others
