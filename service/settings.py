@@ -180,7 +180,7 @@ class Settings(BaseSettings):
     keep_metrics_days: float = Field(
         0.0,
         ge=0,
-        description="Days after a job's end for which its steps, logged metrics and rank samples are kept; 0: forever.",
+        description="Days after a job's end for which its steps, logged metrics, rank samples and system metrics are kept; 0: forever.",
     )
     keep_events_days: float = Field(
         0.0,

@@ -198,6 +198,30 @@ def _read_secret(given: Any) -> Any:
     return {"name": given} if isinstance(given, str) else given
 
 
+Days = Annotated[Finite, Field(ge=0, le=36_500)]
+
+
+class Retention(SpecPart):
+    """For how many days after the job's end its records are kept. 0: until the job is removed. null: as the server is set."""
+
+    logs_days: Days | None = Field(
+        None, description="Of its log lines. 0: until the job is removed. null: as the server is set."
+    )
+    metrics_days: Days | None = Field(
+        None,
+        description="Of its steps, logged metrics, rank samples and system metrics. 0: until the job is removed. null: as the server "
+        "is set.",
+    )
+    events_days: Days | None = Field(
+        None,
+        description="Of its incidents, repairs, validations and faults; its states, checkpoints and plan stay. 0: until the job is "
+        "removed. null: as the server is set.",
+    )
+    traces_days: Days | None = Field(
+        None, description="Of its traces. 0: until the job is removed. null: as the server is set."
+    )
+
+
 class SpecOfJob(SpecPart):
     """What the specs of all kinds of jobs have in common."""
 
@@ -214,6 +238,7 @@ class SpecOfJob(SpecPart):
         description="Secrets for the ranks, by name. Their values are not in the spec, and are masked in logs.",
     )
     labels: Labels = Field(default_factory=dict)
+    retention: Retention = Retention()
 
 
 class JobSpec(SpecOfJob):

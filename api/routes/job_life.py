@@ -31,7 +31,7 @@ router = APIRouter(tags=["jobs"])
 async def retry(job: str, answer: Response, context: In, actor: Actor, idempotency_key: Key = None) -> Job:
     """Submit a job that failed or was cancelled again. The new job has its spec, name and labels.
 
-    A training continues from the newest checkpoint of the old job, if it has one. A command starts from its beginning.
+    It continues from the newest checkpoint of the old job, if that has one.
     """
     # Of what the request says, not of the job: a name means another job once the retry exists.
     digest = hashlib.sha256(f"retry {job}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Removes deleted jobs after the time for undoing it, and records of ended jobs that are older than the settings say.
+"""Removes deleted jobs after the time for undoing it, and records of ended jobs that are older than the jobs or the settings say.
 
 A job that is removed loses its files first, then its records, then its row. Every step can be repeated, by any dispatcher: one that
 dies leaves the job's row, and the next sweep continues. Each transaction removes a bounded number of rows, so others wait only shortly.
@@ -36,8 +36,7 @@ async def sweep(store: Store, settings: Settings) -> None:
         "traces": settings.keep_traces_days,
     }
     for kind, days in kept.items():
-        if days > 0:
-            await _remove_old(store, kind, days)
+        await _remove_old(store, kind, days)
     await _remove_deleted(store, settings)
 
 
@@ -49,6 +48,7 @@ async def _delete_old(store: Store, days: float) -> None:
 
 
 async def _remove_old(store: Store, kind: str, days: float) -> None:
+    """Of jobs whose specs say nothing of the kind after `days`, if that is not 0."""
     after = ""
     while True:
         async with store.read() as tx:
@@ -92,12 +92,21 @@ async def _remove_files(settings: Settings, job_id: str, spec: dict[str, Any]) -
 
 def _removed(folder: Folder) -> None:
     folder.sweep()
+    _emptied(folder)
+
+
+def _emptied(folder: Folder) -> None:
+    """Remove all files below the folder, and in a file system the folder. Raises OSError if some are left."""
     folder.remove_all()
-    if is_bucket(folder.where):  # there it removes files only; in a file system it follows no link
+    left = [*folder.files()]
+    if is_bucket(folder.where):  # it removed the files of this folder only
+        # Some servers list a folder for a while after its last object is gone: only objects count.
         for name in folder.folders():
-            _removed(folder / name)
-    if left := [*folder.files(), *folder.folders()]:
-        raise OSError(f"{len(left)} files or folders are left")
+            _emptied(folder / name)
+    else:
+        left += folder.folders()
+    if left:
+        raise OSError(f"{len(left)} files or folders of {folder} are left")
 
 
 async def _remove_rows(store: Store, job_id: str) -> None:

@@ -5,7 +5,7 @@ Only the names of `system_metrics.py` are stored, whatever a gang sends.
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,17 +15,20 @@ from ..store import system_samples
 
 #: Maximum characters of a node's id.
 _MOST_ID = 80
+#: No metric has such values.
+_MOST: Final = 1e30
 
 
 async def keep(tx: AsyncConnection, job_id: str, samples: Sequence[tuple[float, SystemEvent]]) -> dict[str, Any]:
     """Store samples, each with its unix seconds. Returns the columns of the job's row that change."""
     if not samples:
         return {}
-    await system_samples.append(tx, job_id, [(ts, _series(event)) for ts, event in samples])
-    await system_samples.put_nodes(
-        tx, {node: use for _, one in samples for node, use in _nodes(one).items()}, time.time()
-    )
-    newest, event = samples[-1]
+    now = time.time()
+    # The newest sample says which older ones are dropped: with a clock that is a month ahead that would be all.
+    placed = [(min(max(ts, 0.0), now), event) for ts, event in samples]
+    await system_samples.append(tx, job_id, [(ts, _series(event)) for ts, event in placed])
+    await system_samples.put_nodes(tx, {node: use for _, one in placed for node, use in _nodes(one).items()}, now)
+    newest, event = placed[-1]
     use = {"cpu": _sum(event, "cpu"), "memory": _sum(event, "memory"), "gpu": _mean(event, "gpu_utilization")}
     return {"resource_use": {"at": newest, **use}} if any(value is not None for value in use.values()) else {}
 
@@ -35,21 +38,26 @@ def _series(event: SystemEvent) -> dict[str, float]:
     found = {f"node/{node}/{name}": value for node, use in _nodes(event).items() for name, value in use.items()}
     for name in RANK:
         for rank, value in enumerate(event.ranks.get(name, ())):
-            if value is not None:
+            if value is not None and _is_stored(value):
                 found[f"rank/{rank}/{name}"] = value
     return found
 
 
 def _nodes(event: SystemEvent) -> Mapping[str, dict[str, float]]:
     return {
-        node: {name: value for name, value in use.items() if name in NODE}
+        node: {name: value for name, value in use.items() if name in NODE and _is_stored(value)}
         for node, use in event.nodes.items()
         if 0 < len(node) <= _MOST_ID and "/" not in node
     }
 
 
 def _known(event: SystemEvent, name: str) -> list[float]:
-    return [value for value in event.ranks.get(name, ()) if value is not None]
+    return [value for value in event.ranks.get(name, ()) if value is not None and _is_stored(value)]
+
+
+def _is_stored(value: float) -> bool:
+    """Whether sums of it are finite in single precision, and so in JSON."""
+    return abs(value) < _MOST
 
 
 def _sum(event: SystemEvent, name: str) -> float | None:

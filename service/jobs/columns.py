@@ -20,6 +20,7 @@ def new_columns(spec: AnySpec) -> dict[str, Any]:
         "wanted_device": spec.device,
         "max_restarts": spec.policy.max_restarts,
         "max_retries": spec.policy.max_retries,
+        "retention": spec.retention.model_dump(exclude_none=True) or None,
         "created_at": now,
     }
 

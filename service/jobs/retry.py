@@ -1,7 +1,7 @@
 """Retries a job that failed or was cancelled, as a new job with the same spec.
 
-A training continues from the old job's newest checkpoint, by `resume_from`. Without one it begins as the old job did. A program
-starts from its beginning.
+The new job continues from the old one's newest checkpoint, by `resume_from`: a training, and a program that saved one. Without a
+checkpoint it begins as the old job did.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
-from ...workers.spec import TrainSpec
+from ...workers.storage.uri import below
 from ..errors import InvalidSpec, JobNotEnded, JobSucceeded, UnknownCheckpoint
 from ..queries.jobs import existing
 from ..schemas.job import Job
@@ -52,6 +52,8 @@ async def _spec(settings: Settings, row: RowMapping, files: SpecFiles) -> AnySpe
     try:
         if "train" in stored:
             stored["train"] = {**stored["train"], **await _source(settings, row, files)}
+        else:
+            stored["resume_from"] = (await _source(settings, row, files))["resume_from"]
         return kind_of(stored).model_validate(stored)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -61,8 +63,9 @@ async def _spec(settings: Settings, row: RowMapping, files: SpecFiles) -> AnySpe
 
 
 async def _source(settings: Settings, row: RowMapping, files: SpecFiles) -> dict[str, Any]:
-    """The fields of `train` that say where the new job begins."""
-    root = TrainSpec.model_validate(row["spec"]["train"]).checkpoints(settings.storage, row["id"])
+    """The fields of the spec, or of its `train`, that say where the new job begins."""
+    saves = row["spec"].get("train", row["spec"]).get("checkpoint") or {}
+    root = below(saves.get("uri") or settings.storage, row["id"])
     try:
         await files.look(lambda _: resuming.resume_from_job(row["id"], row["checkpoint"], root, settings))
     except UnknownCheckpoint:

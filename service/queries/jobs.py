@@ -132,6 +132,7 @@ def job_of(row: RowMapping) -> Job:
         retried_by=row["retried_by"],
         pinned=row["pinned"],
         deleted_at=row["deleted_at"],
+        deleted_by=row["deleted_by"],
         cursor=cursor_of(row),
     )
 

@@ -10,7 +10,7 @@ from ..schemas.system import SystemCurve, SystemCurves, SystemMetric
 from ..store import system_samples as rows
 from ..store.engine import Store
 from ..store.packing.metric_curve import Bucket
-from ..store.packing.system_bucket import merged, names_of, unpacked
+from ..store.packing.system_bucket import Unpacking, merge, names_of
 from .jobs import existing
 
 #: Nodes or ranks in one answer, and buckets of each: together about 300 kB of JSON.
@@ -43,7 +43,7 @@ async def curves(
         last = span[1] if until is None else min(until, span[1])
         width = width_of(first, last, span[1])
         found = await rows.read(tx, job_id, width, first, last)
-    return await asyncio.to_thread(_answer, name, width, found, after)  # of a large gang it takes a tenth of a second
+    return await asyncio.to_thread(_answer, name, width, found, after)  # of a thousand ranks it takes a second
 
 
 def width_of(first: float, last: float, newest: float) -> int:
@@ -60,12 +60,18 @@ def _answer(name: str, width: int, found: Sequence[tuple[int, bytes]], after: st
         by += 1
     kind, _, metric = name.partition("/")
     begin, end = f"{kind}/", f"/{metric}"
+
+    def page(names: list[str]) -> list[str]:
+        """Those of one bucket that this answer may have: the first after `after`, and one that says whether there are more."""
+        mine = [full[len(begin) : -len(end)] for full in names if full.startswith(begin) and full.endswith(end)]
+        mine = [one for one in mine if after is None or _order(one) > _order(after)]
+        return [f"{begin}{one}{end}" for one in sorted(mine, key=_order)[: MOST_CURVES + 1]]
+
+    unpacking = Unpacking(page)
     buckets: dict[int, dict[str, Bucket]] = {}
     for place, content in found:
-        mine = unpacked(content, lambda full: full.startswith(begin) and full.endswith(end))
-        buckets[place // by] = merged(buckets.get(place // by, {}), mine)
-    known = {full[len(begin) : -len(end)] for one in buckets.values() for full in one}
-    subjects = [one for one in sorted(known, key=_order) if after is None or _order(one) > _order(after)]
+        merge(buckets.setdefault(place // by, {}), unpacking.of(content))
+    subjects = sorted({full[len(begin) : -len(end)] for one in buckets.values() for full in one}, key=_order)
     shown = subjects[:MOST_CURVES]
     return SystemCurves(
         name=name,

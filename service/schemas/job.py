@@ -108,6 +108,7 @@ class Job(Value):
     deleted_at: Timestamp | None = Field(
         None, description="When the job was deleted; it can be restored until it is removed. null: it is not deleted."
     )
+    deleted_by: str | None = Field(None, description="Who deleted the job; `retention`: it was deleted by its age.")
     warnings: list[FieldError] = Field(
         default_factory=list,
         description="Options of the spec that have no effect; set in the response to a submission only.",

@@ -50,8 +50,9 @@ async def by_id(tx: AsyncConnection, job_id: str) -> RowMapping | None:
 
 
 async def newest_named(tx: AsyncConnection, name: str, *, deleted: bool = False) -> RowMapping | None:
-    """The newest job of this name among those that are not deleted, or that are."""
-    statement = select(jobs).where(jobs.c.name == name, _deleted(deleted)).order_by(jobs.c.id.desc()).limit(1)
+    """The newest job of this name among those that are not deleted, or that are; one that is being removed comes last."""
+    order = [jobs.c.removing, jobs.c.id.desc()] if deleted else [jobs.c.id.desc()]
+    statement = select(jobs).where(jobs.c.name == name, _deleted(deleted)).order_by(*order).limit(1)
     return (await tx.execute(statement)).mappings().first()
 
 
@@ -71,7 +72,7 @@ async def positions(tx: AsyncConnection, job_id: str) -> RowMapping | None:
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions for jobs: all that are set must hold. `text` is part of the id or the name. Deleted jobs are listed alone."""
+    """Conditions for jobs: all that are set must hold. `text` is part of the id or the name. `deleted`: only jobs that can be restored."""
 
     state: State | None = None
     name: str | None = None
@@ -112,6 +113,8 @@ def _beyond(after: Place, order: Order) -> ColumnElement[bool]:
 
 def _filtered(wanted: Filter) -> Select[*tuple[Any, ...]]:
     statement = select(jobs).where(_deleted(wanted.deleted))
+    if wanted.deleted:
+        statement = statement.where(jobs.c.removing.is_(False))
     if wanted.state is not None:
         statement = statement.where(jobs.c.state == wanted.state)
     if wanted.name is not None:

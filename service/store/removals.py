@@ -6,7 +6,7 @@ A job's row is its tombstone: it is deleted last, so that a removal that was int
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, and_, delete, exists, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,12 +16,13 @@ from .dialect import unix_begin, unix_now
 from .jobs import unleased
 from .program_tables import metric_chunks, metric_series
 from .sweep_tables import trials
+from .system_tables import system_samples
 from .tables import METADATA, events, jobs, logs, operations, rank_samples, rollups, steps, trace_parts, traces
 
 #: Rows that one statement deletes, and of tables with large values.
 MOST_ROWS: Final = 500
 MOST_LARGE_ROWS: Final = 50
-_LARGE: Final = frozenset({trace_parts, metric_chunks, rank_samples})
+_LARGE: Final = frozenset({trace_parts, metric_chunks, rank_samples, system_samples})
 _DAY_S: Final = 86_400.0
 
 #: All tables with records of jobs; those that refer to others come first. A trial is a record of its sweep.
@@ -31,7 +32,7 @@ OF_JOBS: Final = tuple(
 #: Kind of records → its tables. The sparkline of the loss stays.
 KINDS: Final[Mapping[str, tuple[Table, ...]]] = {
     "logs": (logs,),
-    "metrics": (steps, rollups, rank_samples, metric_chunks, metric_series),
+    "metrics": (steps, rollups, rank_samples, system_samples, metric_chunks, metric_series),
     "events": (events,),
     "traces": (trace_parts, traces),
 }
@@ -53,7 +54,7 @@ async def living_child(tx: AsyncConnection, job_id: str) -> str | None:
 
 async def mark_old(tx: AsyncConnection, days: float, actor: str, limit: int) -> int:
     """Delete up to `limit` jobs that ended this long ago, unless they are pinned or in use. Returns their number."""
-    wanted = (jobs.c.deleted_at.is_(None), *_ended_before(tx, days), _unused())
+    wanted = (jobs.c.deleted_at.is_(None), *_ended(tx), _older(tx, days), _unused())
     some = select(jobs.c.id).where(*wanted).order_by(jobs.c.finished_at).limit(limit)
     statement = update(jobs).where(jobs.c.id.in_(some), *wanted).values(deleted_at=unix_now(tx), deleted_by=actor)
     return (await tx.execute(statement)).rowcount
@@ -86,9 +87,16 @@ async def finish(tx: AsyncConnection, job_id: str) -> None:
 
 
 async def outdated(tx: AsyncConnection, kind: str, days: float, after: str, limit: int) -> Sequence[str]:
-    """Ids of jobs after one that ended this long ago and still have records of the kind, except pinned ones."""
+    """Ids of jobs after one that still have records of the kind, and ended as long ago as they say, or `days`; 0: never.
+
+    Pinned jobs are left out.
+    """
+    own = func.coalesce(jobs.c.retention[f"{kind}_days"].as_float(), days)
+    due = [and_(jobs.c.retention.is_not(None), own > 0, _older(tx, own))]
+    if days > 0:
+        due.append(and_(jobs.c.retention.is_(None), _older(tx, days)))
     left = or_(*(exists().where(*_records(table, jobs.c.id)) for table in KINDS[kind]))
-    wanted = (*_ended_before(tx, days), jobs.c.removing.is_(False), jobs.c.id > after, left)
+    wanted = (*_ended(tx), or_(*due), jobs.c.removing.is_(False), jobs.c.id > after, left)
     return (await tx.execute(select(jobs.c.id).where(*wanted).order_by(jobs.c.id).limit(limit))).scalars().all()
 
 
@@ -118,9 +126,13 @@ def _records(table: Table, job_id: Any) -> list[ColumnElement[bool]]:
     return [table.c.job_id == job_id, *lasts]
 
 
-def _ended_before(tx: AsyncConnection, days: float) -> tuple[ColumnElement[bool], ...]:
-    ended = and_(jobs.c.state.in_(FINAL), jobs.c.finished_at < unix_begin(tx) - days * _DAY_S)
-    return (ended, jobs.c.pinned.is_(False), unleased(tx))
+def _ended(tx: AsyncConnection) -> tuple[ColumnElement[bool], ...]:
+    """Jobs that have ended, are not pinned, and that no dispatcher looks after any more."""
+    return (jobs.c.state.in_(FINAL), jobs.c.pinned.is_(False), unleased(tx))
+
+
+def _older(tx: AsyncConnection, days: float | ColumnElement[float]) -> ColumnElement[bool]:
+    return jobs.c.finished_at < unix_begin(tx) - days * _DAY_S
 
 
 def _unused() -> ColumnElement[bool]:

@@ -44,6 +44,7 @@ _ELASTIC = text("elastic_at IS NOT NULL")
 _OPEN = text("settled_at IS NULL")
 _DELETED = text("deleted_at IS NOT NULL")
 _PARENT = text("parent IS NOT NULL")
+_RETENTION = text("retention IS NOT NULL")
 
 jobs = Table(
     "jobs",
@@ -86,6 +87,7 @@ jobs = Table(
     Column("deleted_at", Double),  # by the database's clock
     Column("deleted_by", Text),
     Column("removing", Boolean, nullable=False, server_default=false()),
+    Column("retention", JSON(none_as_null=True)),  # days by kind of record, where the spec names any
     Column("code", String(40)),  # the archive of code that it runs, `code_archives.id`
     Column("actor", Text, nullable=False),
     Column("idempotency_key", String(255), unique=True),
@@ -122,6 +124,7 @@ jobs = Table(
     Index("ix_jobs_deleted", "deleted_at", sqlite_where=_DELETED, postgresql_where=_DELETED),
     Index("ix_jobs_parent", "parent", sqlite_where=_PARENT, postgresql_where=_PARENT),
     Index(None, "finished_at"),
+    Index("ix_jobs_retention", "state", "id", "finished_at", sqlite_where=_RETENTION, postgresql_where=_RETENTION),
     # with the time: without statistics, which SQLite has only after ANALYZE, the planner takes the index of which it can use more columns
     Index("ix_jobs_elastic", "state", "elastic_at", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),
 )
@@ -340,18 +343,14 @@ nodes = Table(
     Column("id", String(80), primary_key=True),
     Column("host", Text, nullable=False),
     Column("alive", Boolean, nullable=False),
-    Column("cpu", Double, nullable=False),
-    Column("gpu", Double, nullable=False),
-    Column("cpu_used", Double, nullable=False),
-    Column("gpu_used", Double, nullable=False),
+    *(Column(name, Double, nullable=False) for name in ("cpu", "gpu", "cpu_used", "gpu_used")),
     Column("memory_bytes", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("gangs", JSON, nullable=False, server_default="[]"),  # each gang's share of the node
     Column("gpu_model", String(80), nullable=False, server_default=""),  # as Ray names it; empty: unknown
     Column("host_memory_bytes", BigInteger, nullable=False, server_default="0"),  # for all processes; 0: unknown
-    Column("zone", String(63), nullable=False, server_default=""),  # these three by Ray's labels; empty: without
-    Column("rail", String(63), nullable=False, server_default=""),
-    Column("domain", String(63), nullable=False, server_default=""),
+    # by Ray's labels; empty: without
+    *(Column(name, String(63), nullable=False, server_default="") for name in ("zone", "rail", "domain")),
 )
 
 #: A cluster's capacity with all its nodes: from its settings, else the largest that was seen at one time.

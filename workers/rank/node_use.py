@@ -11,6 +11,9 @@ from ..host_memory import memory_limits
 from ..messages.system_metrics import Reading
 
 _NETWORKS: Final = Path("/sys/class/net")
+_DISKS: Final = Path("/sys/block")
+#: What psutil raises where a sandbox hides a file of `/proc`, or the file has another form.
+_UNREADABLE: Final = (OSError, ValueError, NotImplementedError)
 
 
 class NodeUse:
@@ -22,10 +25,9 @@ class NodeUse:
     def read(self) -> Reading:
         """Counters and values of `system_metrics.NODE`. May wait for a disk that does not answer."""
         found = Reading()
-        _read_cpus(found)
-        _read_memory(found)
-        _read_disks(found)
-        _read_networks(found)
+        for part in (_read_cpus, _read_memory, _read_disks, _read_networks):
+            with contextlib.suppress(*_UNREADABLE):
+                part(found)
         with contextlib.suppress(OSError):
             disk = shutil.disk_usage(_existing(self.folder))
             # as df does: blocks that are reserved for root are neither used nor free
@@ -60,9 +62,16 @@ def _read_memory(found: Reading) -> None:
 def _read_disks(found: Reading) -> None:
     import psutil
 
-    disks = psutil.disk_io_counters(perdisk=False)
-    if disks is not None:
-        found.counters |= {"disk_read": float(disks.read_bytes), "disk_write": float(disks.write_bytes)}
+    every = psutil.disk_io_counters(perdisk=True)
+    disks = [every[name] for name in _disks(list(every))]
+    if disks:
+        found.counters["disk_read"] = float(sum(one.read_bytes for one in disks))
+        found.counters["disk_write"] = float(sum(one.write_bytes for one in disks))
+
+
+def _disks(names: list[str], root: Path = _DISKS) -> Iterator[str]:
+    """The disks of devices: a partition, a logical volume or a RAID would count their bytes again."""
+    yield from (name for name in names if (root / name.replace("/", "!") / "device").exists())
 
 
 def _read_networks(found: Reading) -> None:

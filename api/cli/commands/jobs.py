@@ -18,7 +18,7 @@ from ...spec_document import parse
 from ..exit_codes import of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
-from . import sweeps
+from . import life, sweeps
 
 #: Number of past states that `show` prints.
 _STATES = 20
@@ -135,7 +135,7 @@ def _memory(plan: MemoryPlan) -> list[tuple[str, str]]:
     ]
 
 
-def list_(
+def list_(  # noqa: PLR0913, PLR0917 - a condition each
     state_: Annotated[str | None, typer.Option("--state", help="List only jobs in this state.")] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", help="List only jobs with this label, key=value; may be repeated.")
@@ -144,6 +144,9 @@ def list_(
     text: Annotated[
         str | None, typer.Option("--text", help="List only jobs whose id or name contains this text.")
     ] = None,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="List only deleted jobs that can be restored. Else they are left out.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Maximum number of jobs.")] = 50,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")] = None,
     url: Url = None,
@@ -153,15 +156,19 @@ def list_(
     screen = Screen()
     labels = dict(pair.partition("=")[::2] for pair in label or [])
     with Client(url) as client:
-        page = client.jobs(state=state_, label=labels, name=name, text=text, limit=limit, cursor=cursor)
+        page = client.jobs(
+            state=state_, label=labels, name=name, text=text, deleted=deleted, limit=limit, cursor=cursor
+        )
     if json:
         screen.json(page)
-        return
-    screen.table(COLUMNS, [row(job) for job in page.items])
-    if not page.items:
-        screen.hint("No jobs. Submit one with: shardyard submit SPEC")
-    if page.next:
-        screen.hint(f"More with: shardyard list --cursor {page.next}")
+    elif deleted:
+        life.print_deleted(screen, page)
+    else:
+        screen.table(COLUMNS, [row(job) for job in page.items])
+        if not page.items:
+            screen.hint("No jobs. Submit one with: shardyard submit SPEC")
+        if page.next:
+            screen.hint(f"More with: shardyard list --cursor {page.next}")
 
 
 def show(job: JobName, url: Url = None, json: Json = False) -> None:

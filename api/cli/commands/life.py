@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from ....service.schemas.job import Job
+from ....service.schemas.job import Job, Jobs
 from ....service.schemas.problem import FieldError
 from ...client import ApiError, Client
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, state
+from ..terminal.screen import Screen, age, state
 
 #: Deleted jobs that are listed, the newest.
 _LISTED = 200
+_COLUMNS = ("ID", "NAME", "STATE", "DELETED", "BY")
 JobNames = Annotated[list[str], typer.Argument(metavar="JOB…", help="Jobs, each by its id or the newest of its name.")]
 
 
@@ -27,7 +28,7 @@ def retry(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Submit a job that failed or was cancelled again. A training continues from its newest checkpoint."""
+    """Submit a job that failed or was cancelled again. It continues from its newest checkpoint."""
     screen = Screen()
     with Client(url) as client:
         found = client.retry(job, idempotency_key=key)
@@ -66,12 +67,25 @@ def undelete(
     """Restore deleted jobs, as they were, or list those that can be restored."""
     with Client(url) as client:
         if not jobs:
-            _print(client.jobs(deleted=True, limit=_LISTED).items, json, "deleted")
+            page = client.jobs(deleted=True, limit=_LISTED)
+            if json:
+                _print(page.items, json, "deleted")
+            else:
+                print_deleted(Screen(), page)
             return
         restored = _each(jobs, client.undelete)
     _print(restored, json, "restored")
     if len(restored) < len(jobs):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def print_deleted(screen: Screen, page: Jobs) -> None:
+    """The deleted jobs, and how they are restored."""
+    lines = [(job.id, job.name, state(job), age(job.deleted_at), job.deleted_by or "") for job in page.items]
+    screen.table(_COLUMNS, lines)
+    screen.hint("Restore one with: shardyard undelete JOB" if lines else "No deleted job can be restored.")
+    if page.next:
+        screen.hint(f"More with: shardyard list --deleted --cursor {page.next}")
 
 
 def _confirm(jobs: Sequence[Job]) -> None:

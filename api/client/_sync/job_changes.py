@@ -47,7 +47,7 @@ class JobChanges(ABC):
         return self._handle(requests.resume(job))
 
     def retry(self, job: str, *, idempotency_key: str | None = None) -> JobHandle:
-        """Submit a job that failed or was cancelled again. A training continues from its newest checkpoint. Returns the new job.
+        """Submit a job that failed or was cancelled again. It continues from its newest checkpoint. Returns the new job.
 
         Repeating a call with the same key gives the same job. Raises `ApiError` `job_not_ended`, `job_succeeded`.
         """

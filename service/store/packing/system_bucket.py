@@ -8,7 +8,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from .metric_curve import Bucket
@@ -33,39 +33,53 @@ def packed(buckets: SystemBucket) -> bytes:
 
 def names_of(content: bytes) -> list[str]:
     """The names that the bucket has."""
-    return _parts(content)[0]
+    names: list[str] = json.loads(_parts(content)[0])
+    return names
 
 
-def _parts(content: bytes) -> tuple[list[str], bytes]:
+def _parts(content: bytes) -> tuple[bytes, bytes]:
+    """The names, as JSON, and their numbers."""
     plain = zlib.decompress(content)
     (size,) = _HEAD.unpack_from(plain)
-    names: list[str] = json.loads(plain[_HEAD.size : _HEAD.size + size])
-    return names, plain[_HEAD.size + size :]
+    return plain[_HEAD.size : _HEAD.size + size], plain[_HEAD.size + size :]
 
 
-def unpacked(content: bytes, wanted: Callable[[str], bool] | None = None) -> dict[str, Bucket]:
-    """The samples by name: all, or those of names of which `wanted` is true."""
-    names, rest = _parts(content)
-    numbers = array("f")
-    numbers.frombytes(rest)
-    numbers, many = _little(numbers), len(names)
-    found = {}
-    for at, name in enumerate(names):
-        if wanted is None or wanted(name):
-            count, low, high, mean = (numbers[column * many + at] for column in range(4))
+class Unpacking:
+    """Unpacks the buckets of one job. A large gang has 10,000 names, mostly the same in all buckets: they are parsed once."""
+
+    def __init__(self, wanted: Callable[[list[str]], Collection[str]] | None = None) -> None:
+        """`wanted` returns those of a bucket's names that are unpacked; None: all."""
+        self._wanted = wanted
+        self._head: bytes | None = None
+        self._many = 0
+        self._places: list[tuple[int, str]] = []
+
+    def of(self, content: bytes) -> dict[str, Bucket]:
+        """The samples of a bucket by name."""
+        head, rest = _parts(content)
+        if head != self._head:
+            names: list[str] = json.loads(head)
+            wanted = set(names if self._wanted is None else self._wanted(names))
+            self._places = [(at, name) for at, name in enumerate(names) if name in wanted]
+            self._head, self._many = head, len(names)
+        numbers = array("f")
+        numbers.frombytes(rest)
+        numbers, many = _little(numbers), self._many
+        found = {}
+        for at, name in self._places:
+            count, low, high, mean = numbers[at], numbers[many + at], numbers[2 * many + at], numbers[3 * many + at]
             found[name] = Bucket(int(count), low, high, mean * count)
-    return found
+        return found
 
 
-def merged(one: SystemBucket, other: SystemBucket) -> dict[str, Bucket]:
-    """The samples of both. Neither is changed."""
-    found = {name: Bucket(**vars(bucket)) for name, bucket in one.items()}
+def merge(into: dict[str, Bucket], other: SystemBucket) -> None:
+    """Add the samples of `other`, which is not changed."""
     for name, bucket in other.items():
-        if name in found:
-            found[name].add(bucket)
+        mine = into.get(name)
+        if mine is None:
+            into[name] = Bucket(bucket.count, bucket.low, bucket.high, bucket.total)
         else:
-            found[name] = Bucket(**vars(bucket))
-    return found
+            mine.add(bucket)
 
 
 def _little(numbers: "array[float]") -> "array[float]":

@@ -45,8 +45,10 @@ def spec() -> Callable[..., JobSpec]:
         labels = train.pop("labels", {})
         resources = {"device": train.pop("device", "auto")}
         policy = {"spares": train.pop("spares", 0)}
+        retention = train.pop("retention", {})
         train = {"steps": steps, "global_batch": 4 * ranks, "layout": {"data": ranks}, **train}
         body = {"name": name, "train": train, "labels": labels, "resources": resources, "policy": policy}
+        body |= {"retention": retention}
         return JobSpec.model_validate(body)
 
     return make

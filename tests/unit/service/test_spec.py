@@ -100,3 +100,14 @@ def test_a_chunk_of_the_loss_is_of_one_ranks_tokens() -> None:
     for layout, expected in (({}, 32), ({"context": 2}, 32), ({"micro_batch": 1, "context": 2}, None)):
         spec = TrainSpec.model_validate({**given, "layout": layout})
         assert spec.loss_chunk(spec.check(), 256) == expected, layout
+
+
+@pytest.mark.parametrize("days", [-1, 36_501, float("nan"), float("inf"), "soon"])
+def test_a_retention_is_a_number_of_days(days: Any) -> None:
+    given: dict[str, Any] = {"name": "a", "command": ["true"], "retention": {"logs_days": 0, "traces_days": 0.5}}
+    kept = CommandSpec.model_validate(given).retention
+    assert (kept.logs_days, kept.traces_days, kept.events_days) == (0, 0.5, None)
+    for wrong in ({"logs_days": days}, {"checkpoints_days": 3}):
+        with pytest.raises(ValidationError) as refused:
+            CommandSpec.model_validate({**given, "retention": wrong})
+        assert refused.value.errors()[0]["loc"] == ("retention", *wrong)

@@ -173,7 +173,7 @@ export interface paths {
          * Retry a job
          * @description Submit a job that failed or was cancelled again. The new job has its spec, name and labels.
          *
-         *     A training continues from the newest checkpoint of the old job, if it has one. A command starts from its beginning.
+         *     It continues from the newest checkpoint of the old job, if that has one.
          */
         readonly post: operations["retryJob"];
         readonly delete?: never;
@@ -2147,6 +2147,11 @@ export interface components {
              * @description When the job was deleted; it can be restored until it is removed. null: it is not deleted.
              */
             readonly deleted_at: string | null;
+            /**
+             * Deleted By
+             * @description Who deleted the job; `retention`: it was deleted by its age.
+             */
+            readonly deleted_by: string | null;
             /**
              * Warnings
              * @description Options of the spec that have no effect; set in the response to a submission only.
@@ -4937,6 +4942,36 @@ export interface components {
             readonly force: boolean;
         };
         /**
+         * Retention
+         * @description For how many days after the job's end its records are kept. 0: until the job is removed. null: as the server is set.
+         */
+        readonly Retention: {
+            /**
+             * Logs Days
+             * @description Of its log lines. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly logs_days: number | null;
+            /**
+             * Metrics Days
+             * @description Of its steps, logged metrics, rank samples and system metrics. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly metrics_days: number | null;
+            /**
+             * Events Days
+             * @description Of its incidents, repairs, validations and faults; its states, checkpoints and plan stay. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly events_days: number | null;
+            /**
+             * Traces Days
+             * @description Of its traces. 0: until the job is removed. null: as the server is set.
+             * @default null
+             */
+            readonly traces_days: number | null;
+        };
+        /**
          * ScheduleSpec
          * @description Learning rate over steps: linear warm-up to the peak, `optimizer.lr`, then `name` down to `min_ratio × lr` at the last step.
          */
@@ -5249,6 +5284,15 @@ export interface components {
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
@@ -5433,6 +5477,15 @@ export interface components {
                 readonly [key: string]: string;
             };
             /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
+            /**
              * Command
              * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
              */
@@ -5535,6 +5588,15 @@ export interface components {
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
@@ -5595,6 +5657,15 @@ export interface components {
             readonly labels?: {
                 readonly [key: string]: string;
             };
+            /**
+             * @default {
+             *       "logs_days": null,
+             *       "metrics_days": null,
+             *       "events_days": null,
+             *       "traces_days": null
+             *     }
+             */
+            readonly retention: components["schemas"]["Retention"];
             /**
              * Command
              * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.

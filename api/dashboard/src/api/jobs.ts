@@ -85,6 +85,10 @@ export interface Job {
   retriedBy: string | null;
   /** It cannot be deleted, and does not age. */
   pinned: boolean;
+  /** It can be restored until it is removed. */
+  deletedAt: Date | null;
+  /** Who deleted it; `retention`: it was deleted by its age. */
+  deletedBy: string | null;
 }
 
 export interface JobPage {
@@ -96,15 +100,16 @@ export const SORTS = ["newest", "oldest", "name"] as const;
 
 export type Sort = (typeof SORTS)[number];
 
-/** Empty text: all. `label` is `key=value`. */
+/** Empty text: all. `label` is `key=value`. `deleted`: `true` for deleted jobs alone, else empty. */
 export interface JobFilter {
   state: string;
   text: string;
   label: string;
+  deleted: string;
   sort: Sort;
 }
 
-export const NO_FILTER: JobFilter = { state: "", text: "", label: "", sort: "newest" };
+export const NO_FILTER: JobFilter = { state: "", text: "", label: "", deleted: "", sort: "newest" };
 
 export type JobWire = Schema<"Job">;
 
@@ -168,6 +173,8 @@ export const toJob = (wire: JobWire): Job => ({
   retryOf: wire.retry_of ?? null,
   retriedBy: wire.retried_by ?? null,
   pinned: wire.pinned,
+  deletedAt: toDate(wire.deleted_at),
+  deletedBy: wire.deleted_by ?? null,
 });
 
 /** Of the API. */
@@ -175,9 +182,9 @@ export const jobPath = (id: string) => `/v1/jobs/${encodeURIComponent(id)}`;
 
 /** One page in the filter's order. Raises `Problem`. */
 export async function listJobs(filter: JobFilter, cursor: string | null, signal?: AbortSignal, limit = 50): Promise<JobPage> {
-  const { state, text, label, sort } = filter;
+  const { state, text, label, deleted, sort } = filter;
   // The state may come from the address; the API refuses an unknown one.
-  const query = { state: state as Schema<"State">, text, label: label === "" ? [] : [label], sort, limit, cursor };
+  const query = { state: state as Schema<"State">, text, label: label === "" ? [] : [label], ...(deleted === "true" && { deleted: true }), sort, limit, cursor };
   const wire = await get("/v1/jobs", { query, signal });
   return { jobs: wire.items.map(toJob), next: wire.next };
 }

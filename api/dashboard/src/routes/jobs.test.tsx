@@ -62,6 +62,28 @@ test("a filter that nothing matches can be taken away", async () => {
   expect(location.search).toBe("");
 });
 
+test("deleted jobs are listed alone, and restored", async () => {
+  const gone = jobWire({ state: "failed", deleted_at: "2026-11-20T12:00:00Z", deleted_by: "retention" });
+  given((url) => {
+    if (url.pathname.endsWith("/undelete")) return Response.json(jobWire({ state: "failed" }));
+    return page(url.searchParams.get("deleted") === "true" ? [gone] : []);
+  });
+  open();
+  await userEvent.click(await screen.findByRole("checkbox", { name: "Deleted" }));
+  expect(location.search).toBe("?deleted=true");
+  const row = (await screen.findByRole("link", { name: "llama-nano" })).closest("tr");
+  expect(row?.textContent).toMatch(/deleted .* by retention/);
+  await userEvent.click(screen.getByRole("checkbox", { name: "Select llama-nano" }));
+  const selected = within(screen.getByRole("group", { name: "Selected jobs" }));
+  expect(selected.getAllByRole("button").map((button) => button.textContent)).toEqual(["Restore 1 job", "Clear selection"]);
+  await userEvent.click(selected.getByRole("button", { name: "Restore 1 job" }));
+  await expectAccessible(screen.getByRole("dialog", { name: "Restore 1 job?" }));
+  await userEvent.click(screen.getAllByRole("button", { name: "Restore 1 job" }).at(-1) ?? document.body);
+  await expect.poll(() => asked.filter((url) => url.pathname === "/v1/jobs/job-1/undelete").length).toBe(1);
+  await userEvent.click(screen.getByRole("checkbox", { name: "Deleted" }));
+  expect(location.search).toBe("");
+});
+
 test("more jobs come by cursor", async () => {
   given((url) => (url.searchParams.get("cursor") === "c1" ? page([jobWire({ id: "job-2", name: "older" })]) : page([jobWire()], "c1")));
   open();

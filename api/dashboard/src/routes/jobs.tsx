@@ -7,7 +7,7 @@ import { type Job, type JobFilter, listJobs, NO_FILTER, SORTS } from "../api/job
 import { getSparklines } from "../api/sparklines";
 import { Empty } from "../components/empty";
 import { ProblemNotice } from "../components/problem-notice";
-import { BulkCancel, BulkDelete, BulkPause, BulkResume } from "../features/jobs/bulk-actions";
+import { BulkCancel, BulkDelete, BulkPause, BulkRestore, BulkResume } from "../features/jobs/bulk-actions";
 import { ChooseColumns } from "../features/jobs/choose-columns";
 import { Filter } from "../features/jobs/filter";
 import { JobTable } from "../features/jobs/job-table";
@@ -36,7 +36,7 @@ export function JobsPage() {
   const jobs = by === "" ? loaded : ordered(loaded, by);
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
-  const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "";
+  const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "" || filter.deleted !== "";
 
   return (
     <main className="page" aria-busy={query.isPending}>
@@ -88,14 +88,16 @@ function useSparklines(jobs: readonly Job[]) {
 }
 
 function Selection({ jobs, onNone, onDeleted }: { jobs: readonly Job[]; onNone: () => void; onDeleted: (jobs: readonly Job[]) => void }) {
+  const lives = jobs.every((job) => job.deletedAt === null);
   return (
     <div className="selection card" role="group" aria-label="Selected jobs">
       <span>{jobs.length} selected</span>
-      {jobs.length >= 2 && jobs.length <= MAX_COMPARED && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
-      <BulkPause jobs={jobs} onDone={onNone} />
-      <BulkResume jobs={jobs} onDone={onNone} />
-      <BulkCancel jobs={jobs} onDone={onNone} />
-      <BulkDelete jobs={jobs} onDone={onDeleted} />
+      {lives && jobs.length >= 2 && jobs.length <= MAX_COMPARED && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
+      {lives && <BulkPause jobs={jobs} onDone={onNone} />}
+      {lives && <BulkResume jobs={jobs} onDone={onNone} />}
+      {lives && <BulkCancel jobs={jobs} onDone={onNone} />}
+      {lives && <BulkDelete jobs={jobs} onDone={onDeleted} />}
+      <BulkRestore jobs={jobs} onDone={onNone} />
       <button className="button" onClick={onNone}>Clear selection</button>
     </div>
   );
@@ -127,5 +129,5 @@ function useFilter(): [JobFilter, (filter: JobFilter) => void] {
   };
   const text = (name: keyof JobFilter) => params.get(name) ?? "";
   const sort = SORTS.find((known) => known === params.get("sort")) ?? NO_FILTER.sort;
-  return [{ state: text("state"), text: text("text"), label: text("label"), sort }, change];
+  return [{ state: text("state"), text: text("text"), label: text("label"), deleted: text("deleted"), sort }, change];
 }

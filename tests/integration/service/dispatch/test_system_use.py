@@ -51,6 +51,29 @@ async def test_a_batch_that_comes_again_changes_nothing(store: Store, placed: tu
     assert (node.node, node.rank, node.mean) == ("n1", None, [50.0, 35.0])
 
 
+async def test_a_clock_that_is_ahead_removes_no_series(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    now = time.time()
+    events = [state("starting"), state("running"), sampled(50.0), sampled(60.0), sampled(70.0)]
+    await take_in(store, lease, 1, batch_at([now, now, now - 60, now + 86_400, now], *events))
+    found = await system.curves(store, job.id, "rank/cpu")
+    assert found.curves[0].mean[0] == 50.0, "the day ahead is not the newest hour"
+    assert found.starts[-1] <= time.time()
+
+
+async def test_numbers_that_are_too_large_are_left_out(store: Store, placed: tuple[Job, Lease]) -> None:
+    """Their sum would be infinite, which PostgreSQL refuses in JSON, with the batch."""
+    job, lease = placed
+    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), sampled(1.7e308), sampled(5.0)))
+    use = (await jobs.get_job(store, job.id)).use
+    assert use is not None and use.cpu == 11.0
+    (first, _) = (await system.curves(store, job.id, "rank/cpu")).curves
+    assert first.high in (None, [5.0]) and first.mean == [5.0]
+    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), *[sampled(1.7e308)] * 3))
+    use = (await jobs.get_job(store, job.id)).use
+    assert use is not None and use.cpu is None and use.memory == 2.0 * GIB
+
+
 async def test_samples_are_no_progress_and_no_history(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(store, lease, 1, event_batch(state("starting"), state("running")))

@@ -52,6 +52,21 @@ async def test_a_deleted_job_is_in_no_list_and_comes_back_as_it_was(store: Store
     assert await undelete(store, older.id) == older and await names(store, deleted=True) == []
 
 
+async def test_a_job_that_is_being_removed_is_not_among_those_that_can_be_restored(
+    store: Store, submit: Submit
+) -> None:
+    older, newer = [await ended(store, submit, name="same") for _ in range(2)]
+    for job in (older, newer):
+        await delete(store, job.id, "ada")
+    async with store.write() as tx:
+        await rows.set_columns(tx, newer.id, {"removing": True})
+    (listed,) = (await jobs.list_jobs(store, Filter(deleted=True))).items
+    assert (listed.id, listed.deleted_by) == (older.id, "ada")
+    assert await undelete(store, "same") == older
+    with pytest.raises(JobDeleted, match="is being removed"):
+        await undelete(store, newer.id)
+
+
 async def test_jobs_that_live_or_are_pinned_or_do_not_exist_are_not_deleted(store: Store, submit: Submit) -> None:
     lives, pinned = await submit(), await ended(store, submit)
     await edit(store, pinned.id, JobEdit(pinned=True))

@@ -3,8 +3,12 @@
 import asyncio
 
 import pytest
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.service.errors import JobNotFound
+from shardyard.service.errors import JobDeleted, JobNotFound
+from shardyard.service.jobs import edit as editing
+from shardyard.service.jobs.delete import delete
 from shardyard.service.jobs.edit import edit
 from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import jobs
@@ -58,3 +62,23 @@ async def test_of_edits_at_the_same_time_one_counts_as_a_whole(store: Store, sub
     assert JobEdit(name=now.name, labels=now.labels, notes=now.notes) in edits
     for wanted in edits:
         assert await found_by(store, **(wanted.labels or {})) == ([job.id] if wanted.name == now.name else [])
+
+
+async def test_a_job_that_is_deleted_at_the_same_time_is_not_pinned(
+    store: Store, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be hidden, and never removed. On SQLite there is one writer."""
+    job = await cancel(store, (await submit()).id, "tester")
+    if store.dialect == "sqlite":
+        await delete(store, job.id, "ada")
+
+    async def deleted_after(tx: AsyncConnection, job_id: str) -> RowMapping:
+        row = await jobs.existing(tx, job_id)
+        await delete(store, job.id, "ada")
+        return row
+
+    monkeypatch.setattr(editing, "existing", deleted_after)
+    with pytest.raises(JobDeleted):
+        await edit(store, job.id, JobEdit(pinned=True))
+    (deleted,) = (await jobs.list_jobs(store, Filter(deleted=True))).items
+    assert not deleted.pinned

@@ -19,6 +19,9 @@ from shardyard.service.spec import CommandSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import jobs as rows
 from shardyard.service.store.engine import Store
+from shardyard.workers.checkpoint.program_files import publish, sources, write_part
+from shardyard.workers.checkpoint.retention import folder
+from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import Submit
 
@@ -34,6 +37,22 @@ async def again(store: Store, settings: Settings, job: str, key: str | None = No
 
 def saved(settings: Settings, job: Job, step: int) -> None:
     save_checkpoint(Path(settings.storage) / job.id, step)
+
+
+def saved_by_program(root: Path, step: int) -> str:
+    """The address of a program's checkpoint."""
+    weights = root.parent / "weights"
+    root.parent.mkdir(parents=True, exist_ok=True)
+    weights.write_text(f"step {step}")
+    place = folder_at(str(root))
+    part = write_part(folder(place, step), 0, sources(weights))
+    return publish(place, step, "files", [part], 5, ()).path
+
+
+async def resumed(store: Store, job: Job) -> str | None:
+    async with store.read() as tx:
+        row = await rows.by_id(tx, job.id)
+    return None if row is None else row["resume"]
 
 
 async def test_a_training_continues_from_its_newest_checkpoint_and_both_jobs_name_each_other(
@@ -72,7 +91,26 @@ async def test_a_retry_without_a_checkpoint_begins_as_its_job_did_also_when_a_na
         await again(store, settings, job.id)
 
 
-async def test_a_program_starts_from_its_beginning(store: Store, settings: Settings) -> None:
+async def test_a_program_continues_from_its_newest_checkpoint_or_begins_as_its_job_did(
+    store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"name": "mine", "command": [sys.executable, "-V"], "cwd": "/"}
+
+    async def cancelled(**more: Any) -> Job:
+        spec = CommandSpec.model_validate({**given, **more})
+        return await cancel(store, (await submit(store, settings, spec, None, "", "tester"))[0].id, "tester")
+
+    source = await cancelled(checkpoint={"uri": str(tmp_path / "own")})
+    newest = [saved_by_program(tmp_path / "own" / source.id, step) for step in (3, 5)][-1]
+    new, _ = await again(store, settings, source.id)
+    assert (new.spec["resume_from"], new.parent, await resumed(store, new)) == (source.id, source.id, newest)
+    child = await cancelled(name="child", resume_from=source.id)
+    saved_by_program(tmp_path / "own" / source.id, 7)
+    new, _ = await again(store, settings, child.id)
+    assert (new.retry_of, new.parent, await resumed(store, new)) == (child.id, source.id, newest), "as the child began"
+
+
+async def test_a_program_without_a_checkpoint_starts_from_its_beginning(store: Store, settings: Settings) -> None:
     given: dict[str, Any] = {"name": "mine", "command": [sys.executable, "-V"], "ranks": 2, "cwd": "/"}
     job, _ = await submit(store, settings, CommandSpec.model_validate(given), None, "", "tester")
     await cancel(store, job.id, "tester")

@@ -1,5 +1,7 @@
 """What jobs use is kept by time, in a bounded number of rows."""
 
+import threading
+
 import pytest
 
 from shardyard.service.queries import system
@@ -7,6 +9,8 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.store import system_samples
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.packing.metric_curve import Bucket
+from shardyard.service.store.packing.system_bucket import packed
 
 
 async def test_a_month_takes_a_bounded_number_of_rows(store: Store, placed: tuple[Job, Lease]) -> None:
@@ -28,6 +32,22 @@ async def test_a_month_takes_a_bounded_number_of_rows(store: Store, placed: tupl
     assert (whole.starts[-1] - whole.starts[0]) / 86_400 == pytest.approx(30, abs=0.5)
     last_hour = await system.curves(store, job.id, "rank/cpu", since=days * 86_400.0 + 3600)
     assert last_hour.width == 5
+
+
+async def test_large_gangs_are_packed_beside_the_event_loop(
+    store: Store, placed: tuple[Job, Lease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = placed
+    where: set[int] = set()
+
+    def noting(buckets: dict[str, Bucket]) -> bytes:
+        where.add(threading.get_ident())
+        return packed(buckets)
+
+    monkeypatch.setattr(system_samples, "packed", noting)
+    async with store.write() as tx:
+        await system_samples.append(tx, job.id, [(100_000.0, {"rank/0/cpu": 1.0})])
+    assert where and threading.get_ident() not in where
 
 
 async def test_a_sample_that_is_older_than_what_is_kept_is_left_out(store: Store, placed: tuple[Job, Lease]) -> None:

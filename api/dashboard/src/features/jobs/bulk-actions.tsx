@@ -1,9 +1,9 @@
-/** Cancels, pauses, resumes or deletes several jobs after a confirmation. Jobs that refuse are listed with the reason and stay selected. */
+/** Cancels, pauses, resumes, deletes or restores several jobs after a confirmation. Jobs that refuse are listed with the reason and stay selected. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { Problem } from "../../api/http";
-import { cancelJob, deleteJob, pauseJob, resumeJob, type Job } from "../../api/jobs";
+import { cancelJob, deleteJob, pauseJob, resumeJob, undeleteJob, type Job } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
 import { isFinal } from "../../model/jobs";
@@ -48,6 +48,14 @@ export function BulkDelete({ jobs, onDone }: { jobs: readonly Job[]; onDone: (de
   return (
     <BulkAction jobs={deletable} onDone={onDone} verb="Delete" done="deleted" no="Keep them" act={deleteJob} danger hides>
       <p>They can be restored for a day. Then their records and checkpoints are removed.</p>
+    </BulkAction>
+  );
+}
+
+export function BulkRestore({ jobs, onDone }: BulkProps) {
+  return (
+    <BulkAction jobs={jobs.filter((job) => job.deletedAt !== null)} onDone={onDone} verb="Restore" done="restored" no="Leave them deleted" act={undeleteJob} hides>
+      <p>They are listed again as they were. Pin those that were deleted by their age.</p>
     </BulkAction>
   );
 }

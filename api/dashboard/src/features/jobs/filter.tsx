@@ -1,4 +1,4 @@
-/** Which jobs are shown, and in which order: by state, by label, by text in their name. */
+/** Which jobs are shown, and in which order: by state, by label, by text in their name, or those that are deleted. */
 
 import { type JobFilter, type Sort, SORTS, STATES } from "../../api/jobs";
 import "./filter.css";
@@ -40,6 +40,10 @@ export function Filter({ filter, onChange }: { filter: JobFilter; onChange: (fil
           value={filter.text}
           onChange={(event) => { onChange({ ...filter, text: event.target.value }); }}
         />
+      </label>
+      <label className="filter-deleted">
+        <input type="checkbox" checked={filter.deleted === "true"} onChange={(event) => { onChange({ ...filter, deleted: event.target.checked ? "true" : "" }); }} />
+        <span>Deleted</span>
       </label>
     </form>
   );

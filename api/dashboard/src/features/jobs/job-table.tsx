@@ -87,6 +87,7 @@ function Row({ job, now, sparkline, selected, onSelect, columns }: RowProps) {
       <th scope="row" className="job-table-name">
         <Link href={jobAddress(job.id)} data-listed>{job.name}</Link>
         {job.pinned && <span className="quiet"> pinned</span>}
+        {job.deletedAt && <span className="quiet"> deleted <TimeAgo at={job.deletedAt} now={now} /> by {job.deletedBy}</span>}
       </th>
       <td className="job-table-state"><StateBadge state={job.state} /></td>
       <td className="job-table-layout quiet">{job.layout}</td>

@@ -52,12 +52,31 @@ def test_jobs_are_deleted_after_a_yes_and_restored(
     assert (refused.value.code, refused.value.status) == ("job_deleted", 410)
     assert run(["show", first.id, *url]) == 1
     assert f"shardyard undelete {first.id}" in capsys.readouterr().err
-    assert run(["undelete", *url]) == 0
-    assert f"{first.id}  first  deleted" in capsys.readouterr().out
+    for listing in (["undelete"], ["list", "--deleted"]):
+        assert run([*listing, *url]) == 0
+        shown = capsys.readouterr()
+        assert [line.split()[:3] for line in shown.out.splitlines()[1:]] == [[first.id, "first", "cancelled"]]
+        assert "shardyard undelete JOB" in shown.err
+    assert run(["list", "--deleted", "--json", *url]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["items"]
+    assert (listed["id"], bool(listed["deleted_at"]), bool(listed["deleted_by"])) == (first.id, True, True)
     assert run(["undelete", "first", "absent", *url]) == 1
     shown = capsys.readouterr()
     assert "first  restored" in shown.out and "There is no job 'absent'" in shown.err
     assert first.refresh() == first
+    assert run(["list", "--deleted", *url]) == 0
+    assert "No deleted job can be restored." in capsys.readouterr().err
+
+
+def test_more_deleted_jobs_than_a_page_are_named(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer, url = ended(client, "older").delete(), ended(client, "newer").delete(), ["--url", client.url]
+    monkeypatch.setattr("shardyard.api.cli.commands.life._LISTED", 1)
+    assert run(["undelete", *url]) == 0
+    shown = capsys.readouterr()
+    assert newer.id in shown.out and older.id not in shown.out
+    assert f"shardyard list --deleted --cursor {newer.id}" in shown.err
 
 
 def test_a_pinned_job_is_named_and_the_others_are_deleted(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from shardyard.service.store.packing.metric_curve import Bucket
-from shardyard.service.store.packing.system_bucket import merged, names_of, packed, unpacked
+from shardyard.service.store.packing.system_bucket import Unpacking, merge, names_of, packed
 
 
 def bucket(*values: float) -> Bucket:
@@ -14,18 +14,27 @@ def test_a_bucket_is_read_as_it_was_written() -> None:
     written = {"rank/0/cpu": bucket(1.0, 3.0), "node/n1/memory_used": bucket(2.0**40)}
     content = packed(written)
     assert names_of(content) == list(written)
-    assert unpacked(content) == written
-    assert unpacked(content, lambda name: name.startswith("rank/")) == {"rank/0/cpu": bucket(1.0, 3.0)}
+    assert Unpacking().of(content) == written
+    assert Unpacking(lambda names: names[:1]).of(content) == {"rank/0/cpu": bucket(1.0, 3.0)}
 
 
 def test_numbers_keep_six_digits() -> None:
-    assert unpacked(packed({"a": bucket(123456.789)}))["a"].low == pytest.approx(123456.789, rel=1e-6)
+    assert Unpacking().of(packed({"a": bucket(123456.789)}))["a"].low == pytest.approx(123456.789, rel=1e-6)
 
 
 def test_samples_are_added_to_those_that_are_there() -> None:
     one, other = {"a": bucket(1.0), "b": bucket(5.0)}, {"a": bucket(3.0), "c": bucket(7.0)}
-    assert merged(one, other) == {"a": bucket(1.0, 3.0), "b": bucket(5.0), "c": bucket(7.0)}
-    assert one == {"a": bucket(1.0), "b": bucket(5.0)}, "it is not changed"
+    merge(one, other)
+    assert one == {"a": bucket(1.0, 3.0), "b": bucket(5.0), "c": bucket(7.0)}
+    merge(one, other)
+    assert other == {"a": bucket(3.0), "c": bucket(7.0)}, "it is not changed"
+
+
+def test_buckets_with_other_names_are_unpacked_in_turn() -> None:
+    """A rank that had no sample in one bucket has one in the next."""
+    written = [{"a": bucket(1.0)}, {"a": bucket(2.0), "b": bucket(3.0)}, {"b": bucket(4.0)}, {"b": bucket(5.0)}]
+    unpacking = Unpacking({"b"}.intersection)
+    assert [unpacking.of(packed(one)) for one in written] == [{}, *({"b": bucket(x)} for x in (3.0, 4.0, 5.0))]
 
 
 def test_a_thousand_series_take_little_room() -> None:
