@@ -12,6 +12,7 @@ from ..service.schemas.code import CodeManifest
 from ..service.schemas.fault import FaultRequest
 from ..service.schemas.job import JobEdit, LayoutChange
 from ..service.schemas.problem import Problem
+from ..service.schemas.profile import ProfileRequest
 from ..service.schemas.secret import SecretValue
 from ..service.schemas.session import SignIn
 from ..service.spec import CommandSpec, JobSpec
@@ -40,6 +41,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             CodeManifest,
             SecretValue,
             FaultRequest,
+            ProfileRequest,
             JobEdit,
             LayoutChange,
             SignIn,

@@ -24,6 +24,7 @@ from ...service.schemas.node import Cordon, Cordons, Node, Nodes
 from ...service.schemas.operation import Operation, Operations
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
+from ...service.schemas.profile import Profile, Profiles
 from ...service.schemas.rank import RankMetricsPage
 from ...service.schemas.resource import ResourceReport
 from ...service.schemas.secret import Secret, Secrets
@@ -183,6 +184,15 @@ def trace(name: str, steps: int, key: str | None) -> Call[Trace]:
 
 def traces(name: str, before: str | None, limit: int) -> Call[Traces]:
     return Call("GET", _of(name, "/traces"), Traces.model_validate, params={"before": before, "limit": limit})
+
+
+def profile(name: str, key: str | None, **wanted: Any) -> Call[Profile]:
+    content = json.dumps(wanted).encode()
+    return Call("POST", _of(name, "/profiles"), Profile.model_validate, content=content, headers=_keyed(key))
+
+
+def profiles(name: str, before: str | None, limit: int) -> Call[Profiles]:
+    return Call("GET", _of(name, "/profiles"), Profiles.model_validate, params={"before": before, "limit": limit})
 
 
 def trace_summary(name: str, trace_id: str, step: int | None) -> Call[TraceSummary]:

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
+from ...workers.messages.profile_request import Profile
 from ...workers.messages.secret import Secret
 from ...workers.messages.trace_request import Trace
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..schemas.node import ClusterNode
 
-#: What users order of a running gang: a fault, or a trace of its next steps.
-UserOrder = Fault | Trace
+#: What users order of a running gang: a fault, a trace of its next steps, or a profile of a rank.
+UserOrder = Fault | Trace | Profile
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from .incident_events import (
     CordonEvent,
     FaultEvent,
     IncidentEvent,
+    ProfileEvent,
     RepairEvent,
     ReshardEvent,
     TraceEvent,
@@ -53,6 +54,7 @@ __all__ = [
     "MetricsEvent",
     "PlanEvent",
     "ProbeEvent",
+    "ProfileEvent",
     "RankMetricsEvent",
     "RepairEvent",
     "ReshardEvent",
@@ -70,7 +72,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system` and `artifacts`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts` and `profile`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
@@ -91,6 +93,7 @@ _FROM_GANG: Final = (
     IncidentEvent,
     RepairEvent,
     FaultEvent,
+    ProfileEvent,
     TraceEvent,
     TraceFinishedEvent,
     SummaryEvent,

@@ -18,6 +18,7 @@ from ..messages.event import VERSION
 from ..messages.event_buffer import Spool
 from ..messages.fault_request import Fault
 from ..messages.gang_spec import GangSpec
+from ..messages.profile_request import Profile
 from ..messages.secret import Secret
 from ..messages.trace_request import Trace
 from ..rank.lease import leave
@@ -118,6 +119,13 @@ class Supervisor:
         await self.begin()
         trace = Trace.from_json(order)
         await self.gang.traces.queue.add(trace.id, PendingTrace(trace))
+        self.lifecycle.run_orders()
+
+    async def profile(self, order: dict[str, Any]) -> None:
+        """Order a profile (`profile_orders.py`); returns when the journal has the order. No effect if it has it already."""
+        await self.begin()
+        profile = Profile.from_json(order)
+        await self.gang.profiles.queue.add(profile.id, profile)
         self.lifecycle.run_orders()
 
     async def status(self) -> dict[str, Any]:

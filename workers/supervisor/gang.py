@@ -7,6 +7,7 @@ import asyncio
 
 from ..messages.event_buffer import Spool
 from ..messages.gang_spec import GangSpec
+from ..messages.profile_request import Profile
 from .event_merger import EventMerger
 from .event_pump import EventPump
 from .fault_orders import FaultOrders
@@ -16,6 +17,7 @@ from .journal.journal import Journal
 from .orders import OrderQueue
 from .policies.failures import Failure
 from .policies.repair_budget import RepairBudget
+from .profile_orders import ProfileOrders
 from .ranks.members import Member
 from .ranks.placement import Placement
 from .ranks.spares import Spare, Spares
@@ -51,6 +53,9 @@ class Gang:
         traces: OrderQueue[PendingTrace] = OrderQueue(journal.settled)
         self.traces = TraceOrders(spec.world_size, traces, spool)
         self.traces.resume(state.traces)
+        profiles: OrderQueue[Profile] = OrderQueue(journal.settled)
+        self.profiles = ProfileOrders(profiles, self.members, lambda: self.phase)
+        self.profiles.resume(state.profiles)
         self.pump = EventPump(spec, journal, self.merger, self.watch, self.traces, secrets)
 
     def to_state(self) -> GangState:
@@ -71,6 +76,7 @@ class Gang:
             loss_spike=self.watch.spikes.to_state(),
             faults=self.faults.to_state(),
             traces=self.traces.to_state(),
+            profiles=self.profiles.to_state(),
         )
 
     @property

@@ -99,6 +99,8 @@ ASKED: dict[str, list[Ask]] = {
     "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
     "listOutlines": [lambda client, job, trace: client.sparklines([job])],
     "traceJob": [lambda client, job, trace: client.trace(job, steps=2, idempotency_key="mine")],
+    "profileRank": [lambda client, job, trace: client.profile(job, rank=0, kind="cpu", seconds=2, idempotency_key="p")],
+    "listProfiles": [lambda client, job, trace: client.profiles(job, before="profile-" + "z" * 26, limit=5)],
     "listTraces": [lambda client, job, trace: client.traces(job, before=trace, limit=5)],
     "getTrace": [lambda client, job, trace: client.trace_summary(job, trace, step=5)],
     "getTraceSpans": [
