@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ..service.schemas.code import CodeManifest
+from ..service.schemas.exec import ExecRequest
 from ..service.schemas.fault import FaultRequest
 from ..service.schemas.job import JobEdit, LayoutChange
 from ..service.schemas.problem import Problem
@@ -42,6 +43,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             SecretValue,
             FaultRequest,
             ProfileRequest,
+            ExecRequest,
             JobEdit,
             LayoutChange,
             SignIn,

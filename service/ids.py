@@ -11,7 +11,7 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
 _ULID = re.compile(r"[0-9a-z]{26}")
 
-Kind = Literal["job", "fault", "trace", "operation", "code", "sweep", "profile"]
+Kind = Literal["job", "fault", "trace", "operation", "code", "sweep", "profile", "exec"]
 _PREFIXES: Final[dict[Kind, str]] = {
     "job": "job-",
     "fault": "fault-",
@@ -20,6 +20,7 @@ _PREFIXES: Final[dict[Kind, str]] = {
     "code": "code-",
     "sweep": "sweep-",
     "profile": "profile-",
+    "exec": "exec-",
 }
 
 

@@ -23,6 +23,7 @@ from .commands import (
     curves,
     dry_run,
     edit,
+    exec_,
     history,
     init,
     jobs,
@@ -98,6 +99,7 @@ _PANELS = {
         ),
     ),
     "Faults": (chaos.chaos,),
+    "Ranks": (exec_.exec_,),
     "Models": (sample.sample, models.export),
     "Control plane": (
         up_down.up,
@@ -138,6 +140,7 @@ _NEXT = {
     "job_not_running": "See its state with: shardyard show JOB",
     "profile_rank_unknown": "See its ranks with: shardyard show JOB",
     "too_many_profiles": "See the files of those that ended with: shardyard artifacts JOB",
+    "exec_open": "See its output with: shardyard logs JOB --rank R",
     "invalid_fault": "See which faults there are with: shardyard chaos --help",
     "invalid_spec": "See the schema of a spec with: shardyard schema",
     "too_many_ranks": "See the cluster's devices with: shardyard nodes",

@@ -14,6 +14,7 @@ from ...service.schemas.artifact import LoggedArtifacts
 from ...service.schemas.checkpoint import Checkpoints
 from ...service.schemas.code import CodeArchive
 from ...service.schemas.curve import Curves
+from ...service.schemas.exec import Exec, Execs
 from ...service.schemas.fault import Fault
 from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
@@ -184,6 +185,15 @@ def trace(name: str, steps: int, key: str | None) -> Call[Trace]:
 
 def traces(name: str, before: str | None, limit: int) -> Call[Traces]:
     return Call("GET", _of(name, "/traces"), Traces.model_validate, params={"before": before, "limit": limit})
+
+
+def execute(name: str, key: str | None, **wanted: Any) -> Call[Exec]:
+    content = json.dumps(wanted).encode()
+    return Call("POST", _of(name, "/execs"), Exec.model_validate, content=content, headers=_keyed(key))
+
+
+def execs(name: str, before: str | None, limit: int) -> Call[Execs]:
+    return Call("GET", _of(name, "/execs"), Execs.model_validate, params={"before": before, "limit": limit})
 
 
 def profile(name: str, key: str | None, **wanted: Any) -> Call[Profile]:

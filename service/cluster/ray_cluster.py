@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ...workers.messages.exec_request import Exec
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
 from ...workers.messages.profile_request import Profile
@@ -104,6 +105,8 @@ class Cluster:
             match order:
                 case Fault():
                     return supervisor.inject_fault.remote(order.to_json())
+                case Exec():
+                    return supervisor.execute.remote(order.to_json())
                 case Profile():
                     return supervisor.profile.remote(order.to_json())
                 case _:

@@ -19,6 +19,7 @@ from ...workers.messages.event import (
     ArtifactsEvent,
     CheckpointEvent,
     Event,
+    ExecEvent,
     FaultEvent,
     IncidentEvent,
     LogEvent,
@@ -38,7 +39,7 @@ from ...workers.messages.event import (
 from ..errors import LeaseLost
 from ..jobs import artifacts
 from ..jobs.transitions import Cause, move, route
-from ..orders import fault_injection, rank_profiles, step_traces
+from ..orders import fault_injection, rank_commands, rank_profiles, step_traces
 from ..policies.limits import Rules
 from ..policies.retry import MACHINES
 from ..queries import checkpoint_catalogue
@@ -156,7 +157,7 @@ class _Batch:
                 self.artifacts += artifacts.rows_of(event, job_id=self.job["id"], run=run, ts=ts)
             case RankMetricsEvent():
                 self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
-            case FaultEvent() | ProfileEvent() | TraceFinishedEvent():
+            case ExecEvent() | FaultEvent() | ProfileEvent() | TraceFinishedEvent():
                 await self._settle(ts, event)
             case TraceEvent():
                 await step_traces.keep(self.tx, self.job["id"], event)
@@ -194,12 +195,14 @@ class _Batch:
         if cordon is not None:
             self._note(ts, cordon, actor="faults")
 
-    async def _settle(self, ts: float, event: FaultEvent | ProfileEvent | TraceFinishedEvent) -> None:
+    async def _settle(self, ts: float, event: ExecEvent | FaultEvent | ProfileEvent | TraceFinishedEvent) -> None:
         """Settle the order that this event ends. One that was settled before is not reported again."""
         tx, job_id = self.tx, self.job["id"]
         match event:
             case FaultEvent():
                 settled: Event | None = await fault_injection.settle(tx, job_id, event, ts)
+            case ExecEvent():
+                settled = await rank_commands.settle(tx, job_id, event, ts)
             case TraceFinishedEvent():
                 settled = await step_traces.settle(tx, job_id, event, ts)
             case ProfileEvent():
@@ -225,6 +228,7 @@ class _Batch:
             await fault_injection.settle_all(self.tx, self.job, cause)
             await step_traces.settle_all(self.tx, self.job, cause)
             await rank_profiles.settle_all(self.tx, self.job, cause)
+            await rank_commands.settle_all(self.tx, self.job, cause)
             await attempts.end(self.tx, self.job["id"], self.attempt, cause.reason or to, cause.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, cause, token=self.job["lease_token"])

@@ -13,6 +13,7 @@ from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.states import FINAL
 from shardyard.workers.messages.event import VERSION
+from shardyard.workers.messages.exec_request import Exec
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.profile_request import Profile
@@ -57,6 +58,8 @@ class Gang:
     async def carry_out(self, order: UserOrder) -> None:
         if isinstance(order, Fault):
             await self.emit("fault", id=order.id, fault=order.kind, done=True, message="it was done", step=1)
+        elif isinstance(order, Exec):
+            await self.emit("exec", id=order.id, rank=order.rank, status=3, message="exit status 3")
         elif isinstance(order, Profile):
             await self.emit(
                 "profile", id=order.id, profile=order.kind, rank=order.rank, done=True, message="so", file=None

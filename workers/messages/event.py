@@ -10,6 +10,7 @@ from typing import Any, Final
 from .event_type import BadEvent, Event, adapter, plain, read, to_json
 from .incident_events import (
     CordonEvent,
+    ExecEvent,
     FaultEvent,
     IncidentEvent,
     ProfileEvent,
@@ -47,6 +48,7 @@ __all__ = [
     "CordonEvent",
     "EvalEvent",
     "Event",
+    "ExecEvent",
     "ExportEvent",
     "FaultEvent",
     "IncidentEvent",
@@ -72,7 +74,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts` and `profile`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `profile` and `exec`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
@@ -94,6 +96,7 @@ _FROM_GANG: Final = (
     RepairEvent,
     FaultEvent,
     ProfileEvent,
+    ExecEvent,
     TraceEvent,
     TraceFinishedEvent,
     SummaryEvent,

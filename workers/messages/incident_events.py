@@ -251,3 +251,24 @@ class ProfileEvent(Event):
     """Who asked for the profile. The service sets it."""
     asked_at: float | None = None
     """When the profile was asked for, in unix seconds. The service sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecEvent(Event):
+    """A command that a user ran beside a rank has ended. Its output is in the rank's log."""
+
+    kind: ClassVar[str] = "exec"
+    id: str
+    """Id of the command."""
+    rank: int
+    """The rank."""
+    command: tuple[str, ...] = ()
+    """The command and its arguments. The service sets it."""
+    status: int | None = None
+    """Its exit status, or 128 and the signal that ended it. Null if it did not run to an end."""
+    message: str
+    """How it ended, in words."""
+    asked_by: str | None = None
+    """Who ran the command. The service sets it."""
+    asked_at: float | None = None
+    """When the command was asked for, in unix seconds. The service sets it."""

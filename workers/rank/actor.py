@@ -10,12 +10,14 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..checkpoint.manifest import File, Manifest
 from ..forkserver.protocol import Request
 from ..messages.event_buffer import Event
+from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
 from ..messages.nccl_report import RasReport
 from ..messages.profile_request import Profile
@@ -24,6 +26,7 @@ from ..program.program import ENTRY
 from ..snapshot.header import SnapshotHeader, StoredSlice
 from ..snapshot.replication import Chunk
 from . import host, nccl_ras
+from .command_runner import CommandRunner, Place
 from .fault_injector import FaultInjector
 from .lease import Lease
 from .profiler import Profiler, Target
@@ -48,6 +51,7 @@ class Rank:
         self.store = SnapshotStore()
         self.faults = FaultInjector()
         self.profiler = Profiler()
+        self.commands = CommandRunner(self.events.logs.add)
         self.trainer: TrainerProcess | None = None
         self.started = 0  # the generation of the run that its trainer has received
         self._tasks: set[asyncio.Task[None]] = set()
@@ -219,11 +223,16 @@ class Rank:
         if self.trainer:
             await self.trainer.send({"trace": order})
 
-    async def profile(self, order: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a profile (`profiler.py`); returns how it ended, None if there is no trainer now."""
+    async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
+        """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended, None if there is no trainer now."""
         self.lease.renew()
         if self.trainer is None or self.trainer.pid is None or self.trainer.gone.is_set():
             return None
+        if kind == "exec":
+            env = host.trainer_environment(self.device, self.env)
+            place = Place(self.trainer.pid, self.entry == ENTRY, self.events.mask, self.trainer.gone.is_set, env)
+            ended = await self.commands.run(Exec.from_json(order), place)
+            return (replace(ended, last=self.events.spool.last)).to_json()
         target = Target(self.trainer.pid, self.entry == ENTRY, self.trainer.examine)
         return (await self.profiler.profile(Profile.from_json(order), target)).to_json()
 

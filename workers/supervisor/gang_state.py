@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ..messages import json_codec
+from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
 from ..messages.profile_request import Profile
 from ..messages.rendezvous import Reservation, SnapshotHandle
@@ -130,6 +131,22 @@ class ProfilesState:
     reported: list[str] = field(default_factory=list)
 
 
+@dataclass
+class PendingExec:
+    """A command that is still to be reported. `at`: the actor that it was sent to; empty: none yet."""
+
+    order: Exec
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class ExecsState:
+    """Commands beside ranks: pending ones, and the ids of those that were reported."""
+
+    pending: list[PendingExec] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class GangState:
     """The state of one gang, consistent between two awaits of its supervisor."""
@@ -150,6 +167,7 @@ class GangState:
     faults: FaultsState = field(default_factory=FaultsState)
     traces: TracesState = field(default_factory=TracesState)
     profiles: ProfilesState = field(default_factory=ProfilesState)
+    execs: ExecsState = field(default_factory=ExecsState)
 
     def to_json(self) -> bytes:
         return json_codec.dumps(self)

@@ -1,5 +1,6 @@
 """Formats a job's events as lines of text: one per event, none for events that only update the live view."""
 
+import shlex
 from typing import Any
 
 from ....workers.messages.event_text import bubble_in_words
@@ -42,6 +43,11 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             return _fault(data)
         case "profile":
             return _profile(data)
+        case "exec":
+            command = shlex.join(data.get("command", ()))
+            return (
+                f"{command[:80]} beside rank {data.get('rank')}, run by {data.get('asked_by')}: {data.get('message')}"
+            )
         case "trace_finished":
             first, last = data.get("steps") or (None, None)
             of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
