@@ -9,10 +9,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ..service.schemas.code import CodeManifest
+from ..service.schemas.exec import ExecRequest
 from ..service.schemas.fault import FaultRequest
 from ..service.schemas.job import JobEdit, LayoutChange
 from ..service.schemas.model import AliasRequest, VersionRequest
 from ..service.schemas.problem import Problem
+from ..service.schemas.profile import ProfileRequest
 from ..service.schemas.secret import SecretValue
 from ..service.schemas.session import SignIn
 from ..service.spec import CommandSpec, JobSpec
@@ -41,6 +43,8 @@ def document(app: FastAPI) -> dict[str, Any]:
             CodeManifest,
             SecretValue,
             FaultRequest,
+            ProfileRequest,
+            ExecRequest,
             JobEdit,
             LayoutChange,
             VersionRequest,

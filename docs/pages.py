@@ -223,6 +223,8 @@ STORED = {
     "log": "`logs`",
     "trace": "`trace_parts`, never streamed",
     "fault": "`events`; settles its row of `faults`",
+    "exec": "`events`; settles its row of `execs`",
+    "profile": "`events`; settles its row of `profiles`, and its file is one of the job",
     "trace_finished": "`events`; settles its row of `traces`",
     "summary": "`events`, and with the job",
 }

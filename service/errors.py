@@ -183,7 +183,7 @@ class FaultsDisabled(ShardyardError):
 
 
 class JobNotRunning(ShardyardError):
-    """Faults and traces need a running job."""
+    """Faults, traces and profiles need a running job."""
 
     code = "job_not_running"
 

@@ -11,7 +11,7 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
 _ULID = re.compile(r"[0-9a-z]{26}")
 
-Kind = Literal["job", "fault", "trace", "operation", "code", "sweep"]
+Kind = Literal["job", "fault", "trace", "operation", "code", "sweep", "profile", "exec"]
 _PREFIXES: Final[dict[Kind, str]] = {
     "job": "job-",
     "fault": "fault-",
@@ -19,6 +19,8 @@ _PREFIXES: Final[dict[Kind, str]] = {
     "operation": "op-",
     "code": "code-",
     "sweep": "sweep-",
+    "profile": "profile-",
+    "exec": "exec-",
 }
 
 

@@ -83,7 +83,7 @@ def prefix(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> str:
 def shared_plane(buckets: Buckets) -> Iterator[ControlPlane]:
     """`shardyard up` with a Ray of its own, which lets faults be asked for and whose workers have the credentials of a bucket."""
     with running_control_plane(
-        SHARDYARD_FAULT_INJECTION="true", SHARDYARD_WARM_WORKERS="5", **buckets.environment
+        SHARDYARD_FAULT_INJECTION="true", SHARDYARD_EXEC="true", SHARDYARD_WARM_WORKERS="5", **buckets.environment
     ) as plane:
         yield plane
 

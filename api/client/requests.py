@@ -14,6 +14,7 @@ from ...service.schemas.artifact import LoggedArtifacts
 from ...service.schemas.checkpoint import CheckpointFiles, Checkpoints
 from ...service.schemas.code import CodeArchive
 from ...service.schemas.curve import Curves
+from ...service.schemas.exec import Exec, Execs
 from ...service.schemas.fault import Fault
 from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
@@ -24,6 +25,7 @@ from ...service.schemas.node import Cordon, Cordons, Node, Nodes
 from ...service.schemas.operation import Operation, Operations
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
+from ...service.schemas.profile import Profile, Profiles
 from ...service.schemas.rank import RankMetricsPage
 from ...service.schemas.resource import ResourceReport
 from ...service.schemas.secret import Secret, Secrets
@@ -193,6 +195,24 @@ def trace(name: str, steps: int, key: str | None) -> Call[Trace]:
 
 def traces(name: str, before: str | None, limit: int) -> Call[Traces]:
     return Call("GET", _of(name, "/traces"), Traces.model_validate, params={"before": before, "limit": limit})
+
+
+def execute(name: str, key: str | None, **wanted: Any) -> Call[Exec]:
+    content = json.dumps(wanted).encode()
+    return Call("POST", _of(name, "/execs"), Exec.model_validate, content=content, headers=_keyed(key))
+
+
+def execs(name: str, before: str | None, limit: int) -> Call[Execs]:
+    return Call("GET", _of(name, "/execs"), Execs.model_validate, params={"before": before, "limit": limit})
+
+
+def profile(name: str, key: str | None, **wanted: Any) -> Call[Profile]:
+    content = json.dumps(wanted).encode()
+    return Call("POST", _of(name, "/profiles"), Profile.model_validate, content=content, headers=_keyed(key))
+
+
+def profiles(name: str, before: str | None, limit: int) -> Call[Profiles]:
+    return Call("GET", _of(name, "/profiles"), Profiles.model_validate, params={"before": before, "limit": limit})
 
 
 def trace_summary(name: str, trace_id: str, step: int | None) -> Call[TraceSummary]:

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...workers.messages.exec_request import Exec
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
+from ...workers.messages.profile_request import Profile
 from ...workers.messages.secret import Secret
 from ...workers.messages.trace_request import Trace
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..schemas.node import ClusterNode
 
-#: What users order of a running gang: a fault, or a trace of its next steps.
-UserOrder = Fault | Trace
+#: What users order of a running gang: a fault, a trace of its next steps, a profile of a rank, or a command beside it.
+UserOrder = Fault | Trace | Profile | Exec
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ...workers.messages.exec_request import Exec
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
+from ...workers.messages.profile_request import Profile
 from ...workers.messages.secret import Secret
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..errors import ClusterError, GangLost
@@ -100,8 +102,15 @@ class Cluster:
         """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost."""
 
         def give(supervisor: Any) -> Any:
-            method = supervisor.inject_fault if isinstance(order, Fault) else supervisor.trace
-            return method.remote(order.to_json())
+            match order:
+                case Fault():
+                    return supervisor.inject_fault.remote(order.to_json())
+                case Exec():
+                    return supervisor.execute.remote(order.to_json())
+                case Profile():
+                    return supervisor.profile.remote(order.to_json())
+                case _:
+                    return supervisor.trace.remote(order.to_json())
 
         await self._ask(gang, give, ANSWER_S)
 

@@ -24,7 +24,7 @@ from ..failure_log import FailureLog
 from ..ids import job_of
 from ..jobs import code_archives
 from ..nodes import fleet
-from ..orders import fault_injection, step_traces
+from ..orders import fault_injection, rank_commands, rank_profiles, step_traces
 from ..orders.order_frame import Delivery
 from ..schemas.node import ClusterNode
 from ..settings import Settings
@@ -215,6 +215,8 @@ class Dispatcher:
             deliveries=[
                 *(await fault_injection.deliveries(tx, tokens) if faults else ()),
                 *(await step_traces.deliveries(tx, tokens) if tokens else ()),
+                *(await rank_commands.deliveries(tx, tokens) if tokens and self.settings.exec else ()),
+                *(await rank_profiles.deliveries(tx, self.settings, tokens) if tokens else ()),
             ],
             abandoned=await leases.abandoned(tx, _ADOPTIONS, self.settings.cluster) if reachable else (),
             operations=await operation_rows.free(tx, self._operations.room, self.settings.cluster)

@@ -19,10 +19,12 @@ from ...workers.messages.event import (
     ArtifactsEvent,
     CheckpointEvent,
     Event,
+    ExecEvent,
     FaultEvent,
     IncidentEvent,
     LogEvent,
     MetricsEvent,
+    ProfileEvent,
     RankMetricsEvent,
     StateEvent,
     StepEvent,
@@ -37,7 +39,7 @@ from ...workers.messages.event import (
 from ..errors import LeaseLost
 from ..jobs import artifacts
 from ..jobs.transitions import Cause, move, route
-from ..orders import fault_injection, step_traces
+from ..orders import fault_injection, rank_commands, rank_profiles, step_traces
 from ..policies.limits import Rules
 from ..policies.retry import MACHINES
 from ..queries import checkpoint_catalogue
@@ -155,12 +157,10 @@ class _Batch:
                 self.artifacts += artifacts.rows_of(event, job_id=self.job["id"], run=run, ts=ts)
             case RankMetricsEvent():
                 self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
-            case FaultEvent():
-                await self._settle_fault(ts, event)
+            case ExecEvent() | FaultEvent() | ProfileEvent() | TraceFinishedEvent():
+                await self._settle(ts, event)
             case TraceEvent():
                 await step_traces.keep(self.tx, self.job["id"], event)
-            case TraceFinishedEvent():
-                await self._settle_trace(ts, event)
             case _:
                 self._note(ts, event)
                 await self._act_on(ts, event)
@@ -195,15 +195,23 @@ class _Batch:
         if cordon is not None:
             self._note(ts, cordon, actor="faults")
 
-    async def _settle_fault(self, ts: float, event: FaultEvent) -> None:
-        settled = await fault_injection.settle(self.tx, self.job["id"], event, ts)
+    async def _settle(self, ts: float, event: ExecEvent | FaultEvent | ProfileEvent | TraceFinishedEvent) -> None:
+        """Settle the order that this event ends. One that was settled before is not reported again."""
+        tx, job_id = self.tx, self.job["id"]
+        match event:
+            case FaultEvent():
+                settled: Event | None = await fault_injection.settle(tx, job_id, event, ts)
+            case ExecEvent():
+                settled = await rank_commands.settle(tx, job_id, event, ts)
+            case TraceFinishedEvent():
+                settled = await step_traces.settle(tx, job_id, event, ts)
+            case ProfileEvent():
+                settled = await rank_profiles.settle(tx, job_id, event, ts)
         if settled is not None:
             self._note(ts, settled)
-
-    async def _settle_trace(self, ts: float, event: TraceFinishedEvent) -> None:
-        settled = await step_traces.settle(self.tx, self.job["id"], event, ts)
-        if settled is not None:
-            self._note(ts, settled)
+        if isinstance(settled, ProfileEvent):
+            run = self.attempt * _GENERATIONS
+            self.artifacts += artifacts.rows_of(rank_profiles.file_of(settled), job_id=job_id, run=run, ts=ts)
 
     async def _move(self, to: State, cause: Cause) -> None:
         """Move the job as the gang reports, after the events that precede the move."""
@@ -219,6 +227,8 @@ class _Batch:
         if self.ended:
             await fault_injection.settle_all(self.tx, self.job, cause)
             await step_traces.settle_all(self.tx, self.job, cause)
+            await rank_profiles.settle_all(self.tx, self.job, cause)
+            await rank_commands.settle_all(self.tx, self.job, cause)
             await attempts.end(self.tx, self.job["id"], self.attempt, cause.reason or to, cause.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, cause, token=self.job["lease_token"])

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..jobs import elastic
 from ..jobs.transitions import Cause, move
-from ..orders import fault_injection, step_traces
+from ..orders import fault_injection, rank_commands, rank_profiles, step_traces
 from ..policies.exception_fingerprint import fingerprint
 from ..policies.retry import (
     DEVICES_LOST,
@@ -52,6 +52,8 @@ async def lose_attempt(
     earlier = None if error is None else await attempts.ended_by(tx, job["id"], error)
     await fault_injection.settle_all(tx, job, cause)
     await step_traces.settle_all(tx, job, cause)
+    await rank_profiles.settle_all(tx, job, cause)
+    await rank_commands.settle_all(tx, job, cause)
     await attempts.end(tx, job["id"], job["attempt"], cause.reason or "lost", cause.now, error)
     if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, Cause(cause.actor, cause.now, "cancelled_by_user"))

@@ -1,1 +1,1 @@
-"""Users' requests to stored jobs: faults, traces, checkpoint operations."""
+"""Users' requests to stored jobs: faults, traces, profiles, commands, checkpoint operations."""

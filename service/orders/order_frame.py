@@ -1,7 +1,7 @@
 """The rules that all kinds of orders share: one idempotency key is one order, an order is settled once, pages are by id.
 
-An order is a user's request to a stored job: a fault, a trace, an operation on a checkpoint. Its row is created, settled and
-deleted only while the job's row is locked.
+An order is a user's request to a stored job: a fault, a trace, a profile, a command, an operation on a checkpoint. Its row is created,
+settled and deleted only while the job's row is locked.
 """
 
 import time
@@ -13,7 +13,7 @@ from sqlalchemy import Table
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.messages.event import FaultEvent, TraceFinishedEvent, to_json
+from ...workers.messages.event import ExecEvent, FaultEvent, ProfileEvent, TraceFinishedEvent, to_json
 from .. import ids
 from ..cluster.interface import UserOrder
 from ..errors import IdempotencyConflict, InvalidCursor
@@ -117,7 +117,7 @@ async def settle_all(
     job: RowMapping,
     cause: Cause,
     values: Mapping[str, Any],
-    event: Callable[[RowMapping], FaultEvent | TraceFinishedEvent],
+    event: Callable[[RowMapping], ExecEvent | FaultEvent | ProfileEvent | TraceFinishedEvent],
 ) -> None:
     """Settle the open orders of an ended attempt, with an event for each. Call only with the job's row locked."""
     rows = await orders.settle_all(tx, table, job["id"], {"settled_at": cause.now, **values})

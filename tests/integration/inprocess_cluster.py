@@ -13,8 +13,10 @@ from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.states import FINAL
 from shardyard.workers.messages.event import VERSION
+from shardyard.workers.messages.exec_request import Exec
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.messages.secret import Secret
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
@@ -56,6 +58,12 @@ class Gang:
     async def carry_out(self, order: UserOrder) -> None:
         if isinstance(order, Fault):
             await self.emit("fault", id=order.id, fault=order.kind, done=True, message="it was done", step=1)
+        elif isinstance(order, Exec):
+            await self.emit("exec", id=order.id, rank=order.rank, status=3, message="exit status 3")
+        elif isinstance(order, Profile):
+            await self.emit(
+                "profile", id=order.id, profile=order.kind, rank=order.rank, done=True, message="so", file=None
+            )
         else:
             for kind, data in trace_events(order.id, range(1, order.steps + 1)):
                 await self.emit(kind, **data)

@@ -29,6 +29,7 @@ OF_EXTRA = {
 NAMED = {
     "aiosqlite": "SQLAlchemy's driver, by the database's URL",
     "psycopg": "SQLAlchemy's driver, by the database's URL",
+    "py-spy": "a command, which profiles ranks",
 }
 #: Imported and not declared: the code that needs it has it.
 THEIRS = {

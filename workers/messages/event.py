@@ -10,8 +10,10 @@ from typing import Any, Final
 from .event_type import BadEvent, Event, adapter, plain, read, to_json
 from .incident_events import (
     CordonEvent,
+    ExecEvent,
     FaultEvent,
     IncidentEvent,
+    ProfileEvent,
     RepairEvent,
     ReshardEvent,
     TraceEvent,
@@ -46,6 +48,7 @@ __all__ = [
     "CordonEvent",
     "EvalEvent",
     "Event",
+    "ExecEvent",
     "ExportEvent",
     "FaultEvent",
     "IncidentEvent",
@@ -53,6 +56,7 @@ __all__ = [
     "MetricsEvent",
     "PlanEvent",
     "ProbeEvent",
+    "ProfileEvent",
     "RankMetricsEvent",
     "RepairEvent",
     "ReshardEvent",
@@ -70,7 +74,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system` and `artifacts`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `profile` and `exec`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
@@ -91,6 +95,8 @@ _FROM_GANG: Final = (
     IncidentEvent,
     RepairEvent,
     FaultEvent,
+    ProfileEvent,
+    ExecEvent,
     TraceEvent,
     TraceFinishedEvent,
     SummaryEvent,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from .artifact import Artifact
 from .event_type import Event
 
 #: Why the service gives an elastic job another layout.
@@ -227,3 +228,47 @@ class TraceFinishedEvent(Event):
     """Who asked for the trace. The service sets it."""
     asked_at: float | None = None
     """When the trace was asked for, in unix seconds. The service sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileEvent(Event):
+    """A profile that a user asked for has ended."""
+
+    kind: ClassVar[str] = "profile"
+    id: str
+    """Id of the profile."""
+    profile: str
+    """Kind of the profile, such as `cpu`."""
+    rank: int
+    """The rank that was meant."""
+    done: bool
+    """True if the profile is stored."""
+    message: str
+    """What was profiled, or why it was not, in words."""
+    file: Artifact | None = None
+    """The file of the job that has it. Null if there is none."""
+    asked_by: str | None = None
+    """Who asked for the profile. The service sets it."""
+    asked_at: float | None = None
+    """When the profile was asked for, in unix seconds. The service sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecEvent(Event):
+    """A command that a user ran beside a rank has ended. Its output is in the rank's log."""
+
+    kind: ClassVar[str] = "exec"
+    id: str
+    """Id of the command."""
+    rank: int
+    """The rank."""
+    command: tuple[str, ...] = ()
+    """The command and its arguments. The service sets it."""
+    status: int | None = None
+    """Its exit status, or 128 and the signal that ended it. Null if it did not run to an end."""
+    message: str
+    """How it ended, in words."""
+    asked_by: str | None = None
+    """Who ran the command. The service sets it."""
+    asked_at: float | None = None
+    """When the command was asked for, in unix seconds. The service sets it."""

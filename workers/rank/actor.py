@@ -10,20 +10,26 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..checkpoint.manifest import File, Manifest
 from ..forkserver.protocol import Request
 from ..messages.event_buffer import Event
+from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
 from ..messages.nccl_report import RasReport
+from ..messages.profile_request import Profile
 from ..messages.rendezvous import Reservation, SnapshotHandle
+from ..program.program import ENTRY
 from ..snapshot.header import SnapshotHeader, StoredSlice
 from ..snapshot.replication import Chunk
 from . import host, nccl_ras
+from .command_runner import CommandRunner, Place
 from .fault_injector import FaultInjector
 from .lease import Lease
+from .profiler import Profiler, Target
 from .snapshot_store import SnapshotStore
 from .system_sampler import sampler_of
 from .trainer_events import TrainerEvents
@@ -44,6 +50,8 @@ class Rank:
         self.events = TrainerEvents()
         self.store = SnapshotStore()
         self.faults = FaultInjector()
+        self.profiler = Profiler()
+        self.commands = CommandRunner(self.events.logs.add)
         self.trainer: TrainerProcess | None = None
         self.started = 0  # the generation of the run that its trainer has received
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,27 +71,26 @@ class Rank:
         """
         self.lease.renew()
         async with self._reserving:  # a supervisor that died may have called just before its successor
-            return await self._reserve(rank, generation, handle)
-
-    async def _reserve(self, rank: int, generation: int, handle: SnapshotHandle | None) -> Reservation:
-        self.lease.begin()
-        self.events.begin(rank)
-        self._drop_trainer()
-        self.store.reserve(rank, generation, handle)
-        address = host.address()
-        listener = host.listen(address) if rank == 0 else None
-        segments = self.store.own
-        request = Request(host.trainer_environment(self.device, self.env), str(Path.cwd()), self.entry, len(segments))
-        more = [*segments, *([listener.fileno()] if listener else [])]
-        try:
-            self.trainer = await asyncio.to_thread(fork_trainer, host.fork_root(), host.raylet(), request, more)
-            port = listener.getsockname()[1] if listener else None
-        finally:
-            if listener:
-                listener.close()
-        self._spawn(self.events.follow(self.trainer, generation))
-        place = (host.node_id(), address, port, host.network_interface(address))
-        return Reservation(rank, *place, generation, os.getpid(), tuple(segments))
+            self.lease.begin()
+            self.events.begin(rank)
+            self._drop_trainer()
+            self.store.reserve(rank, generation, handle)
+            address = host.address()
+            listener = host.listen(address) if rank == 0 else None
+            segments = self.store.own
+            request = Request(
+                host.trainer_environment(self.device, self.env), str(Path.cwd()), self.entry, len(segments)
+            )
+            more = [*segments, *([listener.fileno()] if listener else [])]
+            try:
+                self.trainer = await asyncio.to_thread(fork_trainer, host.fork_root(), host.raylet(), request, more)
+                port = listener.getsockname()[1] if listener else None
+            finally:
+                if listener:
+                    listener.close()
+            self._spawn(self.events.follow(self.trainer, generation))
+            place = (host.node_id(), address, port, host.network_interface(address))
+            return Reservation(rank, *place, generation, os.getpid(), tuple(segments))
 
     async def hold_snapshots(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
         """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
@@ -215,6 +222,19 @@ class Rank:
         self.lease.renew()
         if self.trainer:
             await self.trainer.send({"trace": order})
+
+    async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
+        """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended, None if there is no trainer now."""
+        self.lease.renew()
+        if self.trainer is None or self.trainer.pid is None or self.trainer.gone.is_set():
+            return None
+        if kind == "exec":
+            env = host.trainer_environment(self.device, self.env)
+            place = Place(self.trainer.pid, self.entry == ENTRY, self.events.mask, self.trainer.gone.is_set, env)
+            ended = await self.commands.run(Exec.from_json(order), place)
+            return (replace(ended, last=self.events.spool.last)).to_json()
+        target = Target(self.trainer.pid, self.entry == ENTRY, self.trainer.examine)
+        return (await self.profiler.profile(Profile.from_json(order), target)).to_json()
 
     async def release(self) -> None:
         """Every rank is done: the trainer may exit."""

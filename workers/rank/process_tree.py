@@ -34,6 +34,11 @@ def read(pid: int) -> Reading:
     return Reading({"memory": float(pages * _PAGE)}, {"cpu": 100.0 * ticks / _TICK})
 
 
+def pids(pid: int) -> list[int]:
+    """The process and all below it, parents first. Those that have ended are left out."""
+    return [int(stat.partition(" ")[0]) for stat in _stats(pid)]
+
+
 def _stats(pid: int) -> Iterator[str]:
     """`/proc/PID/stat` of the process and all below it, parents first. Those that end meanwhile are left out."""
     pending, seen = [pid], 0

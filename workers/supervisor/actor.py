@@ -16,14 +16,16 @@ from typing import Any, Final
 
 from ..messages.event import VERSION
 from ..messages.event_buffer import Spool
+from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
 from ..messages.gang_spec import GangSpec
+from ..messages.profile_request import Profile
 from ..messages.secret import Secret
 from ..messages.trace_request import Trace
 from ..rank.lease import leave
 from .gang import Gang
 from .gang_secrets import GangSecrets
-from .gang_state import GangState, JournalUnreadable, PendingFault, PendingTrace
+from .gang_state import GangState, JournalUnreadable, PendingExec, PendingFault, PendingTrace
 from .journal.journal import Journal
 from .lifecycle import DRAIN_S, Lifecycle
 from .policies.failures import Failure
@@ -118,6 +120,20 @@ class Supervisor:
         await self.begin()
         trace = Trace.from_json(order)
         await self.gang.traces.queue.add(trace.id, PendingTrace(trace))
+        self.lifecycle.run_orders()
+
+    async def profile(self, order: dict[str, Any]) -> None:
+        """Order a profile (`profile_orders.py`); returns when the journal has the order. No effect if it has it already."""
+        await self.begin()
+        profile = Profile.from_json(order)
+        await self.gang.profiles.queue.add(profile.id, profile)
+        self.lifecycle.run_orders()
+
+    async def execute(self, order: dict[str, Any]) -> None:
+        """Order a command beside a rank (`exec_orders.py`); returns when the journal has it. No effect if it has it already."""
+        await self.begin()
+        command = Exec.from_json(order)
+        await self.gang.execs.queue.add(command.id, PendingExec(command))
         self.lifecycle.run_orders()
 
     async def status(self) -> dict[str, Any]:

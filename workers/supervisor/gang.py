@@ -7,15 +7,18 @@ import asyncio
 
 from ..messages.event_buffer import Spool
 from ..messages.gang_spec import GangSpec
+from ..messages.profile_request import Profile
 from .event_merger import EventMerger
 from .event_pump import EventPump
+from .exec_orders import ExecOrders
 from .fault_orders import FaultOrders
 from .gang_secrets import GangSecrets
-from .gang_state import GangState, PendingFault, PendingTrace, Phase
+from .gang_state import GangState, PendingExec, PendingFault, PendingTrace, Phase
 from .journal.journal import Journal
 from .orders import OrderQueue
 from .policies.failures import Failure
 from .policies.repair_budget import RepairBudget
+from .profile_orders import ProfileOrders
 from .ranks.members import Member
 from .ranks.placement import Placement
 from .ranks.spares import Spare, Spares
@@ -51,6 +54,12 @@ class Gang:
         traces: OrderQueue[PendingTrace] = OrderQueue(journal.settled)
         self.traces = TraceOrders(spec.world_size, traces, spool)
         self.traces.resume(state.traces)
+        profiles: OrderQueue[Profile] = OrderQueue(journal.settled)
+        self.profiles = ProfileOrders(profiles, self.members, lambda: self.phase)
+        self.profiles.resume(state.profiles)
+        execs: OrderQueue[PendingExec] = OrderQueue(journal.settled)
+        self.execs = ExecOrders(execs, self.members, lambda: self.phase)
+        self.execs.resume(state.execs)
         self.pump = EventPump(spec, journal, self.merger, self.watch, self.traces, secrets)
 
     def to_state(self) -> GangState:
@@ -71,6 +80,8 @@ class Gang:
             loss_spike=self.watch.spikes.to_state(),
             faults=self.faults.to_state(),
             traces=self.traces.to_state(),
+            profiles=self.profiles.to_state(),
+            execs=self.execs.to_state(),
         )
 
     @property

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ..messages import json_codec
+from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
+from ..messages.profile_request import Profile
 from ..messages.rendezvous import Reservation, SnapshotHandle
 from ..messages.trace_request import Trace
 from .policies.failures import Failure
@@ -122,6 +124,30 @@ class TracesState:
 
 
 @dataclass(frozen=True)
+class ProfilesState:
+    """Profiles of ranks: pending ones, and the ids of those that were reported."""
+
+    pending: list[Profile] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PendingExec:
+    """A command that is still to be reported. `at`: the actor that it was sent to; empty: none yet."""
+
+    order: Exec
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class ExecsState:
+    """Commands beside ranks: pending ones, and the ids of those that were reported."""
+
+    pending: list[PendingExec] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class GangState:
     """The state of one gang, consistent between two awaits of its supervisor."""
 
@@ -140,6 +166,8 @@ class GangState:
     loss_spike: LossSpikeState = field(default_factory=LossSpikeState)
     faults: FaultsState = field(default_factory=FaultsState)
     traces: TracesState = field(default_factory=TracesState)
+    profiles: ProfilesState = field(default_factory=ProfilesState)
+    execs: ExecsState = field(default_factory=ExecsState)
 
     def to_json(self) -> bytes:
         return json_codec.dumps(self)

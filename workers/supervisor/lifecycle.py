@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ..messages.event import ExecEvent, ProfileEvent
 from .gang import Gang
 from .gang_state import Phase
 from .journal.journal import until_answered
@@ -44,6 +45,8 @@ class Lifecycle:
         self.generations = Generations(gang)
         self._faults: dict[str, asyncio.Task[None]] = {}
         self._traces: asyncio.Task[None] | None = None
+        self._profiles: dict[str, asyncio.Task[None]] = {}
+        self._execs: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Returns when the final event is emitted."""
@@ -218,7 +221,7 @@ class Lifecycle:
         if training:
             self.generations.watch_over()
 
-    # Faults and traces.
+    # Faults, traces, profiles and commands.
 
     def run_orders(self) -> None:
         """Carry out what is pending, each in a task of its own; traces one after the other."""
@@ -228,6 +231,36 @@ class Lifecycle:
                 self._faults[name] = loop.create_task(self._inject(name))
         if self.gang.traces.queue.pending and (self._traces is None or self._traces.done()):
             self._traces = loop.create_task(self.gang.traces.carry_out(self.gang.members, lambda: self.gang.phase))
+
+        for name in self.gang.profiles.queue.pending:
+            if name not in self._profiles:
+                self._profiles[name] = loop.create_task(self._profile(name))
+        for name in self.gang.execs.queue.pending:
+            if name not in self._execs:
+                self._execs[name] = loop.create_task(self._execute(name))
+
+    async def _execute(self, name: str) -> None:
+        queue = self.gang.execs.queue
+        end = await self.gang.execs.carry_out(queue.pending[name])
+        if end is not None and not self.gang.merger.ended:
+            order = queue.report(name).order
+            event = ExecEvent(id=order.id, rank=order.rank, status=end.status, message=end.message)
+            self.gang.merger.emit(event, urgent=True)
+
+    async def _profile(self, name: str) -> None:
+        queue = self.gang.profiles.queue
+        outcome = await self.gang.profiles.carry_out(queue.pending[name])
+        if outcome is not None and not self.gang.merger.ended:
+            order = queue.report(name)
+            event = ProfileEvent(
+                id=order.id,
+                profile=order.kind,
+                rank=order.rank,
+                done=outcome.file is not None,
+                message=outcome.message,
+                file=outcome.file,
+            )
+            self.gang.merger.emit(event, urgent=True)
 
     async def _inject(self, name: str) -> None:
         faults = self.gang.faults

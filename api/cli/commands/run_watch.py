@@ -3,8 +3,10 @@
 Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +14,8 @@ from ....service.schemas.job import Job
 from ....service.settings import Settings
 from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event
+from ...errors import InvalidParameter
+from ...spec_overrides import overridden
 from ..exit_codes import ExitCode, of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal import live_view
@@ -43,6 +47,16 @@ def watch(job: JobName, url: Url = None, json: Json = False) -> None:
 
 def run(
     spec: SpecPath,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Values for this run, as in: train.steps=20 resources.device=cpu"
+        ),
+    ] = None,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Run the ranks on this machine: no control plane, no Ray, and nothing is stored."),
+    ] = False,
     sample: Annotated[
         str | None,
         typer.Option("--sample", metavar="TEXT", help="Print what the trained model writes after this text."),
@@ -52,9 +66,15 @@ def run(
 ) -> None:
     """Train a spec to its end. Starts a control plane if none runs, and stops it afterwards."""
     screen = Screen()
+    document = _document(spec, overrides or [])
+    if local:
+        _refuse_of_a_server(sample, url, json)
+        from .local_run import run_local  # which imports torch
+
+        raise typer.Exit(run_local(document, screen))
     with ExitStack() as stack:
-        client, borrowed = _client_for_run(screen, stack, url, spec)
-        submitted = client.submit(spec, on_upload=screen.uploading)
+        client, borrowed = _client_for_run(screen, stack, url, document)
+        submitted = client.submit(document, on_upload=screen.uploading)
         screen.warnings(submitted.warnings)
         screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
         job = _run_to_the_end(client, screen, submitted, borrowed)
@@ -128,7 +148,19 @@ def _print_events(client: Client, screen: Screen, job: Job) -> Job:
     return client.job(job.id)
 
 
-def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, spec: str) -> tuple[Client, Borrowed | None]:
+def _document(spec: str, overrides: Sequence[str]) -> Any:
+    """The spec with the values of the command line, and absolute paths."""
+    return spec_file.absolute(overridden(spec_file.load(spec), overrides), Path.cwd())
+
+
+def _refuse_of_a_server(sample: str | None, url: str | None, json: bool) -> None:
+    for option, given in (("--sample", sample), ("--url", url), ("--json", json or None)):
+        if given is not None:
+            remedy = "Leave it out, or leave --local out."
+            raise InvalidParameter(f"{option} is for a run by a control plane.", field=option, remedy=remedy)
+
+
+def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, document: Any) -> tuple[Client, Borrowed | None]:
     """A client of the running control plane, or of one that runs until `stack` closes."""
     settings = Settings()
     # Only what was named, or is the data folder's own: another user's control plane may listen on the default port.
@@ -136,7 +168,7 @@ def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, spec: str
         return stack.enter_context(Client(url)), None
     from ...http.validation_errors import read_spec
 
-    read_spec(spec_file.load(spec))  # what is wrong at sight needs no cluster to be found
+    read_spec(document)  # what is wrong at sight needs no cluster to be found
     borrowed = stack.enter_context(Borrowed(screen))
     return stack.enter_context(Client()), borrowed
 

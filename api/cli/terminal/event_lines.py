@@ -1,5 +1,6 @@
 """Formats a job's events as lines of text: one per event, none for events that only update the live view."""
 
+import shlex
 from typing import Any
 
 from ....workers.messages.event_text import bubble_in_words
@@ -40,6 +41,13 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             return f"runs as {data.get('after')} instead of {data.get('before')}{why}"
         case "fault":
             return _fault(data)
+        case "profile":
+            return _profile(data)
+        case "exec":
+            command = shlex.join(data.get("command", ()))
+            return (
+                f"{command[:80]} beside rank {data.get('rank')}, run by {data.get('asked_by')}: {data.get('message')}"
+            )
         case "trace_finished":
             first, last = data.get("steps") or (None, None)
             of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
@@ -47,6 +55,12 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
         case "plan":
             return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
     return None
+
+
+def _profile(data: dict[str, Any]) -> str:
+    """A requested profile: its kind, its rank, and its file or why there is none."""
+    result = data["file"]["name"] if data.get("file") else f"failed: {data.get('message')}"
+    return f"{data.get('profile')} profile of rank {data.get('rank')}, requested by {data.get('asked_by')}: {result}"
 
 
 def _fault(data: dict[str, Any]) -> str:

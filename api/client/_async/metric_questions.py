@@ -1,10 +1,12 @@
 """The calls of `AsyncClient` about a job's metrics, ranks and traces that are one request each."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.curve import Curves
 from ....service.schemas.logged_metric import LoggedCurves, LoggedMetrics
+from ....service.schemas.profile import Profile, Profiles
 from ....service.schemas.rank import RankMetricsPage
 from ....service.schemas.resource import ResourceReport
 from ....service.schemas.sparkline import LossSparkline
@@ -98,6 +100,27 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
     async def resources(self, job: str) -> ResourceReport:
         """Memory and traffic of the job's ranks, by formula and as the newest probe measured them."""
         return await self._ask(requests.resources(job))
+
+    # Profiles
+
+    async def profile(
+        self,
+        job: str,
+        *,
+        rank: int,
+        kind: Literal["stacks", "cpu"] = "stacks",
+        seconds: int = 10,
+        idempotency_key: str | None = None,
+    ) -> Profile:
+        """Profile a rank of a running job. The event `profile` reports the end, and `profiles` names the file.
+
+        Repeating a call with the same key takes one profile. Raises `ApiError` `job_not_running`, `too_many_profiles`.
+        """
+        return await self._ask(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
+
+    async def profiles(self, job: str, *, before: str | None = None, limit: int = 20) -> Profiles:
+        """Profiles that were requested before the profile `before`, newest first. `file` is for `download_artifact`."""
+        return await self._ask(requests.profiles(job, before, limit))
 
     # Traces
 

@@ -1,9 +1,10 @@
 """The calls of `AsyncClient` about jobs that are one request each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from ....service.schemas.checkpoint import Checkpoints
+from ....service.schemas.exec import Exec, Execs
 from ....service.schemas.fault import Fault
 from ....service.schemas.history import HistoryPage
 from ....service.schemas.incident import Incidents
@@ -58,6 +59,27 @@ class AsyncQuestions(AsyncMetricQuestions):
         return await self._ask(
             requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
         )
+
+    async def execute(
+        self,
+        job: str,
+        command: Sequence[str],
+        *,
+        rank: int,
+        seconds: int = 60,
+        idempotency_key: str | None = None,
+    ) -> Exec:
+        """Run a command beside a rank of a running job. Its output is the stream `exec` of the rank's log; the event `exec` ends it.
+
+        Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key runs it once.
+        """
+        return await self._ask(
+            requests.execute(job, idempotency_key, rank=rank, command=list(command), seconds=seconds)
+        )
+
+    async def execs(self, job: str, *, before: str | None = None, limit: int = 20) -> Execs:
+        """Commands beside ranks that were requested before the command `before`, newest first."""
+        return await self._ask(requests.execs(job, before, limit))
 
     # Events and logs of a job
 

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ...messages.exec_request import Exec, ExecEnd
 from ...messages.fault_request import Fault
+from ...messages.profile_request import Profile
 from ...messages.rendezvous import RankAssignment
 from ...messages.secret import Secret
 from ...messages.trace_request import Trace
+from ...rank.profiler import Outcome
 
 if TYPE_CHECKING:
     from ...checkpoint.manifest import File, Manifest
@@ -28,6 +31,8 @@ START_S: Final = 120.0
 TRAINER_END_S: Final = 10.0
 #: A trainer that cannot answer writes its stacks to its log within this time.
 STACKS_S: Final = 1.0
+#: A profile or a command beyond its own seconds: it may wait for another one, and its file for slow storage.
+PROFILE_S: Final = 300.0
 #: Reading headers of snapshots, on a machine whose disks and cores are busy.
 SNAPSHOTS_S: Final = 120.0
 #: A replica crosses the network once, at 10 MB/s at worst.
@@ -158,6 +163,19 @@ class RankHandle:
     async def trace(self, trace: Trace) -> None:
         """Record a trace with all other ranks, once."""
         await within(ANSWER_S, self.actor.trace.remote(trace.to_json()))
+
+    async def profile(self, order: Profile) -> Outcome | None:
+        """Take a profile of the rank's process, once; None if it has none now."""
+        found: dict[str, Any] | None = await within(
+            order.seconds + PROFILE_S, self.actor.act.remote("profile", order.to_json())
+        )
+        return None if found is None else Outcome.from_json(found)
+
+    async def execute(self, order: Exec) -> ExecEnd | None:
+        """Run a command beside the rank, once; None if it has no process now."""
+        calling = self.actor.act.remote("exec", order.to_json())
+        found: dict[str, Any] | None = await within(order.seconds + PROFILE_S, calling)
+        return None if found is None else ExecEnd.from_json(found)
 
     async def release(self) -> None:
         """Let the trainer exit: every rank is done."""

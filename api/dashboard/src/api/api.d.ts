@@ -978,6 +978,55 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/profiles": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the profiles of a job's ranks
+         * @description Profiles of a job's ranks, newest first. A job keeps the records of its last 100, and all their files.
+         */
+        readonly get: operations["listProfiles"];
+        readonly put?: never;
+        /**
+         * Profile a rank of a running job
+         * @description Take the stacks of a rank's Python processes, or sample them. The event `profile` reports the end, and names the file.
+         */
+        readonly post: operations["profileRank"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/execs": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the commands beside a job's ranks
+         * @description Commands beside a job's ranks, newest first, with who ran them. A job keeps the records of its last 1,000.
+         */
+        readonly get: operations["listExecs"];
+        readonly put?: never;
+        /**
+         * Run a command beside a rank of a running job
+         * @description Run a command once, in the rank's working folder and with its variables. Its output is the stream `exec` of the rank's log; the
+         *     event `exec` reports its end. Needs `SHARDYARD_EXEC`.
+         */
+        readonly post: operations["execCommand"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/faults": {
         readonly parameters: {
             readonly query?: never;
@@ -1797,6 +1846,56 @@ export interface components {
              * @description Time in Unix seconds.
              */
             readonly ts: number | null;
+        };
+        /**
+         * Exec
+         * @description A requested command. Its output is in the rank's log, in the stream `exec`; the event `exec` reports its end.
+         */
+        readonly Exec: {
+            /** Id */
+            readonly id: string;
+            /** Job */
+            readonly job: string;
+            /** Attempt */
+            readonly attempt: number;
+            /** Rank */
+            readonly rank: number;
+            /** Command */
+            readonly command: readonly string[];
+            /** Seconds */
+            readonly seconds: number;
+            /**
+             * Status
+             * @description Exit status, or 128 and the signal that ended it; null if it runs, or did not run to an end.
+             */
+            readonly status: number | null;
+            /**
+             * Message
+             * @description How it ended; null while it is open.
+             */
+            readonly message: string | null;
+            /**
+             * Actor
+             * @description Name of the user who ran it.
+             */
+            readonly actor: string;
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            readonly asked_at: string;
+            /** Settled At */
+            readonly settled_at: string | null;
+        };
+        /**
+         * Execs
+         * @description One page of commands, newest first. `next` is the `before` of the next request, null on the last page.
+         */
+        readonly Execs: {
+            /** Items */
+            readonly items: readonly components["schemas"]["Exec"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * Exported
@@ -3185,6 +3284,61 @@ export interface components {
              * @description Options of the spec that have no effect.
              */
             readonly warnings: readonly components["schemas"]["FieldError"][];
+        };
+        /**
+         * Profile
+         * @description A requested profile. The event `profile` reports its end.
+         */
+        readonly Profile: {
+            /** Id */
+            readonly id: string;
+            /** Job */
+            readonly job: string;
+            /** Attempt */
+            readonly attempt: number;
+            /** Rank */
+            readonly rank: number;
+            /** Kind */
+            readonly kind: string;
+            /** Seconds */
+            readonly seconds: number;
+            /**
+             * State
+             * @description State of the profile: `open`, `done` or `failed`.
+             */
+            readonly state: string;
+            /**
+             * Message
+             * @description What was profiled, or why it failed; null while it is open.
+             */
+            readonly message: string | null;
+            /**
+             * File
+             * @description Name of the file of the job that has it: GET /v1/jobs/JOB/artifacts/NAME; null without one.
+             */
+            readonly file: string | null;
+            /**
+             * Actor
+             * @description Name of the user who requested the profile.
+             */
+            readonly actor: string;
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            readonly asked_at: string;
+            /** Settled At */
+            readonly settled_at: string | null;
+        };
+        /**
+         * Profiles
+         * @description One page of profiles, newest first. `next` is the `before` of the next request, null on the last page.
+         */
+        readonly Profiles: {
+            /** Items */
+            readonly items: readonly components["schemas"]["Profile"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * Progress
@@ -5808,6 +5962,52 @@ export interface components {
             readonly duration_s: number | null;
         };
         /**
+         * ProfileRequest
+         * @description A profile to take of a running rank. Each is taken once.
+         */
+        readonly ProfileRequest: {
+            /**
+             * Rank
+             * @description The rank to profile.
+             */
+            readonly rank: number;
+            /**
+             * Kind
+             * @description `stacks`: the stacks of all threads of its Python processes, as text. `cpu`: the functions that its Python processes run, sampled 100 times a second, for <https://www.speedscope.app>.
+             * @default stacks
+             * @enum {string}
+             */
+            readonly kind: "stacks" | "cpu";
+            /**
+             * Seconds
+             * @description Duration of `cpu` in seconds.
+             * @default 10
+             */
+            readonly seconds: number;
+        };
+        /**
+         * ExecRequest
+         * @description A command to run beside a running rank, once.
+         */
+        readonly ExecRequest: {
+            /**
+             * Rank
+             * @description The rank in whose working folder, and with whose variables, it runs.
+             */
+            readonly rank: number;
+            /**
+             * Command
+             * @description The program and its arguments. No shell reads them.
+             */
+            readonly command: readonly string[];
+            /**
+             * Seconds
+             * @description Seconds after which it is killed.
+             * @default 60
+             */
+            readonly seconds: number;
+        };
+        /**
          * JobEdit
          * @description What changes of a job. A field that is null or left out stays as it is.
          */
@@ -6718,6 +6918,103 @@ export interface components {
             readonly ts: number;
         };
         /**
+         * ProfileEvent
+         * @description A profile that a user asked for has ended.
+         */
+        readonly ProfileEvent: {
+            /**
+             * Id
+             * @description Id of the profile.
+             */
+            readonly id: string;
+            /**
+             * Profile
+             * @description Kind of the profile, such as `cpu`.
+             */
+            readonly profile: string;
+            /**
+             * Rank
+             * @description The rank that was meant.
+             */
+            readonly rank: number;
+            /**
+             * Done
+             * @description True if the profile is stored.
+             */
+            readonly done: boolean;
+            /**
+             * Message
+             * @description What was profiled, or why it was not, in words.
+             */
+            readonly message: string;
+            /**
+             * @description The file of the job that has it. Null if there is none.
+             * @default null
+             */
+            readonly file: components["schemas"]["Artifact"] | null;
+            /**
+             * Asked By
+             * @description Who asked for the profile. The service sets it.
+             * @default null
+             */
+            readonly asked_by: string | null;
+            /**
+             * Asked At
+             * @description When the profile was asked for, in unix seconds. The service sets it.
+             * @default null
+             */
+            readonly asked_at: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * ExecEvent
+         * @description A command that a user ran beside a rank has ended. Its output is in the rank's log.
+         */
+        readonly ExecEvent: {
+            /**
+             * Id
+             * @description Id of the command.
+             */
+            readonly id: string;
+            /**
+             * Rank
+             * @description The rank.
+             */
+            readonly rank: number;
+            /**
+             * Command
+             * @description The command and its arguments. The service sets it.
+             * @default []
+             */
+            readonly command: readonly string[];
+            /**
+             * Status
+             * @description Its exit status, or 128 and the signal that ended it. Null if it did not run to an end.
+             * @default null
+             */
+            readonly status: number | null;
+            /**
+             * Message
+             * @description How it ended, in words.
+             */
+            readonly message: string;
+            /**
+             * Asked By
+             * @description Who ran the command. The service sets it.
+             * @default null
+             */
+            readonly asked_by: string | null;
+            /**
+             * Asked At
+             * @description When the command was asked for, in unix seconds. The service sets it.
+             * @default null
+             */
+            readonly asked_at: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
          * TraceFinishedEvent
          * @description A step trace has ended.
          */
@@ -6915,6 +7212,8 @@ export interface components {
             readonly incident: components["schemas"]["IncidentEvent"];
             readonly repair: components["schemas"]["RepairEvent"];
             readonly fault: components["schemas"]["FaultEvent"];
+            readonly profile: components["schemas"]["ProfileEvent"];
+            readonly exec: components["schemas"]["ExecEvent"];
             readonly trace_finished: components["schemas"]["TraceFinishedEvent"];
             readonly summary: components["schemas"]["SummaryEvent"];
             readonly reshard: components["schemas"]["ReshardEvent"];
@@ -8573,7 +8872,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
@@ -12134,6 +12433,478 @@ export interface operations {
                 };
             };
             /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listProfiles: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description `next` of the previous page. */
+                readonly before?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Profiles"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly profileRank: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["ProfileRequest"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Profile"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `job_not_running`: the job is not running; `too_many_profiles`: too many profiles of one job */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters; `profile_rank_unknown`: no such rank */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listExecs: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description `next` of the previous page. */
+                readonly before?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Execs"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly execCommand: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["ExecRequest"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Exec"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `exec_disabled`: commands beside ranks are not enabled; `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `job_not_running`: the job is not running; `exec_open`: a command runs beside this rank */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters; `command_too_long`: the command is too long; `profile_rank_unknown`: no such rank */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;

@@ -26,7 +26,7 @@ function plane(changes: Partial<JobWire> = {}) {
     "GET /v1/jobs/job-1/timeline": answer({ spans: [], marks: [], complete: true }),
     "GET /v1/jobs/job-1/logs": answer({ lines: [], next: null }),
     "GET /v1/jobs/job-1/resources": answer({ layout: "data 2", step: null, memory: [], traffic: [], over_plan: null, reason: null }),
-    ...Object.fromEntries(["incidents", "checkpoints", "operations", "ranks", "traces", "logged-metrics"].map((name) => [`GET /v1/jobs/job-1/${name}`, items])),
+    ...Object.fromEntries(["incidents", "checkpoints", "operations", "ranks", "traces", "profiles", "logged-metrics"].map((name) => [`GET /v1/jobs/job-1/${name}`, items])),
   });
   const asked = () => new Set(requests.flatMap(({ url }) => (url.pathname.startsWith("/v1/jobs/job-1/") ? [url.pathname.slice("/v1/jobs/job-1/".length) + (url.pathname.endsWith("/events") ? url.search : "")] : [])));
   return { requests, asked };
@@ -55,7 +55,7 @@ test("a training has tabs of its ranks and traces; a program has not", async () 
 test.each([
   ["overview", "", "History", ["curves", "events?ranks=false", "timeline", "incidents", "plan"]],
   ["metrics", "/metrics", "Training", ["curves", "events?ranks=false", "logged-metrics"]],
-  ["ranks", "/ranks", "Memory and traffic", ["curves", "events?ranks=true", "ranks", "resources"]],
+  ["ranks", "/ranks", "Memory and traffic", ["curves", "events?ranks=true", "ranks", "profiles", "resources"]],
   ["traces", "/traces", "Step trace", ["traces"]],
   ["logs", "/logs", "Logs", ["logs"]],
   ["checkpoints", "/checkpoints", "Checkpoints", ["checkpoints", "operations"]],

@@ -27,6 +27,7 @@ const JobResources = lazy(async () => ({ default: (await import("../features/job
 const JobTraces = lazy(async () => ({ default: (await import("../features/traces/job-traces")).JobTraces }));
 const JobLogs = lazy(async () => ({ default: (await import("../features/job/job-logs")).JobLogs }));
 const JobCheckpoints = lazy(async () => ({ default: (await import("../features/job/job-checkpoints")).JobCheckpoints }));
+const JobProfiles = lazy(async () => ({ default: (await import("../features/ranks/job-profiles")).JobProfiles }));
 const JobFiles = lazy(async () => ({ default: (await import("../features/job/job-files")).JobFiles }));
 const JobSpec = lazy(async () => ({ default: (await import("../features/job/job-spec")).JobSpec }));
 
@@ -85,11 +86,11 @@ function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: LiveJ
     case "overview": return <JobOverview job={job} live={live} />;
     case "metrics": return <JobMetrics job={job} live={live} />;
     case "system": return <JobSystem job={job} />;
-    case "ranks": return <div className="stack"><JobRanks id={job.id} newest={live.ranks} ended={ended} /><JobResources id={job.id} ended={ended} /></div>;
+    case "ranks": return <div className="stack"><JobRanks id={job.id} newest={live.ranks} ended={ended} /><JobProfiles job={job} /><JobResources id={job.id} ended={ended} /></div>;
     case "traces": return <JobTraces job={job} />;
     case "logs": return <JobLogs job={job} />;
     case "checkpoints": return <JobCheckpoints job={job} />;
-    case "files": return <JobFiles job={job} />;
+    case "files": return <div className="stack"><JobFiles job={job} /><JobProfiles job={job} /></div>;
     case "spec": return <JobSpec job={job} />;
     case null: return <p className="card pad">This job has no tab of this name. <Link href={jobAddress(job.id)}>Overview</Link></p>;
   }

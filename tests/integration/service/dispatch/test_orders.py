@@ -6,14 +6,18 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.orders import fault_injection, step_traces
+from shardyard.service.orders import fault_injection, rank_commands, rank_profiles, step_traces
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.exec import ExecRequest
 from shardyard.service.schemas.fault import FaultRequest
 from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.profile import ProfileRequest
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
+from shardyard.workers.messages.exec_request import Exec
+from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.messages.trace_request import Trace
 
 from ...inprocess_cluster import InProcessCluster, run_until_stopped
@@ -72,6 +76,48 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
     reported = [item.data for item in await job_history(store, job) if item.kind == "trace_finished"]
     assert [(data["id"], data["done"]) for data in reported] == [(asked.id, True)]
+
+
+async def test_a_profile_that_a_user_asks_for_is_carried_with_its_storage(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script, cluster.lost_orders = run_until_stopped, 1
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = await rank_profiles.create(store, job.id, ProfileRequest(rank=0, kind="cpu", seconds=7), None, "me")
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        async with asyncio.timeout(PATIENCE_S):
+            while (await rank_profiles.page(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await eventually(lambda: len(gang.delivered) == 2)
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    most = settings.rules.artifacts.file_bytes
+    assert set(gang.delivered) == {Profile(asked.id, "cpu", 0, 7, settings.artifacts(job.id), most)}
+
+
+async def test_a_command_is_carried_only_by_a_dispatcher_that_allows_it(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    allowed = settings.model_copy(update={"exec": True})
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = await rank_commands.create(store, allowed, job.id, ExecRequest(rank=0, command=["ls"]), None, "me")
+        seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        assert gang.delivered == []
+    async with dispatching(store, allowed, cluster):
+        async with asyncio.timeout(PATIENCE_S):
+            while (await rank_commands.page(store, job.id)).items[0].settled_at is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert gang.delivered == [Exec(asked.id, 0, ("ls",), 60)]
+    assert (await rank_commands.page(store, job.id)).items[0].status == 3
 
 
 async def test_a_fault_that_no_dispatcher_may_carry_is_missed(

@@ -7,21 +7,26 @@ from typing import Any
 import pytest
 
 from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.messages.exec_request import Exec
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
+from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import (
     VERSION,
+    ExecsState,
     FaultsState,
     GangState,
     HeldEvent,
     JournalUnreadable,
     MergerState,
+    PendingExec,
     PendingFault,
     PendingTrace,
+    ProfilesState,
     RankState,
     Repair,
     SpareState,
@@ -78,6 +83,8 @@ STATE = GangState(
     loss_spike=LossSpikeState([2.5, 2.25], 3, 1),
     faults=FaultsState([PendingFault(Fault("f1", "slow-rank", 1, 10.0, 5.0), "shardyard-a-1-rank-1")], ["f0"]),
     traces=TracesState([PendingTrace(Trace("t1", 3), True, {1: (7, 9)})], ["t0"]),
+    execs=ExecsState([PendingExec(Exec("x1", 1, ("ls", "-l"), 5), "shardyard-a-1-rank-1")], ["x0"]),
+    profiles=ProfilesState([Profile("p1", "cpu", 1, 5, "/files", 1000)], ["p0"]),
 )
 EVENTS: list[Any] = [{"seq": n, "ts": 1.5, "kind": "log", "data": {"lines": ["é", "\ud800"]}} for n in (18, 19)]
 

@@ -122,6 +122,10 @@ ASKED: dict[str, list[Ask]] = {
     "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
     "listOutlines": [lambda client, job, trace: client.sparklines([job])],
     "traceJob": [lambda client, job, trace: client.trace(job, steps=2, idempotency_key="mine")],
+    "profileRank": [lambda client, job, trace: client.profile(job, rank=0, kind="cpu", seconds=2, idempotency_key="p")],
+    "execCommand": [lambda client, job, trace: client.execute(job, ["true"], rank=0, seconds=2, idempotency_key="x")],
+    "listExecs": [lambda client, job, trace: client.execs(job, before="exec-" + "z" * 26, limit=5)],
+    "listProfiles": [lambda client, job, trace: client.profiles(job, before="profile-" + "z" * 26, limit=5)],
     "listTraces": [lambda client, job, trace: client.traces(job, before=trace, limit=5)],
     "getTrace": [lambda client, job, trace: client.trace_summary(job, trace, step=5)],
     "getTraceSpans": [
@@ -206,7 +210,7 @@ def of_ended(client: Any, act: Callable[[str], Any]) -> Any:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"fault_injection": True})
+    return settings.model_copy(update={"fault_injection": True, "exec": True})
 
 
 async def settled(answer: Any) -> Any:

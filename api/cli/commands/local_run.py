@@ -1,0 +1,124 @@
+"""`shardyard run --local`: a job's ranks on this machine, without a control plane and without Ray. Nothing of it is stored."""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+
+from ....service.jobs import rank_environment
+from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
+from ....workers.forkserver.client import ONE_THREAD
+from ....workers.program.local_ranks import LocalRun, run_locally
+from ....workers.program.program import Program, argv
+from ....workers.program.rank_output import RankOutput
+from ...client.git_clone import clone
+from ...errors import InvalidParameter
+from ...http.validation_errors import read_spec
+from ..terminal.screen import Screen
+
+#: Folder of what trainings write: checkpoints, and the token cache.
+_OUT: Final = ".shardyard/local"
+_STREAMS: Final = MappingProxyType({"stdout": 1, "stderr": 2})
+
+
+def run_local(document: Any, screen: Screen) -> int:
+    """Run the ranks of a spec, and return the exit status: that of the rank that failed first. Raises InvalidDocument, InvalidParameter."""
+    spec = read_spec(document)
+    if isinstance(spec, CommandSpec) and spec.ray is not None:
+        remedy = "Run the script itself: ray.init() starts a Ray on this machine."
+        raise InvalidParameter("A driver of Ray does not run with --local.", field="ray", remedy=remedy)
+    rank_environment.check(spec)
+    if isinstance(spec, CommandSpec) and spec.env is not None:
+        screen.say(f"env is not built here: the program runs with {sys.executable}.")
+    with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:
+        try:
+            output = RankOutput(run.ranks, _STREAMS)
+            return run_locally(run, output)
+        except OSError as error:
+            remedy = "Name a program that is on this machine."
+            message = f"{run.program.command[0]!r} cannot be started in {run.folder}: {error.strerror or error}."
+            raise InvalidParameter(message, field="command", remedy=remedy) from None
+
+
+@contextmanager
+def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path) -> Iterator[LocalRun]:
+    """What runs. `folder`: a private one, which is removed afterwards."""
+    gpus = _gpus(spec)
+    env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": "", **ONE_THREAD} if gpus is None else {})
+    env |= spec.resources.env | _secrets(spec.secrets, folder)
+    if isinstance(spec, CommandSpec):
+        program = Program(
+            spec.name,
+            argv(spec.command),
+            per_node=spec.command_per == "node",
+            tensorboard=spec.tensorboard,
+        )
+        yield LocalRun(program, spec.ranks, _working_folder(spec, folder), env, gpus)
+    else:
+        yield LocalRun(
+            Program(spec.name, _trainer(spec, document, folder, gpus)), spec.world_size, Path.cwd(), env, gpus
+        )
+
+
+def _trainer(spec: JobSpec, document: Mapping[str, Any], folder: Path, gpus: str | None) -> tuple[str, ...]:
+    """The command of a training's ranks: the loop, on this machine."""
+    path = folder / f"{spec.name}.json"
+    path.write_text(json.dumps({"name": spec.name, "train": document["train"]}))
+    device = "cpu" if gpus is None else "cuda"
+    return (sys.executable, "-m", "shardyard.workers.local", str(path), "--device", device, "--out", _OUT)
+
+
+def _working_folder(spec: CommandSpec, folder: Path) -> Path:
+    """Where the program starts: in the folder of code itself, so that an edit counts at the next start."""
+    root = Path.home()
+    if spec.code is not None and spec.code.git is not None:
+        root = folder / "code"
+        root.mkdir()
+        clone(spec.code.git, spec.code.ref, root)
+    elif spec.code is not None and spec.code.dir is not None:
+        root = Path(spec.code.dir)
+    found = root / (spec.cwd or "")
+    if not found.is_dir():
+        field = "cwd" if spec.cwd else "code.dir"
+        raise InvalidParameter(f"{found} is no folder.", field=field, remedy="Name a folder of this machine.")
+    return found
+
+
+def _gpus(spec: AnySpec) -> str | None:
+    """The GPUs of all ranks, as CUDA_VISIBLE_DEVICES; None: the ranks run on CPUs. Raises InvalidParameter if there are too few."""
+    if spec.device == "cpu":
+        return None
+    found = torch.cuda.device_count()
+    if spec.device == "auto" and found < spec.world_size:
+        return None
+    if found < spec.world_size:
+        message = f"{spec.world_size} ranks need as many GPUs, and this machine has {found}."
+        remedy = "Add resources.device=cpu to the command line, or ask for fewer ranks."
+        raise InvalidParameter(message, field="resources.device", remedy=remedy)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(found)))
+    return ",".join(shown.split(",")[: spec.world_size])
+
+
+def _secrets(uses: list[SecretUse], folder: Path) -> dict[str, str]:
+    """Secrets as this shell has them: the variable of a secret's name. Raises InvalidParameter for one that is not set."""
+    found = {}
+    for use in uses:
+        value = os.environ.get(use.name)
+        if value is None:
+            message = f"The secret {use.name} is not on this machine: the server does not give its values out."
+            raise InvalidParameter(message, field="secrets", remedy=f"Set the variable {use.name} in this shell.")
+        found[use.target] = str(_file(folder / use.name, value)) if use.file else value
+    return found
+
+
+def _file(path: Path, value: str) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(value)
+    return path

@@ -1,0 +1,25 @@
+"""Values that a command line sets in a spec, as `train.steps=20`: each has the path of a key, and is read as YAML."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..service.sweep_spec import with_values
+from ..strategies.layout import Refusal
+from .errors import InvalidParameter
+from .spec_document import parse
+
+
+def overridden(document: Any, overrides: Sequence[str]) -> Any:
+    """A copy of a spec with these values. Raises InvalidParameter for one that is no `KEY=VALUE`, or has no place in the spec."""
+    for text in overrides:
+        path, given, value = text.partition("=")
+        if not given or not path:
+            raise InvalidParameter(
+                f"{text[:200]!r} is no KEY=VALUE.", field="OVERRIDE", remedy="Write it as in: train.steps=20"
+            )
+        try:
+            document = with_values(document, {path: parse(value.encode(), "yaml")})
+        except (Refusal, TypeError, ValueError):
+            remedy = "Name a key by its path, as in train.data.seq_len=64 or command[2]=--fast."
+            raise InvalidParameter(f"The spec has no place for {path[:200]!r}.", field=path, remedy=remedy) from None
+    return document

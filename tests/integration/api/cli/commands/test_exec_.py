@@ -1,0 +1,64 @@
+"""`shardyard exec` against a served API and a gang that runs what was asked for."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.api.cli.main import run
+from shardyard.api.client import Client
+from shardyard.service.settings import Settings
+
+from ...conftest import SPEC, Gang, Plane, until
+
+
+@pytest.fixture
+def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plane]:
+    served = Plane(settings.model_copy(update={"exec": True}))
+    served.start()
+    monkeypatch.setenv("SHARDYARD_URL", served.url)
+    try:
+        yield served
+    finally:
+        served.end()
+
+
+@contextmanager
+def running(plane: Plane, *reported: dict[str, Any]) -> Iterator[None]:
+    """While the block runs, commands of a running job end like these, in order; each prints two lines, and the rank itself one."""
+    with Client(plane.url) as client:
+        job = client.submit(SPEC).id
+        gang = Gang(plane, job)
+        gang.state("starting")
+        gang.state("running")
+
+        def report() -> None:
+            for number, how in enumerate(reported):
+                until(lambda number=number: len(client.execs(job).items) > number)
+                asked = client.execs(job).items[0]
+                lines = {"rank": asked.rank, "first": 10 * number + 1}
+                gang.emit(
+                    ("log", {**lines, "stream": "stdout", "lines": ["of the rank"]}),
+                    ("log", {**lines, "first": 10 * number + 2, "stream": "exec", "lines": asked.command}),
+                    ("exec", {"id": asked.id, "rank": asked.rank, **how}),
+                )
+
+        thread = threading.Thread(target=report, daemon=True)
+        thread.start()
+        yield
+        thread.join(PATIENCE_S)
+
+
+def test_its_output_and_status_are_the_commands_own(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(allowed, {"status": 7, "message": "exit status 7"}, {"status": None, "message": "too late"}):
+        assert run(["exec", "tiny", "--rank", "1", "--", "ls", "--all"]) == 7
+        printed = capsys.readouterr()
+        assert printed.out == "ls\n--all\n"
+        assert run(["exec", "tiny", "--seconds", "1", "--", "sleep"]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == "sleep\n" and "did not run to its end: too late." in printed.err
+        assert run(["exec", "tiny", "--rank", "5", "--", "ls"]) == 1
+        assert "Name one from 0 to 1." in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""`run --local` needs no control plane: a spec's ranks run here, and what cannot is refused by its field."""
+
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.cli.main import run
+
+COMMAND = """\
+name: here
+command: [sh, -c, 'echo "$RANK $GREETING $KEY $(cat hello)"; exit $CODE']
+ranks: 2
+code: { dir: . }
+env: { python: [einops] }
+resources: { env: { GREETING: hi, CODE: "0" }, device: cpu }
+secrets: [{ name: LOCAL_TEST_KEY, variable: KEY }]
+"""
+TRAIN = """\
+name: tiny
+train:
+  model: { preset: nano, layers: 1, dim: 16, heads: 2 }
+  data: { seq_len: 32 }
+  layout: { data: 2 }
+  steps: 3
+  global_batch: 4
+resources: { device: cpu }
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "hello").write_text("there")
+    monkeypatch.setenv("LOCAL_TEST_KEY", "k")
+    path = tmp_path / "job.yaml"
+    path.write_text(COMMAND)
+    return path
+
+
+def test_the_ranks_run_in_the_folder_of_code_with_the_jobs_variables(
+    spec: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "--local", str(spec)]) == 0
+    out, err = capfd.readouterr()
+    assert sorted(out.splitlines()) == [f"[rank {rank}] {rank} hi k there" for rank in (0, 1)]
+    assert "env is not built here" in err
+
+
+def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
+    spec: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "--local", str(spec), "--", "ranks=1", "resources.env.CODE='9'"]) == 9
+    assert capfd.readouterr().out == "0 hi k there\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--json"], "--json"),
+        (["ranks=0"], "ranks"),
+        (["ray=true", "env=null"], "ray"),
+        (["resources.device=cuda", "ranks=1000"], "resources.device"),
+        (["secrets=[NO_SUCH_LOCAL_KEY]"], "NO_SUCH_LOCAL_KEY"),
+        (["cwd=missing"], "cwd"),
+        (["command=[no-such-program]"], "no-such-program"),
+        (["nonsense"], "KEY=VALUE"),
+    ],
+)
+def test_what_cannot_run_here_is_refused(
+    more: list[str], said: str, spec: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "--local", str(spec), *more]) == 1
+    assert said in capfd.readouterr().err
+
+
+@pytest.mark.full
+def test_a_training_runs_on_its_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(TRAIN)
+    assert run(["run", "--local", "job.yaml", "train.steps=2"]) == 0
+    out = capfd.readouterr().out
+    assert "checkpoints/tiny/step-00000002" in out and "step-00000003" not in out

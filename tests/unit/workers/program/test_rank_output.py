@@ -1,0 +1,58 @@
+"""Lines of several ranks on one stream."""
+
+import os
+import tempfile
+from array import array
+from typing import Any
+
+from shardyard.workers.messages.metric_block import MetricBlock, packed
+from shardyard.workers.program.rank_output import RankOutput
+
+
+def printed(ranks: int, write: Any) -> str:
+    """What an output prints while `write` is called with it."""
+    with tempfile.TemporaryFile() as file:
+        output = RankOutput(ranks, {"stdout": file.fileno(), "stderr": file.fileno()})
+        write(output)
+        output.finish()
+        file.seek(0)
+        return file.read().decode()
+
+
+def piped(text: bytes, ranks: int = 2) -> str:
+    def write(output: RankOutput) -> None:
+        read, end = os.pipe()
+        output.follow(1, "stdout", os.fdopen(read, "rb"))
+        with os.fdopen(end, "wb") as pipe:
+            pipe.write(text)
+
+    return printed(ranks, write)
+
+
+def test_each_line_has_its_rank_also_those_of_a_progress_bar_and_the_last_one() -> None:
+    assert piped(b"a\r\n10%\r20%\rend") == "[rank 1] a\n[rank 1] 10%\n[rank 1] 20%\n[rank 1] end\n"
+
+
+def test_a_single_rank_has_no_name() -> None:
+    assert piped(b"a\n", ranks=1) == "a\n"
+
+
+def test_a_line_without_an_end_is_printed_in_parts() -> None:
+    found = piped(b"x" * 200_000).splitlines()
+    assert "".join(line.removeprefix("[rank 1] ") for line in found) == "x" * 200_000
+    assert all(len(line) <= 2 * 65_536 for line in found)
+
+
+def test_of_many_steps_the_last_are_printed() -> None:
+    block = MetricBlock(("a", "b"), tuple(range(12)), packed(array("d", [1.0, float("nan")] * 12)))
+    lines = printed(2, lambda output: output.print_metrics(0, [block])).splitlines()
+    assert len(lines) == 10 and lines[-1] == "[rank 0] step 11: a 1, b not finite"
+
+
+def test_a_reader_that_is_gone_is_noticed() -> None:
+    read, end = os.pipe()
+    os.close(read)
+    output = RankOutput(1, {"stdout": end})
+    output.print_line(0, "stdout", b"a")
+    os.close(end)
+    assert output.closed.is_set()

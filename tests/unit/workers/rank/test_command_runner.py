@@ -1,0 +1,117 @@
+"""Commands beside a real process: in its folder, with its variables, once, masked, and with nothing left."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.patience import PATIENCE_S
+
+from shardyard.workers.messages.exec_request import Exec, ExecEnd
+from shardyard.workers.rank.command_runner import CommandRunner, Place
+from shardyard.workers.rank.secret_mask import SecretMask
+
+SECRET = "a-secret-of-the-job"
+
+
+class Log:
+    """What was printed, in order. `until` waits for a line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._came = asyncio.Event()
+
+    def add(self, stream: str, lines: list[bytes]) -> None:
+        assert stream == "exec"
+        self.lines += [line.decode() for line in lines]
+        self._came.set()
+
+    async def until(self, begin: str) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(line.startswith(begin) for line in self.lines):
+                await self._came.wait()
+                self._came.clear()
+        return next(line for line in self.lines if line.startswith(begin))
+
+
+@contextmanager
+def program(folder: Path) -> Iterator[int]:
+    """A shell below which a program runs, as below a trainer process; by the id of the shell's process."""
+    env = {"PATH": os.environ["PATH"], "KEY": SECRET, "RANK": "3"}
+    shell = subprocess.Popen(
+        ["sh", "-c", "sh -c 'echo ready; exec sleep 1000' & wait"],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert shell.stdout is not None
+    try:
+        assert shell.stdout.readline() == b"ready\n"
+        yield shell.pid
+    finally:
+        subprocess.run(["kill", "-9", "--", f"-{shell.pid}"], check=True)
+        shell.wait()
+        shell.stdout.close()
+
+
+def order(name: str, *command: str, seconds: int = 1000) -> Exec:
+    return Exec(name, 3, command, seconds)
+
+
+def place(pid: int, gone: asyncio.Event | None = None) -> Place:
+    return Place(pid, True, SecretMask([SECRET]), (gone or asyncio.Event()).is_set, {})
+
+
+async def ran(runner: CommandRunner, wanted: Exec, where: Place) -> ExecEnd:
+    async with asyncio.timeout(PATIENCE_S):
+        return await runner.run(wanted, where)
+
+
+async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secrets_are_masked(tmp_path: Path) -> None:
+    log = Log()
+    runner = CommandRunner(log.add)
+    with program(tmp_path) as pid:
+        once = order(
+            "x1", "sh", "-c", 'echo "$RANK $KEY"; pwd; echo "to stderr" >&2; echo x >> ran; printf end; exit 7'
+        )
+        ends = await asyncio.gather(*(ran(runner, once, place(pid)) for _ in range(3)))
+        absent = await ran(runner, order("x2", "no-such-command"), place(pid))
+        killed = await ran(runner, order("x3", "sh", "-c", "kill -9 $$"), place(pid))
+    assert ends == [ExecEnd("exit status 7", 7)] * 3
+    assert log.lines[:4] == ["3 ***", str(tmp_path), "to stderr", "end"]
+    assert await asyncio.to_thread((tmp_path / "ran").read_text) == "x\n"
+    assert absent.status == 127 and "'no-such-command' cannot be started" in log.lines[4]
+    assert killed.status == 137
+
+
+async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -> None:
+    log, gone = Log(), asyncio.Event()
+    runner = CommandRunner(log.add)
+    escapes = 'setsid sleep 1000 & echo "{} $!"; exec sleep 1000'
+    with program(tmp_path) as pid:
+        late = await ran(runner, order("x1", "sh", "-c", escapes.format("late"), seconds=1), place(pid))
+        running = asyncio.create_task(runner.run(order("x2", "sh", "-c", escapes.format("gone")), place(pid, gone)))
+        await log.until("gone")
+        gone.set()
+        async with asyncio.timeout(PATIENCE_S):
+            ended = await running
+    assert late == ExecEnd("the command did not end within 1 s")
+    assert ended == ExecEnd("the rank's process ended before the command")
+    left = [(await log.until(name)).split()[1] for name in ("late", "gone")]
+    assert not any(os.access(f"/proc/{pid}", os.F_OK) for pid in left)
+
+
+async def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
+    with program(tmp_path) as pid:
+        closes = order("x1", "sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 5")
+        assert (await ran(CommandRunner(Log().add), closes, place(pid))).status == 5
+
+
+async def test_a_rank_that_has_just_ended_runs_nothing(tmp_path: Path) -> None:
+    with program(tmp_path) as pid:
+        pass
+    end = await ran(CommandRunner(Log().add), order("x1", "true"), place(pid))
+    assert end.status is None and "could not be started" in end.message

@@ -1,0 +1,38 @@
+"""A command ends with the actor that started it, however the actor ends."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.workers.rank import exec_guard
+
+#: An actor, and a command that starts a process in another session. All have the standard output of this process.
+ACTOR = """
+import os, signal, subprocess, sys
+script = "setsid sleep 1000 & echo ready; exec sleep 1000"
+child = subprocess.Popen([sys.executable, "-I", "-S", sys.argv[1], "sh", "-c", script], stdin=subprocess.PIPE)
+def leave(*_):  # as an actor of Ray exits
+    child.kill()
+    os._exit(1)
+signal.signal(signal.SIGTERM, leave)
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "exits"])
+def test_an_actor_that_ends_takes_its_command_along(how: signal.Signals) -> None:
+    assert exec_guard.__file__ is not None
+    actor = subprocess.Popen([sys.executable, "-c", ACTOR, exec_guard.__file__], stdout=subprocess.PIPE)
+    assert actor.stdout is not None
+    try:
+        assert actor.stdout.readline() == b"ready\n"
+        os.kill(actor.pid, how)
+        rest, _ = actor.communicate(timeout=PATIENCE_S)  # returns when every process has closed the pipe
+        assert rest == b""
+    finally:
+        actor.kill()
+        actor.wait()

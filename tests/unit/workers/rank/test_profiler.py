@@ -1,0 +1,113 @@
+"""Profiles of real processes by py-spy: what is in them, once per id, and what is refused."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.workers.messages.profile_request import Profile
+from shardyard.workers.rank import profiler
+from shardyard.workers.rank.profiler import Outcome, Profiler, Target
+
+#: A shell, as of a command that is text, with a Python process that computes below it.
+PROGRAM = """
+def busy_in_here():
+    print("ready", flush=True)
+    number = 0
+    while True:
+        number = (number + 1) % 1000
+busy_in_here()
+"""
+
+
+#: Of a shell that starts Python, and of one that does not.
+STARTS_PYTHON = f'"{sys.executable}" -c "$1" & wait'
+NO_PYTHON = "echo ready; exec sleep 1000"
+
+
+@contextmanager
+def program(script: str = STARTS_PYTHON) -> Iterator[int]:
+    """A shell, by its process's id."""
+    shell = subprocess.Popen(["sh", "-c", script, "sh", PROGRAM], stdout=subprocess.PIPE, start_new_session=True)
+    assert shell.stdout is not None
+    try:
+        assert shell.stdout.readline() == b"ready\n"
+        yield shell.pid
+    finally:
+        subprocess.run(["kill", "-9", "--", f"-{shell.pid}"], check=True)
+        shell.wait()
+        shell.stdout.close()
+
+
+async def silent() -> dict[str, Any]:
+    return {}
+
+
+def order(kind: Any, folder: Path, name: str = "p1", most_bytes: int = 1 << 20) -> Profile:
+    return Profile(name, kind, 3, 1, str(folder), most_bytes)
+
+
+def stored(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+async def taken(profiler_: Profiler, wanted: Profile, target: Target) -> Outcome:
+    async with asyncio.timeout(PATIENCE_S):
+        return await profiler_.profile(wanted, target)
+
+
+async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -> None:
+    mine = Profiler()
+    with program() as shell:
+        target = Target(shell, True, silent)
+        first, again = await asyncio.gather(*(taken(mine, order("stacks", tmp_path), target) for _ in range(2)))
+        sampled = await taken(mine, order("cpu", tmp_path, "p2"), target)
+    assert first is again and first.file is not None and sampled.file is not None
+    assert (first.file.name, first.message) == ("profiles/rank-3-stacks-p1.txt", "the stacks of 1 process")
+    assert "busy_in_here" in (tmp_path / first.file.sha256).read_text()
+    assert sampled.file.name == "profiles/rank-3-cpu-p2.speedscope.json"
+    found = json.loads((tmp_path / sampled.file.sha256).read_text())
+    assert "busy_in_here" in {frame["name"] for frame in found["shared"]["frames"]}
+    assert stored(tmp_path) == {first.file.sha256, sampled.file.sha256}
+    assert Outcome.from_json(json.loads(json.dumps(sampled.to_json()))) == sampled
+
+
+async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
+    mine = Profiler()
+    with program(NO_PYTHON) as other, program() as shell:
+        nothing = await taken(mine, order("stacks", tmp_path), Target(other, True, silent))
+        large = await taken(mine, order("stacks", tmp_path, "p2", 10), Target(shell, True, silent))
+        no_python = await taken(mine, order("cpu", tmp_path, "p3"), Target(other, False, silent))
+    assert nothing.file is None and "no Python process" in nothing.message
+    assert large.file is None and "may have 10" in large.message
+    assert no_python.file is None and "py-spy failed" in no_python.message
+    assert not stored(tmp_path)
+
+
+async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A py-spy that says what the real one says without the right to read a process."""
+    denied = tmp_path / "py-spy"
+    denied.write_text(
+        "#!/bin/sh\necho 'Error: Permission Denied: Try running again with elevated permissions' >&2\nexit 1\n"
+    )
+    denied.chmod(0o755)
+    monkeypatch.setattr(profiler.sys, "executable", str(tmp_path / "python"))
+
+    async def reports() -> dict[str, Any]:
+        return {"stacks": [{"thread": "MainThread", "frames": ["a.py:1 in outer", "a.py:9 in inner"], "call": ""}]}
+
+    mine, folder = Profiler(), tmp_path / "stored"
+    own = await taken(mine, order("stacks", folder), Target(1, False, reports))
+    refused = await taken(mine, order("cpu", folder, "p2"), Target(1, False, reports))
+    assert own.file is not None
+    assert (folder / own.file.sha256).read_text() == "Thread 'MainThread'\n    a.py:9 in inner\n    a.py:1 in outer\n"
+    assert refused.file is None and "kernel.yama.ptrace_scope" in refused.message

@@ -1,0 +1,48 @@
+"""A command that a user runs beside a rank: plain data, sent from the API to the rank's actor. Imports neither torch nor Ray."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+#: Maximum seconds of a command.
+MOST_SECONDS: Final = 3600
+#: Maximum bytes of a command with its arguments.
+MOST_BYTES: Final = 32 << 10
+#: Stream of the rank's log that has the command's output.
+STREAM: Final = "exec"
+
+
+@dataclass(frozen=True)
+class Exec:
+    """A command beside one rank. Requests with the same `id` run it once. It is killed after `seconds`."""
+
+    id: str
+    rank: int
+    command: tuple[str, ...]
+    seconds: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Raises TypeError for unknown or missing fields."""
+        return cls(**data | {"command": tuple(data["command"])})
+
+
+@dataclass(frozen=True)
+class ExecEnd:
+    """How a command ended. `status`: its exit status, 128 and the signal that ended it; None if it did not run to an end.
+
+    `last`: number of the rank's event with the last of its output.
+    """
+
+    message: str
+    status: int | None = None
+    last: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(**data)

@@ -1,0 +1,33 @@
+"""A request for a profile of a running rank: plain data, sent from the API to the rank that takes it. Imports neither torch nor Ray."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, Self
+
+#: `stacks`: where all threads are now. `cpu`: where the time goes, sampled.
+Kind = Literal["stacks", "cpu"]
+#: Maximum seconds of a profile that takes time.
+MOST_SECONDS: Final = 120
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile of one rank. Requests with the same `id` take it once. `storage`: address of the folder of the job's files."""
+
+    id: str
+    kind: Kind
+    rank: int
+    seconds: int
+    storage: str
+    most_bytes: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seconds <= MOST_SECONDS:
+            raise ValueError(f"a profile takes 1 to {MOST_SECONDS} seconds, not {self.seconds}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Raises TypeError for unknown or missing fields, ValueError for too many seconds."""
+        return cls(**data)

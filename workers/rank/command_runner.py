@@ -1,0 +1,164 @@
+"""Runs users' commands beside a rank: in its working folder, with its variables; what they print is in the rank's log.
+
+Rules that it keeps: one id runs once, however often it is requested; one command at a time; it ends with its time limit, with the rank's
+process, and with this actor, and leaves no process (`exec_guard.py`). Secrets in its output are masked. Needs neither Ray nor torch.
+"""
+
+import asyncio
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ..messages.exec_request import STREAM, Exec, ExecEnd
+from . import process_tree
+from .log_pipe import MAX_LINE
+from .secret_mask import SecretMask
+
+#: Seconds between two looks at whether the rank has ended.
+LOOK_S: Final = 0.2
+#: Ends of commands that are kept for a supervisor that asks again.
+_MOST_KEPT: Final = 100
+#: Parts of the output that are read between two looks at the time.
+_AT_ONCE: Final = 16
+_GUARD: Final = Path(__file__).with_name("exec_guard.py")
+
+#: Adds lines to a stream of the rank's log.
+AddLines = Callable[[str, list[bytes]], None]
+
+
+class Place(NamedTuple):
+    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: a trainer's variables."""
+
+    pid: int
+    program: bool
+    mask: SecretMask
+    gone: Callable[[], bool]
+    env: Mapping[str, str]
+
+
+class CommandRunner:
+    """The commands of one rank."""
+
+    def __init__(self, add: AddLines) -> None:
+        self._add = add
+        self._ends: dict[str, asyncio.Task[ExecEnd]] = {}
+        self._busy = asyncio.Lock()
+
+    async def run(self, order: Exec, place: Place) -> ExecEnd:
+        """Run a command, or wait for the one of this id; returns how it ended."""
+        if order.id not in self._ends:
+            for old in [name for name, task in self._ends.items() if task.done()][:-_MOST_KEPT]:
+                del self._ends[old]
+            self._ends[order.id] = asyncio.get_running_loop().create_task(self._run(order, place))
+        return await asyncio.shield(self._ends[order.id])
+
+    async def _run(self, order: Exec, place: Place) -> ExecEnd:
+        loop = asyncio.get_running_loop()
+
+        async def added(lines: list[bytes]) -> None:
+            self._add(STREAM, lines)
+
+        def add(lines: list[bytes]) -> None:
+            """A command that prints faster than the log takes it waits here."""
+            asyncio.run_coroutine_threadsafe(added(lines), loop).result()
+
+        async with self._busy:
+            try:
+                return await asyncio.to_thread(run, order, place, add)
+            except OSError as error:
+                return ExecEnd(f"the command could not be started beside the rank: {error.strerror or error}")
+
+
+def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEnd:
+    """Run a command to its end, and pass on what it prints. Raises OSError."""
+    beside = _main_process(place)
+    folder = Path(f"/proc/{beside}/cwd").readlink()
+    command = [sys.executable, "-I", "-S", str(_GUARD), *order.command]
+    guard = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=place.env if beside == place.pid else _environment(beside),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+    assert guard.stdout is not None and guard.stdin is not None
+    why, is_open = None, True
+    with guard, contextlib.closing(_Output(guard.stdout.fileno(), place.mask, add)) as output:
+        deadline = time.monotonic() + order.seconds
+        while guard.poll() is None:
+            if is_open:
+                is_open = output.read(LOOK_S)
+            else:
+                time.sleep(LOOK_S)
+            if why is None and (why := _reason_to_end(order, place, deadline)) is not None:
+                guard.stdin.close()  # which makes the guard kill everything
+        output.read(0.0)
+    status = guard.returncode if guard.returncode >= 0 else 128 - guard.returncode
+    return ExecEnd(f"exit status {status}", status) if why is None else ExecEnd(why)
+
+
+def _reason_to_end(order: Exec, place: Place, deadline: float) -> str | None:
+    if place.gone():
+        return "the rank's process ended before the command"
+    if time.monotonic() >= deadline:
+        return f"the command did not end within {order.seconds} s"
+    return None
+
+
+def _main_process(place: Place) -> int:
+    """The process whose folder and variables count: the trainer, or the program that it runs."""
+    below = [pid for pid in process_tree.pids(place.pid) if pid != place.pid] if place.program else []
+    return below[0] if below else place.pid
+
+
+def _environment(pid: int) -> Mapping[bytes, bytes]:
+    """The variables with which a process was started."""
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(pair.partition(b"=")[::2] for pair in pairs if b"=" in pair)
+
+
+class _Output:
+    """Lines of a pipe, as they come, without secrets."""
+
+    def __init__(self, descriptor: int, mask: SecretMask, add: Callable[[list[bytes]], None]) -> None:
+        self._descriptor, self._mask, self._add = descriptor, mask, add
+        self._rest = b""
+        os.set_blocking(descriptor, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def read(self, wait_s: float) -> bool:
+        """Pass on some of what has arrived, after waiting for it; False at the end of the pipe."""
+        if not self._selector.select(wait_s):
+            return True
+        for _ in range(_AT_ONCE):
+            try:
+                part = os.read(self._descriptor, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self._take(part)
+        return True
+
+    def _take(self, part: bytes) -> None:
+        *lines, self._rest = self._mask.hide(self._rest + part).split(b"\n")
+        whole = len(self._rest) - self._mask.overlap  # the rest of it may be the beginning of a secret
+        if whole >= MAX_LINE:
+            lines.append(self._rest[:whole])
+            self._rest = self._rest[whole:]
+        if lines:
+            self._add(lines)
+
+    def close(self) -> None:
+        if self._rest:
+            self._add([self._mask.hide(self._rest)])
+        self._selector.close()

@@ -1,0 +1,63 @@
+"""`python exec_guard.py COMMAND…`: runs a command, and leaves no process of it, wherever it has gone.
+
+It ends with the command, whose status it returns, or when its standard input closes: the actor that started it has died, or wants the
+command to end. Needs only the standard library.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+#: Exit status of a shell for a command that is not there.
+NOT_FOUND = 127
+
+
+def main(command: list[str]) -> int:
+    """Run the command; returns its exit status, or 128 and the signal that ended it.
+
+    Ray kills the children of an actor that exits, before they can clean up. So the guard is a grandchild.
+    """
+    guard = os.fork()
+    if guard == 0:
+        os.setsid()
+        os._exit(guarded(command))
+    _, status = os.waitpid(guard, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def guarded(command: list[str]) -> int:
+    """Run the command, and kill what it leaves."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        os.write(2, f"shardyard: {command[0]!r} cannot be started: {error.strerror}\n".encode())
+        return NOT_FOUND
+    ended = os.pidfd_open(process.pid)
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    poll.register(0, select.POLLIN | select.POLLHUP)
+    ready = [descriptor for descriptor, _ in poll.poll()]
+    if ended not in ready:
+        process.kill()
+    code = process.wait()
+    kill_orphans()
+    return code if code >= 0 else 128 - code
+
+
+def kill_orphans() -> None:
+    """Kill what the command has left, until nothing is: an orphan may have children of its own."""
+    while orphans := Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
+        for pid in map(int, orphans):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

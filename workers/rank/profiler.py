@@ -1,0 +1,189 @@
+"""Takes profiles of this rank's Python processes with py-spy, which reads their memory, and stores each as a file of the job.
+
+Rules that it keeps: the processes are not stopped, and run none of our code; one profile at a time; one id is one profile, however often
+it is requested; its time and its size are bounded. Values of variables are not read. Needs neither Ray nor torch.
+"""
+
+import asyncio
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ..messages.artifact import Artifact
+from ..messages.profile_request import Profile
+from ..storage.open_folder import folder_at
+from . import process_tree
+
+#: Maximum number of processes whose stacks are in one profile.
+MOST_PROCESSES: Final = 16
+#: Samples per second of a `cpu` profile.
+RATE_HZ: Final = 100
+#: Seconds for py-spy beyond those of the profile, on a busy machine.
+PATIENCE_S: Final = 60.0
+#: Stacks of a process that changes them meanwhile are read again.
+_TRIES: Final = 3
+#: Profiles whose outcome is kept for a supervisor that asks again.
+_MOST_KEPT: Final = 100
+_ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json"}
+#: What py-spy says if the kernel does not let it read a process.
+_DENIED: Final = ("permission denied", "operation not permitted")
+
+#: The trainer's own status, with its stacks (`Heartbeat.status`); empty if it does not answer.
+Examine = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class ProfileFailed(Exception):
+    """The profile could not be taken. The message says why, with a remedy."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a profile ended. `file`: the stored profile, None if it failed. `message`: what was profiled, or why it was not."""
+
+    message: str
+    file: Artifact | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Outcome":
+        return cls(data["message"], None if data["file"] is None else Artifact(**data["file"]))
+
+
+class Target(NamedTuple):
+    """The process of the trainer. `program`: whether it runs a program, whose processes are below it."""
+
+    pid: int
+    program: bool
+    examine: Examine
+
+
+class Profiler:
+    """The profiles of one rank."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[str, asyncio.Task[Outcome]] = {}
+        self._busy = asyncio.Lock()
+
+    async def profile(self, order: Profile, target: Target) -> Outcome:
+        """Take a profile, or wait for the one of this id; returns how it ended."""
+        if order.id not in self._outcomes:
+            for old in [name for name, task in self._outcomes.items() if task.done()][:-_MOST_KEPT]:
+                del self._outcomes[old]
+            self._outcomes[order.id] = asyncio.get_running_loop().create_task(self._taken(order, target))
+        return await asyncio.shield(self._outcomes[order.id])
+
+    async def _taken(self, order: Profile, target: Target) -> Outcome:
+        async with self._busy:
+            try:
+                return await self._take(order, target)
+            except ProfileFailed as error:
+                return Outcome(str(error))
+            except Exception as error:  # noqa: BLE001  (the outermost call of the task: storage raises many kinds of errors)
+                return Outcome(f"the profile could not be stored: {type(error).__name__}: {error}")
+
+    async def _take(self, order: Profile, target: Target) -> Outcome:
+        pids = await asyncio.to_thread(python_processes, target)
+        if not pids:
+            raise ProfileFailed(
+                "this rank runs no Python process now; with command_per: node, profile the first rank of its node"
+            )
+        if order.kind == "cpu":
+            content = await asyncio.to_thread(record, pids[0], order.seconds)
+            what = f"{order.seconds} s of process {pids[0]} and those below it"
+        else:
+            content = (await self._stacks(pids, target)).encode()
+            what = f"the stacks of {len(pids)} process{'es' * (len(pids) > 1)}"
+        return Outcome(what, await asyncio.to_thread(store, order, content))
+
+    async def _stacks(self, pids: list[int], target: Target) -> str:
+        """The stacks of all processes. Where the kernel forbids to read them, those that the trainer reports itself."""
+        try:
+            return "\n".join([await asyncio.to_thread(stacks, pid) for pid in pids])
+        except ProfileFailed:
+            reported = (await target.examine()).get("stacks")
+            if not reported:
+                raise
+            return "".join(
+                f"Thread {one['thread']!r}\n" + "".join(f"    {frame}\n" for frame in reversed(one["frames"]))
+                for one in reported
+            )
+
+
+def python_processes(target: Target) -> list[int]:
+    """The Python processes of a rank, parents first: the trainer's own, or those of the program that it runs."""
+    if not target.program:
+        return [target.pid]
+    below = [pid for pid in process_tree.pids(target.pid) if pid != target.pid]
+    return [pid for pid in below if _is_python(pid)][:MOST_PROCESSES]
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.startswith("python")
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
+def stacks(pid: int) -> str:
+    """The stacks of one process, innermost frames first. Raises ProfileFailed."""
+    for again in reversed(range(_TRIES)):
+        try:
+            return _py_spy(PATIENCE_S, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames")
+        except ProfileFailed:
+            if not again:
+                raise
+    raise AssertionError
+
+
+def record(pid: int, seconds: int) -> bytes:
+    """Sample a process and those below it; returns a file of speedscope's format. Raises ProfileFailed."""
+    what = ("--pid", str(pid), "--subprocesses", "--nonblocking", "--duration", str(seconds), "--rate", str(RATE_HZ))
+    with tempfile.TemporaryDirectory(prefix="shardyard-profile-") as folder:
+        path = Path(folder, "profile")
+        _py_spy(seconds + PATIENCE_S, "record", *what, "--format", "speedscope", "--output", str(path))
+        if not path.exists():
+            raise ProfileFailed("py-spy saw no Python code run: the process may just be starting or ending")
+        return path.read_bytes()
+
+
+def _py_spy(limit_s: float, *arguments: str) -> str:
+    """The standard output of py-spy. Raises ProfileFailed."""
+    beside = Path(sys.executable).with_name("py-spy")
+    command = str(beside) if beside.exists() else shutil.which("py-spy")
+    if command is None:
+        raise ProfileFailed("py-spy is not installed on this node: add it to the image of the Ray workers")
+    try:
+        done = subprocess.run(
+            [command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ProfileFailed(f"py-spy did not end within {limit_s:g} s; try again when the node is less busy") from None
+    if done.returncode == 0:
+        return done.stdout.decode(errors="replace")
+    said = done.stderr.decode(errors="replace")
+    if any(sign in said.lower() for sign in _DENIED):
+        raise ProfileFailed(
+            "the kernel does not let py-spy read the process: set the sysctl kernel.yama.ptrace_scope to 0 on the node, or give the "
+            "container of the Ray workers the capability SYS_PTRACE"
+        )
+    raise ProfileFailed(f"py-spy failed: {' '.join(said.split())[-300:] or f'status {done.returncode}'}")
+
+
+def store(order: Profile, content: bytes) -> Artifact:
+    """Store a profile by its digest, as files that a program logs. Raises ProfileFailed, and the storage's errors."""
+    if len(content) > order.most_bytes:
+        raise ProfileFailed(f"the profile has {len(content):,} bytes, and a file may have {order.most_bytes:,}")
+    digest = hashlib.sha256(content).hexdigest()
+    folder = folder_at(order.storage)
+    if not folder.has(digest):
+        folder.publish(digest, memoryview(content), many_writers=True)
+    name = f"profiles/rank-{order.rank}-{order.kind}-{order.id}.{_ENDINGS[order.kind]}"
+    return Artifact(name=name, bytes=len(content), sha256=digest)
