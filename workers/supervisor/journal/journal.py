@@ -131,8 +131,8 @@ def opened(entry: bytes) -> tuple[int, bytes]:
         version, last = header["version"], int(header["last"])
     except (ValueError, TypeError, KeyError) as error:
         raise JournalUnreadable("the journal's first line names no version") from error
-    if version != VERSION:
-        raise JournalUnreadable(f"the journal has version {version}; this supervisor reads version {VERSION}")
+    if version not in range(1, VERSION + 1):
+        raise JournalUnreadable(f"the journal has version {version}; this supervisor reads versions 1 to {VERSION}")
     try:
         return last, zlib.decompress(state)
     except zlib.error as error:
