@@ -71,6 +71,20 @@ class Budgets(Value):
     repairs: Budget = Field(Budget(), description="Repairs in place during the newest attempt.")
 
 
+class JobFiles(Value):
+    """What one source of a job's `files` had when the job first read it."""
+
+    target: str = Field(description="Path at which the program finds the files.")
+    source: str = Field(description="Where they come from, as the spec says.")
+    revision: str | None = Field(None, description="Commit of a repository of the Hugging Face Hub.")
+    digest: str | None = Field(
+        None,
+        description="Digest of names, sizes and checksums; null for a path that all nodes see, which is not copied.",
+    )
+    files: int | None = Field(None, description="Number of files; null for a path that all nodes see.")
+    bytes: int | None = Field(None, description="Size of all files; null for a path that all nodes see.")
+
+
 class Job(Value):
     """A job as it is stored."""
 
@@ -107,6 +121,10 @@ class Job(Value):
     pinned: bool = Field(False, description="Whether the job is kept: it cannot be deleted, whatever its age.")
     deleted_at: Timestamp | None = Field(
         None, description="When the job was deleted; it can be restored until it is removed. null: it is not deleted."
+    )
+    files: list[JobFiles] = Field(
+        default_factory=list,
+        description="What the sources of the spec's `files` had when the job first read them; empty before that, and in lists of jobs.",
     )
     warnings: list[FieldError] = Field(
         default_factory=list,

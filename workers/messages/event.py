@@ -22,6 +22,7 @@ from .training_events import (
     CheckpointEvent,
     EvalEvent,
     ExportEvent,
+    FilesEvent,
     LogEvent,
     MetricsEvent,
     PlanEvent,
@@ -48,6 +49,7 @@ __all__ = [
     "Event",
     "ExportEvent",
     "FaultEvent",
+    "FilesEvent",
     "IncidentEvent",
     "LogEvent",
     "MetricsEvent",
@@ -70,7 +72,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system` and `artifacts`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts` and `files`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
@@ -84,6 +86,7 @@ _FROM_GANG: Final = (
     EvalEvent,
     CheckpointEvent,
     ExportEvent,
+    FilesEvent,
     LogEvent,
     MetricsEvent,
     SystemEvent,

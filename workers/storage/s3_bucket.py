@@ -81,6 +81,18 @@ class Bucket:
         )
         return found
 
+    def objects(self, prefix: str, most: int) -> list[dict[str, Any]]:
+        """Up to `most` objects whose keys begin with a prefix, in S3's own words: `Key`, `Size`, `ETag`. Raises as `listed`."""
+        found: list[dict[str, Any]] = []
+        more: dict[str, str] = {}
+        while len(found) < most:
+            page = self.call("list_objects_v2", Prefix=prefix, **more)
+            found += page.get("Contents", ())
+            if not page.get("IsTruncated"):
+                break
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+        return found[:most]
+
     def upload(self, key: str, content: memoryview) -> None:
         """Write a large object in parts: it exists once all parts are written."""
         upload = self.call("create_multipart_upload", Key=key)["UploadId"]

@@ -28,6 +28,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   retried_by: null,
   pinned: false,
   deleted_at: null,
+  files: [],
   warnings: [],
   created_at: "2026-11-21T12:00:00Z",
   started_at: "2026-11-21T12:00:04Z",
