@@ -86,11 +86,15 @@ class HubRemote(Remote):
             source.repo, file.name, repo_type=source.type, revision=listing.revision, endpoint=self._endpoint
         )
         headers = build_hf_headers() | {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-        answer = get_session().get(url, headers=headers, timeout=ANSWER_S, follow_redirects=True)
-        hf_raise_for_status(answer)
-        content: bytes = answer.content
-        if answer.status_code != _PARTIAL:
-            content = content[start:end]
+        with get_session().stream("GET", url, headers=headers, timeout=ANSWER_S, follow_redirects=True) as answer:
+            if answer.is_error:
+                answer.read()  # it says what is wrong
+            hf_raise_for_status(answer)
+            if answer.status_code != _PARTIAL and file.bytes > end - start:
+                raise FilesNotFetched(
+                    f"{source.where}: {file.name}: the server sends no ranges of bytes; set another HF_ENDPOINT."
+                )
+            content: bytes = answer.read()
         if len(content) != end - start:
             raise Unanswered(f"{source.where}: {file.name}: the answer has {len(content):,} bytes of {end - start:,}.")
         return content

@@ -7,6 +7,7 @@ the node's Hugging Face cache has, and paths that all nodes see, stay where they
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -126,6 +127,10 @@ class JobFiles:
                     "jobs' files; wait for their end, or raise SHARDYARD_FILES_CACHE_GIB.",
                     NO_ROOM,
                 )
+            needed = listing.bytes - _partial_bytes(place)
+            if (free := shutil.disk_usage(place.parent).free) < needed + _SPARE_BYTES:
+                why = f"it needs {needed:,} bytes more, and {_SPARE_BYTES:,} to spare, and the disk of this node has {free:,}"
+                raise FilesNotFetched(f"{listing.source}: {why}; make room on it.", NO_ROOM)
             Fetch(remote, listing, place, self._is_to_stop, say).run()
         except BaseException:
             if not place.is_dir():

@@ -84,6 +84,17 @@ def test_a_private_repository_needs_the_token(hub: Hub, monkeypatch: pytest.Monk
     assert content(source, listing, listing.files[0]) == b"1"
 
 
+def test_a_server_without_ranges_is_no_source_of_large_files(hub: Hub) -> None:
+    """A whole file in each answer would fill the memory. One that is read at once may come so."""
+    source = remote("hf://org/model")
+    hub.ranges = False
+    listing = source.listing()
+    small, large = listing.files
+    assert source.read(listing, small, 0, small.bytes) == b"{1}"
+    with pytest.raises(FilesNotFetched, match=r"onnx/weights.bin: the server sends no ranges of bytes"):
+        source.read(listing, large, 0, 8)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

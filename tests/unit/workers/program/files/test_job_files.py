@@ -110,6 +110,18 @@ def test_the_least_recently_used_goes_and_what_a_job_holds_stays(hub: Hub, tmp_p
     assert large.value.cause == NOT_FETCHED
 
 
+def test_a_disk_is_not_filled(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SPARE_BYTES", 1 << 60)
+    files = of_job(tmp_path, "hf://datasets/org/one")
+    record = files.resolve()
+    with (
+        pytest.raises(FilesNotFetched, match=r"org/one: it needs 100 bytes more.* make room") as full,
+        files.held(record),
+    ):
+        pass
+    assert full.value.cause == NO_ROOM and hub.asked["resolve a"] == 0
+
+
 def test_a_path_that_all_nodes_see_is_not_copied(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
