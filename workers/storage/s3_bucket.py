@@ -25,6 +25,8 @@ AT_ONCE: Final = 8
 BLOCK_BYTES: Final = 16 << 20
 #: S3 takes no upload of more parts.
 MOST_PARTS: Final = 10_000
+#: Objects of one answer to a listing; S3 sends no more.
+PAGE: Final = 1000
 CONNECT_S: Final = 10
 READ_S: Final = 30
 #: Tries of a request by botocore, which waits longer each time; and, around that, by s3fs, which also reads broken content again.
@@ -86,7 +88,7 @@ class Bucket:
         found: list[dict[str, Any]] = []
         more: dict[str, str] = {}
         while len(found) < most:
-            page = self.call("list_objects_v2", Prefix=prefix, **more)
+            page = self.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE, **more)
             found += page.get("Contents", ())
             if not page.get("IsTruncated"):
                 break

@@ -34,6 +34,7 @@ def put(where: str, value: bytes) -> None:
 def test_a_prefix_and_an_object(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a listing are followed; one object that was uploaded in parts has no MD5, and is asked for its ETag again."""
     monkeypatch.setattr(s3_bucket, "BLOCK_BYTES", 5 << 20)
+    monkeypatch.setattr(s3_bucket, "PAGE", 2)
     large = os.urandom((5 << 20) + 1)
     for name, value in {"a/one": b"1", "a/b/two": b"22", "a/large": large, "ab/other": b"3"}.items():
         put(f"{prefix}/{name}", value)
