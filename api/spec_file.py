@@ -39,6 +39,10 @@ def absolute(document: Any, folder: Path) -> Any:
         for owner, field in ((document, "cwd"), (_mapping(document, "env"), "python")):
             if isinstance(owner, dict) and owner.get(field):
                 owner[field] = _join(folder, owner[field])
+    files = _mapping(document, "files")
+    for target, source in files.items():
+        if isinstance(source, str) and "://" not in source:
+            files[target] = _join(folder, source)
     train = _mapping(document, "train")
     data, model = _mapping(train, "data"), _mapping(train, "model")
     if isinstance(data.get("files"), list):

@@ -112,6 +112,10 @@ class Environment(SpecPart):
         return data
 
 
+#: A path at which the program finds files, relative to its code.
+FileTarget = Annotated[str, StringConstraints(min_length=1, max_length=400, pattern=PLAIN_TEXT)]
+
+
 class ProgramCheckpoints(SpecPart):
     """Where the program's checkpoints are, and how many stay. It saves them with `shardyard.checkpoint`."""
 

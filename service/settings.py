@@ -163,6 +163,13 @@ class Settings(BaseSettings):
     artifact_bytes: int = Field(20 << 30, ge=1, description="Bytes of all files that a job's programs may log.")
     artifact_files: int = Field(10_000, ge=0, le=100_000, description="Number of files that a job's programs may log.")
 
+    files_cache_gib: float = Field(
+        50.0,
+        gt=0,
+        le=1_048_576,
+        description="GiB of fetched `files` of all jobs that each node keeps; the least recently used go.",
+    )
+
     operations_at_once: int = Field(
         2, ge=1, le=64, description="Number of checkpoints that a dispatcher verifies or exports at the same time."
     )
@@ -188,7 +195,7 @@ class Settings(BaseSettings):
         0.0,
         ge=0,
         description="Days after a job's end for which its incidents, repairs, validations and faults are kept; 0: forever. "
-        "Its states, checkpoints and plan stay.",
+        "Its states, checkpoints, plan and sources of files stay.",
     )
     keep_traces_days: float = Field(
         0.0, ge=0, description="Days after a job's end for which its traces are kept; 0: forever."
@@ -246,6 +253,10 @@ class Settings(BaseSettings):
     def artifacts(self, job_id: str) -> str:
         """Where the content of a job's logged files is, by its digest."""
         return below(below(self.storage, "artifacts"), job_id)
+
+    def files(self, job_id: str) -> str:
+        """Where it is noted what the sources of a job's files had."""
+        return below(below(self.storage, "files"), job_id)
 
     @property
     def database(self) -> str:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import PLAIN_TEXT, Finite, PathText, SpecPart
 from ..workers.storage.uri import Address
-from .program_spec import Argument, Code, Environment, ProgramCheckpoints, RayNodes, read_ray
+from .program_spec import Argument, Code, Environment, FileTarget, ProgramCheckpoints, RayNodes, read_ray
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
@@ -289,6 +289,14 @@ class CommandSpec(SpecOfJob):
     code: Code | None = Field(
         default_factory=lambda: None,
         description="A folder or a repository of code to upload. null: the code is on the nodes already.",
+    )
+    files: dict[FileTarget, PathText] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Path at which the program finds files → their source: s3://bucket/prefix, "
+        "hf://[datasets/]org/name[@revision][/path], or a path that every node sees. The path is relative to the folder of `code`, and to "
+        "that which SHARDYARD_FILES names. Each node fetches a source once, as it was when the job first read it. Files are read-only.",
+        json_schema_extra=_keys_by_pattern,
     )
     cwd: str | None = Field(
         None,

@@ -7,7 +7,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
-from ...workers.program.program import ENTRY, Code, Program, PythonEnvironment, RayShare, argv
+from ...workers.program.program import ENTRY, Code, FilesCache, Mount, Program, PythonEnvironment, RayShare, argv
 from ...workers.spec import Run, TrainSpec
 from ...workers.storage.uri import below
 from ..jobs import artifacts, code_archives, elastic
@@ -61,6 +61,10 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         resume=job["resume"],
         ray=_ray(spec, below(settings.storage, job["id"])),
         artifacts=artifacts.storage(settings, job["id"]),
+        mounts=tuple(Mount(target, source) for target, source in spec.get("files", {}).items()),
+        files=FilesCache(settings.files(job["id"]), int(settings.files_cache_gib * 2**30))
+        if spec.get("files")
+        else None,
         cache=str(settings.cache),
     )
     if job["code"] is None:

@@ -78,10 +78,14 @@ async def _remove_deleted(store: Store, settings: Settings) -> None:
 
 
 async def _remove_files(settings: Settings, job_id: str, spec: dict[str, Any]) -> bool:
-    """Remove the job's checkpoints, with what was exported beside them, and the files that it logged. Returns whether none is left."""
+    """Remove the job's checkpoints, what was exported beside them, logged files, and the record of its sources. Whether none is left."""
     assert parse("job", job_id) is not None  # it names the folders that are removed
     saves = spec.get("train", spec).get("checkpoint") or {}
-    for where in (below(saves.get("uri") or settings.storage, job_id), settings.artifacts(job_id)):
+    for where in (
+        below(saves.get("uri") or settings.storage, job_id),
+        settings.artifacts(job_id),
+        settings.files(job_id),
+    ):
         try:
             await asyncio.to_thread(_removed, folder_at(where))
         except (OSError, Refusal) as error:

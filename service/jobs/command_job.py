@@ -10,7 +10,15 @@ from ..settings import Settings
 from ..spec import CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
-from . import code_archives, program_checkpoints, program_environment, queued_job, rank_environment, validation
+from . import (
+    code_archives,
+    program_checkpoints,
+    program_environment,
+    program_files,
+    queued_job,
+    rank_environment,
+    validation,
+)
 from .columns import new_columns, refuse_null_characters
 
 
@@ -28,6 +36,9 @@ async def new_row(
         _check_cwd(spec.cwd, in_code=spec.code is not None)
     if spec.env is not None:
         program_environment.check(spec.env, in_code=spec.code is not None)
+    paths = program_files.check(spec.files)
+    if settings.local_files and paths:
+        await files.look(partial(program_files.check_there, paths))
     if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
         await files.look(partial(_check_folder, spec.cwd))
     python = None if spec.env is None else spec.env.python

@@ -24,6 +24,8 @@ INFRASTRUCTURE: Final = frozenset(
         "storage_unreachable",
         "secrets_key_unusable",
         "package_index_unreachable",
+        "files_unreachable",
+        "files_no_room",
         "placement_timeout",
         "cluster_lost",
         "cluster_unreachable",
@@ -34,7 +36,7 @@ INFRASTRUCTURE: Final = frozenset(
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
 
 #: A new attempt would end in the same way.
-FINAL: Final = frozenset({"environment_not_built"})
+FINAL: Final = frozenset({"environment_not_built", "files_not_fetched"})
 
 #: A secret that the job names was removed.
 SECRET_UNAVAILABLE: Final = "secret_unavailable"  # noqa: S105  # a code

@@ -128,6 +128,9 @@ HAPPENED = {
     "storage_unreachable": "The storage of the checkpoints did not answer",
     "environment_not_built": "{who} has no environment for its program",
     "package_index_unreachable": "{who} could not download packages",
+    "files_not_fetched": "{who} could not fetch files of the job",
+    "files_unreachable": "{who} could not reach a source of files",
+    "files_no_room": "{who} had no room for files of the job",
     "export_failed": "The model could not be exported",
     "snapshots_off": "Snapshots do not fit in memory",
 }

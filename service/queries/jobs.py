@@ -2,15 +2,18 @@
 
 import re
 import time
+from dataclasses import asdict
 from typing import Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import FilesEvent, read
 from ..errors import InvalidCursor, JobDeleted, JobNotFound
 from ..schemas.cursor import Cursor
-from ..schemas.job import Budget, Budgets, Job, Jobs, Order, Progress
+from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Order, Progress
 from ..states import HOLDING, State
+from ..store import events
 from ..store import jobs as rows
 from ..store.engine import Store
 from ..store.jobs import Filter
@@ -23,7 +26,13 @@ _SAMPLED: Final = HOLDING - {State.PLACING}
 async def get_job(store: Store, id_or_name: str) -> Job:
     """The job of this id, or the newest of this name. Raises JobNotFound, JobDeleted."""
     async with store.read() as tx:
-        return job_of(await existing(tx, id_or_name))
+        row = await existing(tx, id_or_name)
+        found = await events.newest(tx, row["id"], FilesEvent.kind) if row["spec"].get("files") else None
+    job = job_of(row)
+    if found is None:
+        return job
+    files = read(FilesEvent, found["data"]).files
+    return job.model_copy(update={"files": [JobFiles(**asdict(one)) for one in files]})
 
 
 async def list_jobs(

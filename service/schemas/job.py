@@ -71,6 +71,20 @@ class Budgets(Value):
     repairs: Budget = Field(Budget(), description="Repairs in place during the newest attempt.")
 
 
+class JobFiles(Value):
+    """What one source of a job's `files` had when the job first read it."""
+
+    target: str = Field(description="Path at which the program finds the files.")
+    source: str = Field(description="Where they come from, as the spec says.")
+    revision: str | None = Field(None, description="Commit of a repository of the Hugging Face Hub.")
+    digest: str | None = Field(
+        None,
+        description="Digest of names, sizes and checksums; null for a path that all nodes see, which is not copied.",
+    )
+    files: int | None = Field(None, description="Number of files; null for a path that all nodes see.")
+    bytes: int | None = Field(None, description="Size of all files; null for a path that all nodes see.")
+
+
 class Job(Value):
     """A job as it is stored."""
 
@@ -109,6 +123,10 @@ class Job(Value):
         None, description="When the job was deleted; it can be restored until it is removed. null: it is not deleted."
     )
     deleted_by: str | None = Field(None, description="Who deleted the job; `retention`: it was deleted by its age.")
+    files: list[JobFiles] = Field(
+        default_factory=list,
+        description="What the sources of the spec's `files` had when the job first read them; empty before that, and in lists of jobs.",
+    )
     warnings: list[FieldError] = Field(
         default_factory=list,
         description="Options of the spec that have no effect; set in the response to a submission only.",

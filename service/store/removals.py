@@ -37,7 +37,7 @@ KINDS: Final[Mapping[str, tuple[Table, ...]]] = {
     "traces": (trace_parts, traces),
 }
 #: Kinds of events that stay with their job: other parts of the service read them, and they are few.
-_LASTING: Final = ("state", "checkpoint", "plan")
+_LASTING: Final = ("state", "checkpoint", "plan", "files")
 _USER = jobs.alias("users_of_checkpoints")
 
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Door:
     def __init__(self) -> None:
         self.server: int | None = None
         self.loses = 0  # number of answers to drop that confirm an operation
+        self.asked: Counter[str] = Counter()  # requests by method and path, such as `GET /bucket/key`
         self._listening = socket.create_server((LOOPBACK, 0), backlog=128)
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._open, daemon=True).start()
@@ -51,8 +53,15 @@ class Door:
         with outside, contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self.server or 0)) as inside:
             back = threading.Thread(target=self._answer, args=(inside, outside), daemon=True)
             back.start()
-            _carry(outside, inside)
+            _carry(outside, inside, self._note)
             back.join()
+
+    def _note(self, request: bytes) -> bool:
+        """Count a request by its first line. None is lost."""
+        method, _, rest = request.partition(b" ")
+        if method in (b"GET", b"HEAD"):
+            self.asked[f"{method.decode()} {rest.partition(b' ')[0].partition(b'?')[0].decode()}"] += 1
+        return False
 
     def _answer(self, inside: socket.socket, outside: socket.socket) -> None:
         _carry(inside, outside, self._loses)
@@ -89,6 +98,11 @@ class Buckets:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+    @property
+    def asked(self) -> Counter[str]:
+        """Requests that have come, by method and path, such as `GET /bucket/key`."""
+        return self._door.asked
 
     @property
     def port(self) -> int | None:

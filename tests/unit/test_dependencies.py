@@ -21,6 +21,7 @@ OF_EXTRA = {
     "s3": {"workers/storage/s3_bucket.py"},
     "fp8": {"strategies/fp8.py"},
     "pandas": {"service/schemas/dataframes.py"},
+    "hub": {"workers/program/files/hub_remote.py"},
     "postgres": set[str](),
     "sweeps": {"service/sweeps/optuna_search.py"},
     "tensorboard": {"workers/program/event_files.py", "workers/program/event_follower.py"},

@@ -24,6 +24,7 @@ from .training_events import (
     CheckpointEvent,
     EvalEvent,
     ExportEvent,
+    FilesEvent,
     LogEvent,
     MetricsEvent,
     PlanEvent,
@@ -51,6 +52,7 @@ __all__ = [
     "ExecEvent",
     "ExportEvent",
     "FaultEvent",
+    "FilesEvent",
     "IncidentEvent",
     "LogEvent",
     "MetricsEvent",
@@ -74,7 +76,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `profile` and `exec`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile` and `exec`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
@@ -88,6 +90,7 @@ _FROM_GANG: Final = (
     EvalEvent,
     CheckpointEvent,
     ExportEvent,
+    FilesEvent,
     LogEvent,
     MetricsEvent,
     SystemEvent,

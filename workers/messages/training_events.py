@@ -9,6 +9,7 @@ from pydantic import Field
 from .artifact import Artifact
 from .event_type import Event
 from .metric_block import MetricBlock
+from .mounted_files import MountedFiles
 
 #: Memory of a rank: allocated by torch on CUDA, else resident in the trainer's process.
 MemorySource = Literal["allocated", "resident"]
@@ -296,6 +297,15 @@ class ArtifactsEvent(Event):
     """Generation of the gang. Of equal name and step, a later one's replaces an earlier one's."""
     artifacts: tuple[Artifact, ...]
     """The files, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesEvent(Event):
+    """What the sources of the job's `files` had when the job first read them. Every attempt sends the same."""
+
+    kind: ClassVar[str] = "files"
+    files: tuple[MountedFiles, ...]
+    """The sources, in the spec's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from ..code_archive import InvalidArchive
 from ..messages.artifact import Artifact
 from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
@@ -37,17 +36,15 @@ from ..trainer.process_groups import name_interface
 from .agents import Agents, ended, listening
 from .artifact_uploads import ArtifactUploads
 from .checkpoint_service import answering
-from .environment import environment, of_driver, of_node, of_rank, within
+from .environment import environment, of_driver, of_node, of_rank
 from .event_follower import following
 from .metric_batch import OnMetrics
 from .mlflow_server import serving
+from .preparation import ProgramFailed, Ranks, Start, cannot_start, prepared, wait_for_others
 from .program import Program
-from .python_environment import WAIT_S, python_environment
 from .rank_meeting import RankMeeting
 from .ray_cluster import RayCluster, RayNodeFailed, ray_cluster
-from .shared_folder import EndRequested, FolderUnavailable
-from .uv_process import EnvironmentNotBuilt
-from .working_copy import CodeUnusable, working_copy
+from .shared_folder import EndRequested
 
 #: Seconds that a program has after SIGTERM.
 GRACE_S: Final = 30.0
@@ -61,28 +58,12 @@ MEET_S: Final = 600.0
 _KILLED: Final = re.compile(r"Root Cause.*\bSignal (\d+) \(SIG", re.DOTALL)
 
 
-class ProgramFailed(Exception):
-    """The program has failed. `failed` is the event that says how."""
-
-    def __init__(self, failed: FailedEvent) -> None:
-        super().__init__(f"{failed.type}: {failed.message}")
-        self.failed = failed
-
-
 class _Reports(NamedTuple):
     """What takes the program's reports: of its processes, of its metrics, of its files."""
 
     agents: Agents
     on_metrics: OnMetrics
     uploads: ArtifactUploads | None
-
-
-class Start(NamedTuple):
-    """Where a program starts, and with which variables. `ray`: the cluster of a driver."""
-
-    folder: Path
-    env: Mapping[str, str]
-    ray: RayCluster | None = None
 
 
 def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> TCPStore:
@@ -106,12 +87,11 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         own = _own_variables(program, store, coords)
         base = dict(os.environ)
         name_interface(coords.interface, base)
-        is_to_stop = partial(_is_to_stop, instruments)
+        ranks = Ranks(store, coords, emit, partial(_is_to_stop, instruments))
         try:
-            with _prepared(program, environment(own, sockets, devices, base), is_to_stop) as start:
-                if program.python is not None:
-                    wait_for_all(store, coords.nodes if program.per_node else coords.world_size, is_to_stop)
-                with _within_ray(program, store, coords, start, is_to_stop) as begun:
+            with prepared(program, environment(own, sockets, devices, base), ranks) as start:
+                wait_for_others(program, ranks)
+                with _within_ray(program, store, coords, start, ranks.is_to_stop) as begun:
                     if begun.ray is None or begun.ray.has_driver:
                         _lead(program, begun, _Reports(agents, on_metrics, uploads), emit, instruments)
                     else:
@@ -262,43 +242,6 @@ def _is_to_stop(instruments: Instruments) -> bool:
     return instruments.asked() != Ending.NO
 
 
-def wait_for_all(store: TCPStore, processes: int, is_to_stop: Callable[[], bool]) -> None:
-    """Wait until this many processes have called it. Raises ProgramFailed, EndRequested.
-
-    A program that finds others missing fails after torch's time limit, which is shorter than a build may take on another node.
-    """
-    if store.add("shardyard/prepared", 1) == processes:
-        store.set("shardyard/all-prepared", "")
-    deadline = time.monotonic() + WAIT_S
-    while not store.check(["shardyard/all-prepared"]):
-        if is_to_stop():
-            raise EndRequested
-        if time.monotonic() >= deadline:
-            raise _cannot_start(f"other ranks have not built its environment within {WAIT_S:g} s")
-        time.sleep(LOOK_S)
-
-
-@contextmanager
-def _prepared(program: Program, env: dict[str, str], is_to_stop: Callable[[], bool]) -> Iterator[Start]:
-    """What the program needs, while it runs. Raises ProgramFailed, EndRequested."""
-    cache = Path(program.cache)
-    with ExitStack() as stack:
-        root = Path.home()
-        try:
-            if program.code is not None:
-                root = stack.enter_context(working_copy(program.code, program.job, cache, is_to_stop))
-            if program.python is not None:
-                env = within(stack.enter_context(python_environment(program.python, root, cache, is_to_stop)), env)
-        except (CodeUnusable, InvalidArchive, FolderUnavailable) as error:
-            raise _cannot_start(str(error)) from None
-        except EnvironmentNotBuilt as error:
-            raise _not_built(error) from None
-        cwd = root / (program.cwd or "")
-        if not cwd.is_dir():
-            raise _cannot_start(f"its working folder {cwd} is no folder on this node")
-        yield Start(cwd, env)
-
-
 @contextmanager
 def _within_ray(
     program: Program, store: TCPStore, coords: RankAssignment, start: Start, is_to_stop: Callable[[], bool]
@@ -311,7 +254,7 @@ def _within_ray(
         with ray_cluster(program, store, coords, start.env, is_to_stop) as cluster:
             yield start._replace(env=cluster.env, ray=cluster)
     except OSError as error:
-        raise _cannot_start(f"the Ray node on this node: {error}") from None
+        raise cannot_start(f"the Ray node on this node: {error}") from None
     except RayNodeFailed as error:
         message = f"the job's Ray cluster: {error}"
         raise ProgramFailed(
@@ -324,19 +267,7 @@ def _start(program: Program, cwd: Path, env: Mapping[str, str]) -> "subprocess.P
     try:
         return subprocess.Popen(program.command, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
     except OSError as error:
-        raise _cannot_start(f"{program.command[0]!r} on this node: {error.strerror}") from None
-
-
-def _cannot_start(why: str) -> ProgramFailed:
-    return ProgramFailed(
-        FailedEvent(type="ProgramNotStarted", message=f"the program cannot be started: {why}", traceback="")
-    )
-
-
-def _not_built(error: EnvironmentNotBuilt) -> ProgramFailed:
-    facts = FailureFacts(cause=error.cause)
-    message = f"the environment cannot be built: {error}"
-    return ProgramFailed(FailedEvent(type=type(error).__name__, message=message, traceback="", facts=facts))
+        raise cannot_start(f"{program.command[0]!r} on this node: {error.strerror}") from None
 
 
 def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments, cluster: RayCluster | None) -> Ending:

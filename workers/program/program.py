@@ -49,6 +49,22 @@ class ArtifactStorage:
 
 
 @dataclass(frozen=True)
+class Mount:
+    """Files that the program finds at a path, and their source."""
+
+    target: str  # relative to the code's folder, and to that of all links
+    source: str
+
+
+@dataclass(frozen=True)
+class FilesCache:
+    """Where it is noted what the job's sources had, and how much of all jobs' files a node keeps."""
+
+    record: str  # address of a folder in the storage
+    most_bytes: int
+
+
+@dataclass(frozen=True)
 class Program:
     """The command, where it runs, and the number of its job's attempt."""
 
@@ -68,6 +84,8 @@ class Program:
     resume: str | None = None  # another job's checkpoint; the job's own newest wins over it
     ray: RayShare | None = None  # the first rank of each node starts a Ray node, and that of the job the command
     artifacts: ArtifactStorage | None = None  # None: the program cannot log files
+    mounts: tuple[Mount, ...] = ()
+    files: FilesCache | None = None  # None: there are no mounts
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:

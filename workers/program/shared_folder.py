@@ -60,20 +60,39 @@ def shared_folder(
             time.sleep(TRY_S)
 
 
-def remove_unused(root: Path, kept_s: float, wanted_bytes: int) -> bool:
+def reserve(lock: int, size: int) -> None:
+    """Note in a lock file how many bytes its folder has, or will have. `lock`: the descriptor of the exclusive lock."""
+    os.pwrite(lock, f"{size:020d}".encode(), 0)
+
+
+def reserved(root: Path) -> int:
+    """The bytes that are noted for all folders below `root`."""
+    return sum(_noted(path) for path in root.glob("*.lock"))
+
+
+def remove_unused(root: Path, kept_s: float, wanted_bytes: int, most_bytes: int | None = None) -> bool:
     """Remove folders that no rank uses: those unused for `kept_s`, and the oldest of the others until there is room.
 
-    Returns whether there was one.
+    `most_bytes`: what all folders may have together, as `reserve` has noted it. Returns whether there was one.
     """
     locks = {}
     for path in root.glob("*.lock"):
         with contextlib.suppress(FileNotFoundError):
             locks[path] = path.stat().st_mtime
-    removed = False
+    removed, held = False, 0 if most_bytes is None else reserved(root)
     for path, used in sorted(locks.items(), key=lambda one: one[1]):
-        if time.time() - used > kept_s or shutil.disk_usage(root).free < wanted_bytes:
+        too_much = most_bytes is not None and held > most_bytes
+        if time.time() - used > kept_s or too_much or shutil.disk_usage(root).free < wanted_bytes:
+            size = _noted(path)
             removed |= _remove(path)
+            held -= 0 if path.exists() else size
     return removed
+
+
+def _noted(path: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text() or 0)
+    return 0
 
 
 def _remove(lock_path: Path) -> bool:
@@ -85,11 +104,19 @@ def _remove(lock_path: Path) -> bool:
         there = folder.exists()
         if there:
             folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.removed"))  # whole, or not at all
-        of_dead = [*folder.parent.glob(f".{folder.name}.*.removed"), folder.with_name(f".{folder.name}.partial")]
-        for removed in of_dead:
-            shutil.rmtree(removed, ignore_errors=True)
+        for removed in folder.parent.glob(f".{folder.name}.*.removed"):  # also of processes that died
+            remove_tree(removed)
+        remove_tree(folder.with_name(f".{folder.name}.partial"))
         lock_path.unlink(missing_ok=True)
         return there
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder whose folders may be read-only. Errors are ignored."""
+    with contextlib.suppress(OSError):
+        for folder, _, _ in os.walk(path):
+            Path(folder).chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ AT_ONCE: Final = 8
 BLOCK_BYTES: Final = 16 << 20
 #: S3 takes no upload of more parts.
 MOST_PARTS: Final = 10_000
+#: Objects of one answer to a listing; S3 sends no more.
+PAGE: Final = 1000
 CONNECT_S: Final = 10
 READ_S: Final = 30
 #: Tries of a request by botocore, which waits longer each time; and, around that, by s3fs, which also reads broken content again.
@@ -81,6 +83,18 @@ class Bucket:
             self._system.ls, f"{BUCKET}{self.name}/{prefix}".rstrip("/"), detail=True, refresh=True
         )
         return found
+
+    def objects(self, prefix: str, most: int) -> list[dict[str, Any]]:
+        """Up to `most` objects whose keys begin with a prefix, in S3's own words: `Key`, `Size`, `ETag`. Raises as `listed`."""
+        found: list[dict[str, Any]] = []
+        more: dict[str, str] = {}
+        while len(found) < most:
+            page = self.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE, **more)
+            found += page.get("Contents", ())
+            if not page.get("IsTruncated"):
+                break
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+        return found[:most]
 
     def upload(self, key: str, content: memoryview | FileContent) -> None:
         """Write a large object in parts: it exists once all parts are written."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ....service.errors import ShardyardError
-from ....service.schemas.job import Budgets, Job
+from ....service.schemas.job import Budgets, Job, JobFiles
 from ....service.schemas.memory_plan import MemoryPlan
 from ....service.schemas.preview import Preview
 from ....service.schemas.timeline import Plan, StateSpan
@@ -198,6 +198,7 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("retried by", found.retried_by),
             ("parameters", number(plan.parameters)),
             ("corpus", _corpus(plan)),
+            *((f"files {one.target}", _files(one)) for one in found.files),
             ("attempt", str(found.attempt) if found.attempt else None),
             ("budgets", _used(found.budgets) if found.attempt else None),
             ("retry at", clock(found.retry_at.timestamp()) if found.retry_at else None),
@@ -338,6 +339,14 @@ def _corpus(plan: Plan) -> str | None:
     if plan.train_tokens is None:
         return None
     return f"{number(plan.train_tokens)} tokens, {number(plan.validation_tokens) or 0} for validation"
+
+
+def _files(found: JobFiles) -> str:
+    """One source, and what it had when the job first read it."""
+    known = [found.source, found.revision and f"commit {found.revision[:12]}"]
+    if found.files is not None:
+        known += [f"{found.files:,} file{'s' * (found.files != 1)}", size(found.bytes), f"digest {found.digest}"]
+    return " · ".join(filter(None, known))
 
 
 def _first_line(job: Job) -> str | None:

@@ -52,6 +52,10 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             first, last = data.get("steps") or (None, None)
             of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
             return f"trace {data.get('id')}{of}, requested by {data.get('asked_by')}"
+        case "files":
+            return "files: " + ", ".join(
+                f"{one.get('target')} from {one.get('source')}" for one in data.get("files") or ()
+            )
         case "plan":
             return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
     return None

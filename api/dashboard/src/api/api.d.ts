@@ -2247,10 +2247,10 @@ export interface components {
              */
             readonly deleted_at: string | null;
             /**
-             * Deleted By
-             * @description Who deleted the job; `retention`: it was deleted by its age.
+             * Files
+             * @description What the sources of the spec's `files` had when the job first read them; empty before that, and in lists of jobs.
              */
-            readonly deleted_by: string | null;
+            readonly files: readonly components["schemas"]["JobFiles"][];
             /**
              * Warnings
              * @description Options of the spec that have no effect; set in the response to a submission only.
@@ -2262,6 +2262,42 @@ export interface components {
              * @default 0.0.0
              */
             readonly cursor: string;
+        };
+        /**
+         * JobFiles
+         * @description What one source of a job's `files` had when the job first read it.
+         */
+        readonly JobFiles: {
+            /**
+             * Target
+             * @description Path at which the program finds the files.
+             */
+            readonly target: string;
+            /**
+             * Source
+             * @description Where they come from, as the spec says.
+             */
+            readonly source: string;
+            /**
+             * Revision
+             * @description Commit of a repository of the Hugging Face Hub.
+             */
+            readonly revision: string | null;
+            /**
+             * Digest
+             * @description Digest of names, sizes and checksums; null for a path that all nodes see, which is not copied.
+             */
+            readonly digest: string | null;
+            /**
+             * Files
+             * @description Number of files; null for a path that all nodes see.
+             */
+            readonly files: number | null;
+            /**
+             * Bytes
+             * @description Size of all files; null for a path that all nodes see.
+             */
+            readonly bytes: number | null;
         };
         /**
          * JobUse
@@ -5666,6 +5702,13 @@ export interface components {
             /** @description A folder or a repository of code to upload. null: the code is on the nodes already. */
             readonly code?: components["schemas"]["Code"] | null;
             /**
+             * Files
+             * @description Path at which the program finds files → their source: s3://bucket/prefix, hf://[datasets/]org/name[@revision][/path], or a path that every node sees. The path is relative to the folder of `code`, and to that which SHARDYARD_FILES names. Each node fetches a source once, as it was when the job first read it. Files are read-only.
+             */
+            readonly files?: {
+                readonly [key: string]: string;
+            };
+            /**
              * Cwd
              * @description Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; without `code` the home folder of the user that runs the ranks.
              * @default null
@@ -5846,6 +5889,13 @@ export interface components {
             readonly ranks_per_node: number | null;
             /** @description A folder or a repository of code to upload. null: the code is on the nodes already. */
             readonly code?: components["schemas"]["Code"] | null;
+            /**
+             * Files
+             * @description Path at which the program finds files → their source: s3://bucket/prefix, hf://[datasets/]org/name[@revision][/path], or a path that every node sees. The path is relative to the folder of `code`, and to that which SHARDYARD_FILES names. Each node fetches a source once, as it was when the job first read it. Files are read-only.
+             */
+            readonly files?: {
+                readonly [key: string]: string;
+            };
             /**
              * Cwd
              * @description Folder in which the program starts, as every node sees it, or relative to the folder of `code`. null: that folder; without `code` the home folder of the user that runs the ranks.
@@ -6484,6 +6534,59 @@ export interface components {
              * @description Seconds of the export.
              */
             readonly seconds: number;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * MountedFiles
+         * @description The files that a program finds at one path.
+         */
+        readonly MountedFiles: {
+            /**
+             * Target
+             * @description Path in the working copy, and below the folder that SHARDYARD_FILES names.
+             */
+            readonly target: string;
+            /**
+             * Source
+             * @description Where they come from, as the spec says.
+             */
+            readonly source: string;
+            /**
+             * Revision
+             * @description Commit of a repository of the Hugging Face Hub.
+             * @default null
+             */
+            readonly revision: string | null;
+            /**
+             * Digest
+             * @description Digest of their names, sizes and checksums. Null for a path that all nodes see: it is linked as it is.
+             * @default null
+             */
+            readonly digest: string | null;
+            /**
+             * Files
+             * @description Number of files. Null for a path that all nodes see.
+             * @default null
+             */
+            readonly files: number | null;
+            /**
+             * Bytes
+             * @description Size of all files together. Null for a path that all nodes see.
+             * @default null
+             */
+            readonly bytes: number | null;
+        };
+        /**
+         * FilesEvent
+         * @description What the sources of the job's `files` had when the job first read them. Every attempt sends the same.
+         */
+        readonly FilesEvent: {
+            /**
+             * Files
+             * @description The sources, in the spec's order.
+             */
+            readonly files: readonly components["schemas"]["MountedFiles"][];
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -7205,6 +7308,7 @@ export interface components {
             readonly eval: components["schemas"]["EvalEvent"];
             readonly checkpoint: components["schemas"]["CheckpointEvent"];
             readonly export: components["schemas"]["ExportEvent"];
+            readonly files: components["schemas"]["FilesEvent"];
             readonly log: components["schemas"]["LogLine"];
             readonly metrics: components["schemas"]["MetricsEvent"];
             readonly system: components["schemas"]["SystemEvent"];
@@ -8872,7 +8976,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */

@@ -29,6 +29,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   pinned: false,
   deleted_at: null,
   deleted_by: null,
+  files: [],
   warnings: [],
   created_at: "2026-11-21T12:00:00Z",
   started_at: "2026-11-21T12:00:04Z",

@@ -77,6 +77,18 @@ def folder(settings: Settings, job: Job) -> Path:
     return Path(settings.storage) / job.id
 
 
+def sources_record(settings: Settings, job: Job) -> Path:
+    """The folder that says what the sources of the job's files had."""
+    record = Path(settings.files(job.id))
+    record.mkdir(parents=True)
+    (record / "files.json").touch()
+    return record
+
+
+def are_gone(*folders: Path) -> bool:
+    return not any(one.exists() for one in folders)
+
+
 async def test_a_deleted_job_is_removed_after_its_time_and_not_before(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
@@ -89,8 +101,9 @@ async def test_a_deleted_job_is_removed_after_its_time_and_not_before(
     await retention.sweep(store, at_once(settings))
     assert await counted(store, job.id) == before and folder(settings, job).is_dir()
     await delete(store, job.id, "ada")
+    record = sources_record(settings, job)
     await retention.sweep(store, at_once(settings))
-    assert await counted(store, job.id) == {} and not folder(settings, job).exists()
+    assert await counted(store, job.id) == {} and are_gone(folder(settings, job), record)
     with pytest.raises(JobNotFound):
         await undelete(store, job.id)
 

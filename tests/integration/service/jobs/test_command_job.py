@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.dispatch.gang_spec import gang_spec
 from shardyard.service.errors import InvalidSpec, MissingFile, NotAFile, TooManyRanks, UnknownCheckpoint
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.preview import preview
 from shardyard.service.queries import jobs
-from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.job import Job, JobFiles
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.spec_files import SpecFiles
@@ -20,7 +22,7 @@ from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.workers.program.program import Program
 
-from ..gang_events import NODE
+from ..gang_events import NODE, event_batch
 
 
 async def submit(store: Store, settings: Settings, **fields: Any) -> Job:
@@ -48,6 +50,12 @@ async def test_refusals_name_the_field_and_store_nothing(store: Store, settings:
         ({"env": {"python": ["einops=0.8"]}}, InvalidSpec, "env.python[0]"),
         ({"env": {"python": ["a @ file:///a"]}}, InvalidSpec, "env.python[0]"),
         ({"env": {"python": ["a @ git+https://me:secret@example.com/a"]}}, InvalidSpec, "env.python[0]"),
+        ({"files": {"/data": "s3://bucket/a"}}, InvalidSpec, "files./data"),
+        ({"files": {"data/../x": "s3://bucket/a"}}, InvalidSpec, "files.data/../x"),
+        ({"files": {"a/b": "s3://bucket/a", "a": "/mnt"}}, InvalidSpec, "files.a/b"),
+        ({"files": {"a": "ftp://host/a"}}, InvalidSpec, "files.a"),
+        ({"files": {"a": "hf://name"}}, InvalidSpec, "files.a"),
+        ({"files": {"a": str(tmp_path / "none")}}, MissingFile, "files.a"),
         ({"ranks": 4000, "resources": {"device": "cpu"}}, TooManyRanks, "ranks"),
     ]
     for fields, kind, field in cases:
@@ -91,6 +99,28 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         },
         "cache": str(settings.cache),
     }
+
+
+async def test_the_nodes_get_the_sources_of_files_and_the_job_what_they_had(store: Store, settings: Settings) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    asked = {"model": "hf://org/name", "data/train": "s3://bucket/a"}
+    job = await submit(store, settings, files=asked, resources={"device": "cpu"})
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, job.id)
+    assert row is not None
+    run = gang_spec(row, {"number": 1, "gang": "g", "device": "cpu"}, settings).run  # type: ignore[arg-type]
+    assert {one["target"]: one["source"] for one in run["mounts"]} == asked
+    assert run["files"] == {"record": f"{settings.storage}/files/{job.id}", "most_bytes": 50 << 30}
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    assert (await jobs.get_job(store, job.id)).files == []
+    found: dict[str, Any] = {"target": "model", "source": "hf://org/name", "digest": "d", "files": 1, "bytes": 2}
+    for number in (1, 2):  # every attempt sends them
+        batch = event_batch(("files", {"files": [{**found, "revision": f"commit {number}"}]}), first=number)
+        await take_in(store, lease, 1, batch)
+    found["revision"] = "commit 2"
+    assert (await jobs.get_job(store, job.id)).files == [JobFiles(**found)]
+    assert (await jobs.list_jobs(store)).items[0].files == []
 
 
 async def test_a_driver_gets_a_cluster_of_what_its_ranks_hold(store: Store, settings: Settings) -> None:

@@ -18,7 +18,8 @@ from harness.ranks import spawn
 
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.messages.stop_request import Ending
-from shardyard.workers.program.launch import ProgramFailed, run_program, wait_for_all
+from shardyard.workers.program.launch import run_program
+from shardyard.workers.program.preparation import ProgramFailed, wait_for_all
 from shardyard.workers.program.program import Program, PythonEnvironment, argv
 from shardyard.workers.program.shared_folder import EndRequested
 from shardyard.workers.trainer.instruments import Instruments

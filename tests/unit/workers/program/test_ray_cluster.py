@@ -14,7 +14,8 @@ from harness.ranks import spawn
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.parent_death import adopt_orphans
-from shardyard.workers.program.launch import ProgramFailed, run_program
+from shardyard.workers.program.launch import run_program
+from shardyard.workers.program.preparation import ProgramFailed
 from shardyard.workers.program.program import Program, RayShare
 from shardyard.workers.program.ray_cluster import interpreter, reason, resources, variables
 from shardyard.workers.trainer.instruments import Instruments

@@ -1,0 +1,18 @@
+import { screen } from "@testing-library/react";
+import { expect, test } from "vitest";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open } from "../../testing/control-plane";
+import { jobWire } from "../../testing/jobs";
+import { JobSources } from "./job-sources";
+
+test("each source is named with what it had", async () => {
+  const files = [
+    { target: "model", source: "hf://org/name", revision: "c0ffee", digest: "d1", files: 2, bytes: 2048 },
+    { target: "notes", source: "/mnt/notes", revision: null, digest: null, files: null, bytes: null },
+  ];
+  given({ "GET /v1/jobs/job-1": () => Response.json(jobWire({ files })) });
+  const { container } = open(<JobSources id="job-1" />);
+  expect((await screen.findByText("model")).nextElementSibling?.textContent).toBe("hf://org/name 2 files, 2.0 KiB, commit c0ffee, digest d1");
+  expect(screen.getByText("notes").nextElementSibling?.textContent).toBe("/mnt/notes a path that all nodes see");
+  await expectAccessible(container);
+});

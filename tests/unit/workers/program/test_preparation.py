@@ -1,0 +1,128 @@
+"""What two ranks of a node need before their program starts: code, files, and each other. Real archives, a real store."""
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.hub import Hub, Repository, running_hub
+from harness.patience import PATIENCE_S
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from shardyard.workers.code_archive import MANIFEST, deflated, manifest_of, pack, part_name
+from shardyard.workers.messages import json_codec
+from shardyard.workers.messages.rendezvous import RankAssignment
+from shardyard.workers.program.files import interruption
+from shardyard.workers.program.files.links import VARIABLE
+from shardyard.workers.program.preparation import ProgramFailed, Ranks, prepared, wait_for_others
+from shardyard.workers.program.program import Code, FilesCache, Mount, Program
+from shardyard.workers.program.shared_folder import EndRequested
+
+COMMIT = "c" * 40
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(interruption, "BACK_OFF_S", ())
+    with running_hub() as found:
+        found.repositories["org/model"] = Repository({COMMIT: {"a": b"weights"}}, {"main": COMMIT})
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        yield found
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """A program with code, and with a model of the Hub at a path in it."""
+    source, archive, file = tmp_path / "source", tmp_path / "archive", io.BytesIO()
+    source.mkdir()
+    archive.mkdir()
+    (source / "train.py").write_text("print(1)")
+    pack(source, ["train.py"], file)
+    manifest = manifest_of(file, 1)
+    (archive / part_name(0)).write_bytes(deflated(file.getvalue()))
+    (archive / MANIFEST).write_bytes(json_codec.dumps(manifest))
+    return Program(
+        "job-a",
+        ("true",),
+        code=Code(str(archive), manifest.digest),
+        mounts=(Mount("models/base", "hf://org/model"), Mount("shared", str(source))),
+        files=FilesCache(str(tmp_path / "record"), 1 << 30),
+        cache=str(tmp_path / "cache"),
+    )
+
+
+class Rank:
+    """One of two ranks."""
+
+    def __init__(self, store: TCPStore, rank: int, *, stops: bool = False) -> None:
+        self.events: list[tuple[str, Any]] = []
+        coords = RankAssignment(
+            rank=rank, world_size=2, local_rank=rank, local_world_size=2, master_host="127.0.0.1", master_port=1
+        )
+        self.ranks = Ranks(store, coords, lambda kind, data: self.events.append((kind, data)), lambda: stops)
+
+    def run(self, program: Program) -> tuple[str, str, str]:
+        """The model in the working copy and by the variable, and the shared script."""
+        with prepared(program, {"MINE": "1"}, self.ranks) as start:
+            wait_for_others(program, self.ranks)
+            assert (start.folder / "train.py").exists() and start.env["MINE"] == "1"
+            by_variable = Path(start.env[VARIABLE])
+            found = (start.folder / "models/base/a", by_variable / "models/base/a", by_variable / "shared/train.py")
+            return tuple(path.read_text() for path in found)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def store() -> TCPStore:
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=PATIENCE_S))
+
+
+def test_both_ranks_find_the_files_and_one_says_what_they_are(hub: Hub, program: Program, store: TCPStore) -> None:
+    pair = [Rank(store, 0), Rank(store, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda rank: rank.run(program), pair))
+    assert found == [("weights", "weights", "print(1)")] * 2 and hub.asked["resolve a"] == 1
+    assert pair[1].events == []
+    ((kind, data),) = pair[0].events
+    first, second = data["files"]
+    assert kind == "files" and second == {"target": "shared", "source": program.mounts[1].source}
+    assert {**first, "digest": ""} == {
+        "target": "models/base", "source": "hf://org/model", "revision": COMMIT, "digest": "", "files": 1, "bytes": 7,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "cause", "said"),
+    [
+        (
+            "hf://org/lost",
+            "files_not_fetched",
+            "the files cannot be fetched: hf://org/lost: there is no such repository",
+        ),
+        ("/no/such/path", "files_not_fetched", "the files cannot be fetched: /no/such/path is not on this node"),
+        ("hf://org/model", "files_unreachable", "hf://org/model: the Hub answers with status 503"),
+    ],
+)
+def test_a_source_that_fails_is_the_cause(
+    hub: Hub, program: Program, store: TCPStore, source: str, cause: str, said: str
+) -> None:
+    hub.failing = 100 if cause == "files_unreachable" else 0
+    changed = replace(program, mounts=(Mount("models/base", source),))
+    with pytest.raises(ProgramFailed) as failed:
+        Rank(store, 0).run(changed)
+    assert failed.value.failed.facts.cause == cause and said in failed.value.failed.message
+
+
+def test_code_at_the_path_of_files_is_not_replaced(hub: Hub, program: Program, store: TCPStore) -> None:
+    changed = replace(program, mounts=(Mount("train.py", "hf://org/model"),))
+    with pytest.raises(ProgramFailed, match=r"files\[train.py\]: the code has something at this path"):
+        Rank(store, 0).run(changed)
+
+
+def test_a_rank_that_is_to_end_does_not_wait_for_rank_0(hub: Hub, program: Program, store: TCPStore) -> None:
+    with pytest.raises(EndRequested):
+        Rank(store, 1, stops=True).run(program)
+    assert hub.asked.total() == 0

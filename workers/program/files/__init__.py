@@ -1,0 +1,1 @@
+"""Files of a job, `files` of its spec: resolved once for the job, fetched once for each node."""
