@@ -48,6 +48,20 @@ def test_rungs_follow_the_steps_of_the_job_or_of_the_sweep() -> None:
         assert refused.value.field == field
 
 
+def test_labels_leave_room_for_those_of_a_trial() -> None:
+    labels = {f"label-{at}": "x" for at in range(62)}
+    document = {**TRAIN, "labels": labels}
+    assert len(spec_of(trial_document(document, "sweep-1", 0, {"train.seed": 1}))[0].labels) == 64
+    read_request(document, sweep())
+    read_request({**TRAIN, "labels": {**labels, "shardyard/sweep": "mine"}}, sweep())
+    for more in ({**TRAIN, "labels": {**labels, "more": "x"}}, document):
+        with pytest.raises(Refusal) as refused:
+            read_request(
+                more, sweep(parameters={"labels.other": ["x", "y"]} if more is document else {"train.seed": [1]})
+            )
+        assert refused.value.field == "labels"
+
+
 def test_the_first_trial_and_the_ends_of_each_parameter_are_checked() -> None:
     request = read_request(
         {**TRAIN, "sweep": {}}, sweep(parameters={"train.seed": {"min": 1, "max": 9}, "train.steps": [5, 6]})
