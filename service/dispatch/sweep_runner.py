@@ -33,7 +33,7 @@ class SweepRunner:
         self._broken.clear()
         while True:
             async with self._store.read() as tx:
-                found = await rows.to_advance(tx, self._token, _PAGE, after)
+                found = await rows.to_advance(tx, self._token, _PAGE, after, lease_s=self._settings.lease_s)
             for row in found:
                 known.append(row["id"])
                 if row["held"] or await self._take(row["id"]):

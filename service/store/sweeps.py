@@ -57,10 +57,12 @@ async def cancel(tx: AsyncConnection, sweep_id: str) -> bool:
 # Leases
 
 
-async def to_advance(tx: AsyncConnection, token: str, limit: int, after: str = "") -> Sequence[RowMapping]:
-    """Open sweeps after this id that this token holds or may take, oldest first; `held`: it holds them for a while."""
+async def to_advance(
+    tx: AsyncConnection, token: str, limit: int, after: str = "", *, lease_s: float
+) -> Sequence[RowMapping]:
+    """Open sweeps after this id that this token holds or may take, oldest first; `held`: it holds them for half of `lease_s` or more."""
     mine = sweeps.c.lease_token == token
-    held = and_(mine, sweeps.c.free_at > unix_now(tx)).label("held")
+    held = and_(mine, sweeps.c.free_at > unix_now(tx) + lease_s / 2).label("held")
     statement = select(*sweeps.c, held).where(_OPEN, sweeps.c.id > after, or_(mine, sweeps.c.free_at <= unix_now(tx)))
     return (await tx.execute(statement.order_by(sweeps.c.id).limit(limit))).mappings().all()
 
@@ -71,6 +73,12 @@ async def take(tx: AsyncConnection, sweep_id: str, token: str, seconds: float) -
     statement = update(sweeps).where(sweeps.c.id == sweep_id, _OPEN, free)
     taken = statement.values(lease_token=token, free_at=unix_now(tx) + seconds).returning(sweeps.c.id)
     return (await tx.execute(taken)).first() is not None
+
+
+async def holds(tx: AsyncConnection, sweep_id: str, token: str) -> bool:
+    """Whether the lease has not expired, and is this token's."""
+    mine = (sweeps.c.id == sweep_id, sweeps.c.lease_token == token, sweeps.c.free_at > unix_now(tx))
+    return (await tx.execute(select(sweeps.c.id).where(*mine))).first() is not None
 
 
 async def release(tx: AsyncConnection, token: str) -> None:

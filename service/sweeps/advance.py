@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Refusal
 from ..database_errors import DatabaseError
-from ..errors import JobEnded, JobNotFound, JobPausing, ShardyardError
+from ..errors import JobDeleted, JobEnded, JobNotFound, JobPausing, ShardyardError
 from ..jobs import pause as pausing
 from ..jobs import submit as submitting
 from ..policies.asha import Action, Limits, Trial, decide
@@ -28,6 +28,7 @@ from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
 from . import metric_values, optuna_search
+from .metric_values import Metric
 from .request import spec_of, trial_document
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class _Sweep:
 
     row: RowMapping
     sweep: Sweep
-    metric: str
+    metric: Metric
     rungs: Sequence[int]
 
     @property
@@ -77,10 +78,10 @@ class Advance:
 
     async def advance(self, row: RowMapping) -> bool:
         """Take one step. Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError."""
-        found = _Sweep(row, Sweep.model_validate(row["sweep"]), metric_of(row), rungs_of(row))
+        found = _Sweep(row, Sweep.model_validate(row["sweep"]), Metric.of(metric_of(row), row["spec"]), rungs_of(row))
         cancelling = row["state"] == "cancelling"
         async with self._store.read() as tx:
-            busy = await rows.busy(tx, found.id, found.metric)
+            busy = await rows.busy(tx, found.id, found.metric.name)
             news = {one["number"]: values for one in busy if (values := await self._news(tx, found, one))}
         due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
         if news or cancelling or not (due or found.id in self._waiting):
@@ -102,8 +103,7 @@ class Advance:
         news: dict[str, Any] = {}
         measured = await metric_values.at_rungs(tx, one, found.metric, found.rungs[len(one["rungs"]) :])
         if measured:
-            finite = [value for value in measured if value is not None]
-            news = {"rungs": [*one["rungs"], *measured], "value": finite[-1] if finite else one["value"]}
+            news = {"rungs": [*one["rungs"], *measured], "value": measured[-1]}
         if one["job_state"] in FINAL:
             news |= _ending(found, one)
         return news
@@ -131,7 +131,7 @@ class Advance:
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
                 await self._settle(tx, found, final, cancelling)
-            due = [one for one in await rows.busy(tx, found.id, found.metric) if one["due"] is not None]
+            due = [one for one in await rows.busy(tx, found.id, found.metric.name) if one["due"] is not None]
         self._waiting.add(found.id)
         return due
 
@@ -183,6 +183,10 @@ class Advance:
     async def _carry_out(self, found: _Sweep, one: RowMapping) -> None:
         """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due."""
         done: dict[str, Any] = {"due": None}
+        async with self._store.read() as tx:
+            # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
+            if not await rows.holds(tx, found.id, self._token):
+                raise SweepLeaseLost(f"the lease of {found.id} has expired")
         try:
             match one["due"]:
                 case "submit":
@@ -196,8 +200,9 @@ class Advance:
         except (JobPausing, DatabaseError) as error:
             log.debug("%s, trial %d: %s", found.id, one["number"], error)
             return
-        except (JobEnded, JobNotFound):  # a user was faster; its end is news later
-            pass
+        except (JobEnded, JobNotFound, JobDeleted) as error:  # the job was faster, or a user; its end is news later
+            if one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
+                done |= {"standing": "active", "outcome": None}
         except (ShardyardError, Refusal, ValidationError) as error:
             if getattr(error, "retry_after_s", None) is not None:
                 return
@@ -223,7 +228,7 @@ def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:
         return {"standing": "over", "outcome": one["job_state"], "message": one["job_message"]}
     value = metric_values.at_end(one, found.metric)
     if value is None:
-        message = f"The job succeeded, and reported no finite {found.metric}."
+        message = f"The job succeeded, and reported no finite {found.metric.name}."
         return {"standing": "over", "outcome": "failed", "message": message}
     return {"standing": "done", "outcome": "succeeded", "value": value}
 

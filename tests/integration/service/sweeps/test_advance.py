@@ -7,11 +7,13 @@ import pytest
 
 from shardyard.service.errors import SweepEnded, SweepNotFound
 from shardyard.service.jobs import submit as job_submitting
+from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
 from shardyard.service.queries import sweeps as queries
 from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
@@ -73,6 +75,74 @@ async def test_a_cancelled_sweep_leaves_no_job_whose_submission_was_not_noted(st
         await advance(store, settings, sweep)
     assert (found.state, found.counts) == ("cancelled", {"cancelled": 2})
     assert {job.state for job in (await jobs.list_jobs(store)).items} == {State.CANCELLED}
+
+
+@pytest.mark.parametrize("due", ["pause", "cancel"])
+async def test_a_trial_that_ended_before_it_was_stopped_counts_as_it_ended(
+    store: Store, settings: Settings, due: str
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    job = (await trials_of(store, sweep))[0].job or ""
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job, {"state": "succeeded", "summary": {"last_loss": 1.5}})
+    stopped = {"pause": {"standing": "paused"}, "cancel": {"standing": "over", "outcome": "stopped"}}[due]
+    await change(store, sweep, 0, {**stopped, "rungs": [2.0], "value": 2.0, "due": due})
+    for _ in range(2):
+        await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    assert (one.state, one.value) == ("succeeded", 1.5)
+
+
+async def test_a_stopped_trial_whose_job_a_user_cancelled_and_deleted_is_cancelled(
+    store: Store, settings: Settings
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    job = (await trials_of(store, sweep))[0].job or ""
+    await job_submitting.cancel(store, job, "tester")
+    await delete(store, job, "tester")
+    await change(store, sweep, 0, {"standing": "active", "due": "resume"})
+    for _ in range(2):
+        await advance(store, settings, sweep)
+    assert (await trials_of(store, sweep))[0].state == "cancelled"
+
+
+async def test_a_metric_that_is_not_finite_at_the_last_rung_is_no_value(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    await change(store, sweep, 0, {"rungs": [2.0], "value": 2.0})
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, one.job or "", {"step": 9})  # without a loss
+    await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    assert (one.rungs, one.value) == ([2.0, None], None)
+    assert (await queries.get_sweep(store, sweep.id)).best is None
+
+
+async def test_nothing_is_done_for_a_job_once_the_lease_has_expired(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "t", 0.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    with pytest.raises(SweepLeaseLost):
+        await Advance(store, settings, "t").advance(row)
+    assert (await jobs.list_jobs(store)).items == []
+    assert await advance(store, settings, sweep, "other")
+    assert len((await jobs.list_jobs(store)).items) == 2
+
+
+async def test_a_lease_is_prolonged_when_half_of_it_is_left(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    held = []
+    for seconds in (600.0, 299.0):
+        async with store.write() as tx:
+            assert await rows.take(tx, sweep.id, "t", seconds)
+            (row,) = await rows.to_advance(tx, "t", 10, lease_s=600.0)
+            held.append(bool(row["held"]))
+    assert held == [True, False]
 
 
 async def test_without_the_lease_nothing_is_stored(store: Store, settings: Settings) -> None:
