@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.service.jobs import pause as pausing
 from shardyard.service.jobs import submit as submitting
@@ -76,9 +77,11 @@ async def test_asha_finds_what_random_search_finds_for_a_fraction_of_its_steps(
 ) -> None:
     cluster.script = random_search = Learning(store)
     async with dispatching(store, settings, cluster):
-        whole = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 27}))
+        whole = await submit_sweep(store, settings, {**RANGE, "trials": 27})
+        whole = await sweep_ended(store, whole, 4 * PATIENCE_S)
         cluster.script = halving = Learning(store)
-        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 27, "asha": ASHA}))
+        sweep = await submit_sweep(store, settings, {**RANGE, "trials": 27, "asha": ASHA})
+        sweep = await sweep_ended(store, sweep, 4 * PATIENCE_S)
     assert (
         whole.best is not None
         and sweep.best is not None
@@ -103,15 +106,22 @@ async def test_asha_finds_what_random_search_finds_for_a_fraction_of_its_steps(
             assert (one.rungs[-1] or 0.0) > rivals[len(rivals) // 3 - 1 if len(rivals) >= 3 else 0]
 
 
-@pytest.mark.parametrize("losers", ["pause", "cancel"])
+@pytest.mark.parametrize(
+    ("losers", "trials", "deaths"),
+    [
+        ("pause", 6, 5),
+        pytest.param("pause", 12, 12, marks=pytest.mark.full),
+        pytest.param("cancel", 12, 12, marks=pytest.mark.full),
+    ],
+)
 async def test_dispatchers_that_die_at_any_moment_leave_no_trial_out_and_run_none_twice(
-    store: Store, settings: Settings, cluster: InProcessCluster, losers: str
+    store: Store, settings: Settings, cluster: InProcessCluster, losers: str, trials: int, deaths: int
 ) -> None:
     cluster.script = Learning(step_s=0.005)
     settings = settings.model_copy(update={"lease_s": 0.3})
-    sweep = await submit_sweep(store, settings, {**RANGE, "trials": 12, "asha": {**ASHA, "losers": losers}})
+    sweep = await submit_sweep(store, settings, {**RANGE, "trials": trials, "asha": {**ASHA, "losers": losers}})
     draw = random.Random(0)
-    for _ in range(12):
+    for _ in range(deaths):
         async with dispatching(store, settings, cluster):
             await asyncio.sleep(draw.uniform(0.02, 0.3))  # dies here, wherever it is
     async with dispatching(store, settings, cluster):
@@ -120,7 +130,7 @@ async def test_dispatchers_that_die_at_any_moment_leave_no_trial_out_and_run_non
     found = await trials_of(store, sweep)
     assert {one.state for one in found} <= {"succeeded", "stopped"}
     listed = (await jobs.list_jobs(store, limit=100)).items
-    assert Counter(job.labels["shardyard/trial"] for job in listed) == Counter(str(number) for number in range(12))
+    assert Counter(job.labels["shardyard/trial"] for job in listed) == Counter(str(number) for number in range(trials))
     assert {one.job for one in found} == {job.id for job in listed}
     assert all(job.state in (State.SUCCEEDED, State.CANCELLED) for job in listed)
 
@@ -130,9 +140,9 @@ async def test_two_dispatchers_advance_a_sweep_one_at_a_time(
 ) -> None:
     cluster.script = Learning()
     async with dispatching(store, settings, cluster), dispatching(store, settings, cluster):
-        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 9, "asha": ASHA}))
+        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 4, "asha": ASHA}))
     listed = (await jobs.list_jobs(store, limit=100)).items
-    assert (sweep.state, len(listed)) == ("succeeded", 9)
+    assert (sweep.state, len(listed)) == ("succeeded", 4)
 
 
 async def _fail(gang: Gang) -> None:
