@@ -19,6 +19,8 @@ MOST_TRIALS: Final = 1000
 _TRIALS: Final = 16
 #: Whole numbers up to this one are exact as floats, with which ranges are drawn.
 _EXACT: Final = 2**53
+#: How the paths of environment variables, and of the parts of a command, begin.
+_TEXTS: Final = ("resources.env.", "command[")
 
 #: A key of the job's spec, such as `train.optimizer.lr` or `command[3]`.
 ParameterPath = Annotated[
@@ -233,9 +235,14 @@ class SweepOfCommand(CommandSpec):
 
 
 def with_values(document: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a job's spec with these values at their paths. Raises Refusal for a path through what is no mapping or list."""
+    """A copy of a job's spec with these values at their paths. Raises Refusal for a path through what is no mapping or list.
+
+    Numbers are text in an environment variable and in a command, where a spec has text only.
+    """
     for path, value in values.items():
-        document = _with(document, _parts(path), value, path)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        text = number and path.startswith(_TEXTS)
+        document = _with(document, _parts(path), str(value) if text else value, path)
     return document
 
 

@@ -80,6 +80,14 @@ def test_values_go_to_their_paths_and_the_spec_stays_as_it_was() -> None:
         assert refused.value.field == f"sweep.parameters.{path}"
 
 
+def test_numbers_are_text_in_a_variable_and_in_a_command() -> None:
+    spec = {"command": ["python", "a.py"], "train": {}}
+    values = {"resources.env.LR": 0.0001, "command[1]": 3, "train.lr": 0.0001, "resources.env.ON": True}
+    changed = with_values(spec, values)
+    assert changed["resources"] == {"env": {"LR": "0.0001", "ON": True}}
+    assert (changed["command"], changed["train"]) == (["python", "3"], {"lr": 0.0001})
+
+
 def test_a_sweep_reads_a_plain_list_and_counts_its_trials() -> None:
     grid = Sweep.model_validate({"parameters": {"a": [1, 2], "b": {"min": 1, "max": 3}}, "search": "grid"})
     assert grid.parameters["a"].values == [1, 2] and grid.number_of_trials == 6
