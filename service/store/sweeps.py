@@ -3,6 +3,7 @@
 A dispatcher advances a sweep under a lease: changes are stored only with the lease's token.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -171,8 +172,17 @@ def _of_job() -> tuple[ColumnElement[Any], ...]:
 
 
 async def change(tx: AsyncConnection, sweep_id: str, number: int, values: Mapping[str, Any]) -> None:
-    statement = update(trials).where(trials.c.sweep_id == sweep_id, trials.c.number == number)
-    await tx.execute(statement.values({**values, "changed_at": unix_now(tx)}))
+    await change_all(tx, sweep_id, {number: values})
+
+
+async def change_all(tx: AsyncConnection, sweep_id: str, changes: Mapping[int, Mapping[str, Any]]) -> None:
+    """Store columns by the trial's number. Trials that change alike take one statement: a cancellation may change a thousand."""
+    alike: dict[str, list[int]] = {}
+    for number, values in changes.items():
+        alike.setdefault(json.dumps(values, sort_keys=True), []).append(number)
+    for numbers in alike.values():
+        statement = update(trials).where(trials.c.sweep_id == sweep_id, trials.c.number.in_(numbers))
+        await tx.execute(statement.values({**changes[numbers[0]], "changed_at": unix_now(tx)}))
 
 
 async def now(tx: AsyncConnection) -> float:

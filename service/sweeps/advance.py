@@ -40,6 +40,10 @@ _BECOMES: Final = {
     Action.STOP: ("paused", "pause"),
     Action.GIVE_UP: ("over", "cancel"),
 }
+#: What is due in the order in which it is done: first what frees devices.
+_FIRST: Final = ("cancel", "pause", "resume", "submit")
+#: Most acts of one step: the dispatcher's other sweeps wait meanwhile, and the lease runs.
+_ACTS: Final = 100
 
 
 class SweepLeaseLost(Exception):
@@ -86,7 +90,7 @@ class Advance:
         due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
         if news or cancelling or not (due or found.id in self._waiting):
             due = await self._decide(found, news, cancelling)
-        for one in due:
+        for one in sorted(due, key=lambda one: _FIRST.index(one["due"]))[:_ACTS]:
             await self._carry_out(found, one)
         return bool(due)
 
@@ -126,8 +130,7 @@ class Advance:
         async with self._store.write() as tx:
             if await rows.lock(tx, found.id, self._token) is None:
                 raise SweepLeaseLost(f"another dispatcher advances {found.id}")
-            for number, values in changes.items():
-                await rows.change(tx, found.id, number, values)
+            await rows.change_all(tx, found.id, changes)
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
                 await self._settle(tx, found, final, cancelling)

@@ -1,12 +1,8 @@
 """Sweeps as they are read: the best trial, the trials by state, and the ledger of device-seconds."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from shardyard.service.queries.sweeps import get_sweep, list_sweeps, trials
 from shardyard.service.settings import Settings
@@ -15,7 +11,7 @@ from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 
 from ..conftest import Submit
-from ..sweeps.learning import submit_sweep
+from ..sweeps.learning import counted, submit_sweep
 
 GRID = {"parameters": {"train.seed": [1, 2, 3, 4]}, "search": "grid"}
 
@@ -23,21 +19,6 @@ GRID = {"parameters": {"train.seed": [1, 2, 3, 4]}, "search": "grid"}
 async def change(store: Store, sweep: str, number: int, **values: Any) -> None:
     async with store.write() as tx:
         await rows.change(tx, sweep, number, values)
-
-
-@contextmanager
-def counted() -> Iterator[list[str]]:
-    """The statements that are sent to databases meanwhile."""
-    found: list[str] = []
-
-    def note(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
-        found.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield found
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
 
 
 @pytest.mark.parametrize(("goal", "best"), [("minimize", 3), ("maximize", 2)])

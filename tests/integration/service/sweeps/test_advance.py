@@ -16,10 +16,11 @@ from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
+from shardyard.service.sweeps import advance as advancing
 from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
-from .learning import submit_sweep, trials_of
+from .learning import counted, submit_sweep, trials_of
 
 SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid", "asha": {"min_steps": 3}}
 
@@ -143,6 +144,29 @@ async def test_a_lease_is_prolonged_when_half_of_it_is_left(store: Store, settin
             (row,) = await rows.to_advance(tx, "t", 10, lease_s=600.0)
             held.append(bool(row["held"]))
     assert held == [True, False]
+
+
+async def test_the_trials_of_a_cancelled_sweep_change_in_one_statement(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, {"parameters": {"train.seed": {"min": 1, "max": 50}}, "search": "grid"})
+    await cancel(store, sweep.id)
+    with counted() as statements:
+        await advance(store, settings, sweep)
+    assert sum(one.startswith("UPDATE trials") for one in statements) == 1
+    assert (await queries.get_sweep(store, sweep.id)).counts == {"cancelled": 50}
+
+
+async def test_a_step_does_a_bounded_number_of_acts_and_first_what_frees_devices(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    await change(store, sweep, 0, {"due": "submit"})
+    await change(store, sweep, 1, {"standing": "paused", "due": "pause"})
+    monkeypatch.setattr(advancing, "_ACTS", 1)
+    for left in ([0], []):
+        assert await advance(store, settings, sweep)
+        async with store.read() as tx:
+            assert [row["number"] for row in await rows.all_of(tx, sweep.id) if row["due"]] == left
 
 
 async def test_without_the_lease_nothing_is_stored(store: Store, settings: Settings) -> None:
