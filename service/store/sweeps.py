@@ -102,7 +102,10 @@ async def settle(tx: AsyncConnection, sweep_id: str, token: str, state: str, mes
 
 
 async def busy(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowMapping]:
-    """The trials that are active, or have something due, with their jobs' states, steps, and the newest step and value of the metric."""
+    """The trials that are active, or have something due, with their jobs' states, steps, and the newest step and value of the metric.
+
+    And the paused ones whose jobs are not paused any more: they ended while they saved, or a user cancelled or resumed them.
+    """
     series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == metric)
     of_job = (
         jobs.c.state.label("job_state"),
@@ -113,9 +116,9 @@ async def busy(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowM
     of_metric = (metric_series.c.last_step.label("metric_step"), metric_series.c.last.label("metric_last"))
     found = trials.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
     statement = select(*trials.c, *of_job, *of_metric).select_from(found)
-    wanted = statement.where(
-        trials.c.sweep_id == sweep_id, or_(trials.c.standing == "active", trials.c.due.is_not(None))
-    )
+    gone = or_(jobs.c.state.is_(None), jobs.c.state.not_in(("paused", "pausing")))
+    moved = or_(trials.c.standing == "active", and_(trials.c.standing == "paused", gone))
+    wanted = statement.where(trials.c.sweep_id == sweep_id, or_(moved, trials.c.due.is_not(None)))
     return (await tx.execute(wanted.order_by(trials.c.number))).mappings().all()
 
 

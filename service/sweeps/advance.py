@@ -99,11 +99,13 @@ class Advance:
         self._waiting &= set(sweep_ids)
 
     async def _news(self, tx: AsyncConnection, found: _Sweep, one: RowMapping) -> dict[str, Any]:
-        """The columns of an active trial that change: it came to a rung, or its job ended."""
-        if one["standing"] != "active" or one["due"] is not None:
+        """The columns of a trial that change: it came to a rung, its job ended, or a user resumed it."""
+        if one["standing"] not in ("active", "paused") or one["due"] is not None:
             return {}
         if one["job_state"] is None:
             return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
+        if one["standing"] == "paused":
+            return _ending(found, one) if one["job_state"] in FINAL else {"standing": "active"}
         news: dict[str, Any] = {}
         measured = await metric_values.at_rungs(tx, one, found.metric, found.rungs[len(one["rungs"]) :])
         if measured:

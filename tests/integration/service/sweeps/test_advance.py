@@ -95,6 +95,28 @@ async def test_a_trial_that_ended_before_it_was_stopped_counts_as_it_ended(
     assert (one.state, one.value) == ("succeeded", 1.5)
 
 
+@pytest.mark.parametrize(
+    ("job", "trial"),
+    [
+        ({"state": "succeeded", "summary": {"last_loss": 1.5}}, ("succeeded", 1.5)),
+        ({"state": "cancelled"}, ("cancelled", 2.0)),
+        ({"state": "queued"}, ("active", 2.0)),
+        ({"state": "pausing"}, ("paused", 2.0)),
+    ],
+)
+async def test_a_paused_trial_follows_its_job_that_ended_meanwhile_or_was_resumed_by_a_user(
+    store: Store, settings: Settings, job: dict[str, Any], trial: tuple[str, float]
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, (await trials_of(store, sweep))[0].job or "", job)
+    await change(store, sweep, 0, {"standing": "paused", "rungs": [2.0], "value": 2.0})
+    await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    assert (one.state, one.value) == trial
+
+
 async def test_a_stopped_trial_whose_job_a_user_cancelled_and_deleted_is_cancelled(
     store: Store, settings: Settings
 ) -> None:
