@@ -31,6 +31,8 @@ def sweeps(
     screen = Screen()
     if sweep is None and (cancel or wait or all_):
         raise typer.BadParameter("--cancel, --wait and --all need the name of a sweep.")
+    if sweep is not None and cursor is not None:
+        raise typer.BadParameter("--cursor continues the list of sweeps; leave out the name, or --cursor.")
     with Client(url) as client:
         if sweep is None:
             _list(screen, client, cursor, json)

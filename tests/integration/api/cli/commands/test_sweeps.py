@@ -63,6 +63,7 @@ def test_values_are_shown_as_a_spec_has_them_and_undecided_ones_not_at_all(
     [
         (["sweeps", "none"], "shardyard sweeps"),
         (["sweeps", "--cancel"], "--cancel"),
+        (["sweeps", "tune", "--cursor", "sweep-1"], "leave out"),
         (["submit", "tune.yaml", "--dry-run"], "no dry run"),
     ],
 )
