@@ -101,12 +101,13 @@ async def settle(tx: AsyncConnection, sweep_id: str, token: str, state: str, mes
 # Trials
 
 
-async def busy(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowMapping]:
-    """The trials that are active, or have something due, with their jobs' states, steps, and the newest step and value of the metric.
+async def busy(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMapping]:
+    """Trials that are active, or have something due, by sweep and number.
 
     And the paused ones whose jobs are not paused any more: they ended while they saved, or a user cancelled or resumed them.
+    With the states and steps of their jobs, and the newest step and value of the metric.
     """
-    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == metric)
+    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == _metric())
     of_job = (
         jobs.c.state.label("job_state"),
         jobs.c.message.label("job_message"),
@@ -114,12 +115,13 @@ async def busy(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowM
         jobs.c.summary,
     )
     of_metric = (metric_series.c.last_step.label("metric_step"), metric_series.c.last.label("metric_last"))
-    found = trials.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
+    of_sweep = trials.join(sweeps, sweeps.c.id == trials.c.sweep_id)
+    found = of_sweep.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
     statement = select(*trials.c, *of_job, *of_metric).select_from(found)
     gone = or_(jobs.c.state.is_(None), jobs.c.state.not_in(("paused", "pausing")))
     moved = or_(trials.c.standing == "active", and_(trials.c.standing == "paused", gone))
-    wanted = statement.where(trials.c.sweep_id == sweep_id, or_(moved, trials.c.due.is_not(None)))
-    return (await tx.execute(wanted.order_by(trials.c.number))).mappings().all()
+    wanted = statement.where(trials.c.sweep_id.in_(sweep_ids), or_(moved, trials.c.due.is_not(None)))
+    return (await tx.execute(wanted.order_by(trials.c.sweep_id, trials.c.number))).mappings().all()
 
 
 async def all_of(tx: AsyncConnection, sweep_id: str) -> Sequence[RowMapping]:
@@ -155,7 +157,7 @@ async def best(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMap
     value = case((highest_is_best, -trials.c.value), else_=trials.c.value)
     order = (done, func.json_array_length(trials.c.rungs).desc(), value, trials.c.number)
     place = func.row_number().over(partition_by=trials.c.sweep_id, order_by=order).label("place")
-    metric = func.coalesce(sweeps.c.sweep["metric"].as_string(), "loss").label("metric")
+    metric = _metric().label("metric")
     measured = trials.join(sweeps, sweeps.c.id == trials.c.sweep_id)
     ranked = select(trials.c.sweep_id, trials.c.number, metric, place).select_from(measured)
     first = ranked.where(trials.c.sweep_id.in_(sweep_ids), trials.c.value.is_not(None)).subquery()
@@ -167,6 +169,11 @@ async def best(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMap
     )
     statement = select(*trials.c, *_of_job()).select_from(found).where(first.c.place == 1)
     return (await tx.execute(statement)).mappings().all()
+
+
+def _metric() -> ColumnElement[str]:
+    """The name of what a sweep compares."""
+    return func.coalesce(sweeps.c.sweep["metric"].as_string(), "loss")
 
 
 def _of_job() -> tuple[ColumnElement[Any], ...]:

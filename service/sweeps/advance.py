@@ -80,13 +80,14 @@ class Advance:
         self._store, self._settings, self._token = store, settings, token
         self._waiting: set[str] = set()
 
-    async def advance(self, row: RowMapping) -> bool:
-        """Take one step. Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError."""
+    async def advance(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
+        """Take one step. `busy`: the sweep's rows of `rows.busy`, read under the lease.
+
+        Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError.
+        """
         found = _Sweep(row, Sweep.model_validate(row["sweep"]), Metric.of(metric_of(row), row["spec"]), rungs_of(row))
         cancelling = row["state"] == "cancelling"
-        async with self._store.read() as tx:
-            busy = await rows.busy(tx, found.id, found.metric.name)
-            news = {one["number"]: values for one in busy if (values := await self._news(tx, found, one))}
+        news = await self._news(found, [one for one in busy if one["due"] is None])
         due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
         if news or cancelling or not (due or found.id in self._waiting):
             due = await self._decide(found, news, cancelling)
@@ -98,21 +99,23 @@ class Advance:
         """Keep only what is known of these sweeps."""
         self._waiting &= set(sweep_ids)
 
-    async def _news(self, tx: AsyncConnection, found: _Sweep, one: RowMapping) -> dict[str, Any]:
-        """The columns of a trial that change: it came to a rung, its job ended, or a user resumed it."""
-        if one["standing"] not in ("active", "paused") or one["due"] is not None:
-            return {}
-        if one["job_state"] is None:
-            return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
-        if one["standing"] == "paused":
-            return _ending(found, one) if one["job_state"] in FINAL else {"standing": "active"}
-        news: dict[str, Any] = {}
-        measured = await metric_values.at_rungs(tx, one, found.metric, found.rungs[len(one["rungs"]) :])
-        if measured:
-            news = {"rungs": [*one["rungs"], *measured], "value": measured[-1]}
-        if one["job_state"] in FINAL:
-            news |= _ending(found, one)
-        return news
+    async def _news(self, found: _Sweep, trials: Sequence[RowMapping]) -> dict[int, dict[str, Any]]:
+        """Trial → its columns that change: it came to a rung, its job ended, or a user resumed it."""
+        at_rung = {
+            one["number"]: found.rungs[len(one["rungs"]) :]
+            for one in trials
+            if one["standing"] == "active"
+            and metric_values.reached(one, found.metric, found.rungs[len(one["rungs"]) :])
+        }
+        measured: dict[int, list[float | None]] = {}
+        if at_rung:
+            async with self._store.read() as tx:
+                for one in trials:
+                    if one["number"] in at_rung and one["job_state"] is not None:
+                        rungs = at_rung[one["number"]]
+                        measured[one["number"]] = await metric_values.at_rungs(tx, one, found.metric, rungs)
+        news = {one["number"]: _news_of(found, one, measured.get(one["number"], [])) for one in trials}
+        return {number: values for number, values in news.items() if values}
 
     async def _decide(
         self, found: _Sweep, news: Mapping[int, Mapping[str, Any]], cancelling: bool
@@ -136,7 +139,7 @@ class Advance:
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
                 await self._settle(tx, found, final, cancelling)
-            due = [one for one in await rows.busy(tx, found.id, found.metric.name) if one["due"] is not None]
+            due = [one for one in await rows.busy(tx, [found.id]) if one["due"] is not None]
         self._waiting.add(found.id)
         return due
 
@@ -225,6 +228,20 @@ class Advance:
         key, actor = f"{found.id}-{one['number']}", found.row["actor"]
         job, _ = await submitting.submit(self._store, self._settings, spec, key, digest, actor)
         return job.id
+
+
+def _news_of(found: _Sweep, one: RowMapping, measured: Sequence[float | None]) -> dict[str, Any]:
+    """The columns of an active or paused trial that change. `measured`: the metric at rungs that it came to."""
+    if one["job_state"] is None:
+        return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
+    if one["standing"] == "paused":
+        return _ending(found, one) if one["job_state"] in FINAL else {"standing": "active"}
+    news: dict[str, Any] = {}
+    if measured:
+        news = {"rungs": [*one["rungs"], *measured], "value": measured[-1]}
+    if one["job_state"] in FINAL:
+        news |= _ending(found, one)
+    return news
 
 
 def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:

@@ -33,6 +33,12 @@ class Metric:
         return Metric(name, "train" not in spec or name not in _REPORTED)
 
 
+def reached(trial: RowMapping, metric: Metric, rungs: Sequence[int]) -> bool:
+    """Whether the trial may have a value at the first of these rungs: its steps, or those of what it logs, came to it."""
+    newest = trial["metric_step"] if metric.logged else trial["job_step"]
+    return bool(rungs) and newest is not None and newest >= rungs[0]
+
+
 async def at_rungs(tx: AsyncConnection, trial: RowMapping, metric: Metric, rungs: Sequence[int]) -> list[float | None]:
     """The metric at those of these rungs that the trial has reached, lowest first. `trial`: a row of `store.sweeps.busy`."""
     found: list[float | None] = []
@@ -46,8 +52,7 @@ async def at_rungs(tx: AsyncConnection, trial: RowMapping, metric: Metric, rungs
 
 async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int) -> float | None:
     """The metric at a rung; None: it was not reached yet; not a number: it was not finite."""
-    newest = trial["metric_step"] if metric.logged else trial["job_step"]
-    if newest is None or newest < rung:
+    if not reached(trial, metric, [rung]):
         return None
     if metric.logged:
         read = await logged_metrics.read(tx, trial["job_id"], [metric.name], rung, None)

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.service.dispatch.sweep_runner import SweepRunner
 from shardyard.service.jobs import pause as pausing
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs
@@ -18,7 +19,16 @@ from shardyard.service.store.engine import Store
 from shardyard.service.sweeps.submit import cancel
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
-from ..sweeps.learning import STEPS, Learning, submit_sweep, sweep_ended, sweep_until, trial_with_job, trials_of
+from ..sweeps.learning import (
+    STEPS,
+    Learning,
+    counted,
+    submit_sweep,
+    sweep_ended,
+    sweep_until,
+    trial_with_job,
+    trials_of,
+)
 from .dispatching import dispatching, ended, eventually, reached, submit, until
 
 RANGE = {"parameters": {"train.optimizer.lr": {"min": 0.01, "max": 1.0}}, "parallel": 4}
@@ -204,6 +214,20 @@ async def test_optuna_learns_from_the_trials_before(
     assert len(set(lrs)) == 24 and all(0.01 <= lr <= 1.0 for lr in lrs)
     early, late = lrs[:10], lrs[-8:]
     assert sum(abs(lr - 0.3) for lr in late) / 8 < sum(abs(lr - 0.3) for lr in early) / 10
+
+
+async def test_a_pass_over_sweeps_without_news_takes_as_many_statements_whatever_their_number(
+    store: Store, settings: Settings
+) -> None:
+    runner, passes = SweepRunner(store, settings), []
+    for number in (1, 2):
+        for _ in range(number):
+            await submit_sweep(store, settings, {**RANGE, "trials": 1})
+        assert await runner.run_once()
+        with counted() as statements:
+            assert not await runner.run_once()
+        passes.append(len(statements))
+    assert passes[0] == passes[1]
 
 
 async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Settings) -> None:

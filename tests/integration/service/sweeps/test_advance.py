@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import RowMapping
 
 from shardyard.service.errors import SweepEnded, SweepNotFound
 from shardyard.service.jobs import submit as job_submitting
@@ -31,7 +32,13 @@ async def advance(store: Store, settings: Settings, sweep: SweepDetail, token: s
         assert await rows.take(tx, sweep.id, token, 600.0)
         row = await rows.by_id(tx, sweep.id)
     assert row is not None
-    return await Advance(store, settings, token).advance(row)
+    return await step(store, settings, row, token)
+
+
+async def step(store: Store, settings: Settings, row: RowMapping, token: str) -> bool:
+    async with store.read() as tx:
+        busy = await rows.busy(tx, [row["id"]])
+    return await Advance(store, settings, token).advance(row, busy)
 
 
 async def change(store: Store, sweep: SweepDetail, number: int, values: Mapping[str, Any]) -> None:
@@ -151,7 +158,7 @@ async def test_nothing_is_done_for_a_job_once_the_lease_has_expired(store: Store
         row = await rows.by_id(tx, sweep.id)
     assert row is not None
     with pytest.raises(SweepLeaseLost):
-        await Advance(store, settings, "t").advance(row)
+        await step(store, settings, row, "t")
     assert (await jobs.list_jobs(store)).items == []
     assert await advance(store, settings, sweep, "other")
     assert len((await jobs.list_jobs(store)).items) == 2
@@ -199,7 +206,7 @@ async def test_without_the_lease_nothing_is_stored(store: Store, settings: Setti
         row = await rows.by_id(tx, sweep.id)
     assert row is not None
     with pytest.raises(SweepLeaseLost):
-        await Advance(store, settings, "t").advance(row)
+        await step(store, settings, row, "t")
     assert (await queries.get_sweep(store, sweep.id)).counts == {"waiting": 2}
     async with store.write() as tx:
         await rows.release(tx, "other")

@@ -11,6 +11,7 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.sweep_tables import sweeps
 from shardyard.service.sweeps import metric_values
 from shardyard.service.sweeps.metric_values import Metric
 from shardyard.workers.messages.event import MetricsEvent, to_json
@@ -32,8 +33,9 @@ async def at_rungs(store: Store, job: Job, metric: str, *rungs: int, logged: boo
         if await rows.by_id(tx, "sweep-1") is None:
             trial = {"number": 0, "standing": "active", "parameters": {}, "job_id": job.id}
             assert await rows.create(tx, {**sweep, "created_at": 0.0}, [trial])
+        await tx.execute(sweeps.update().values(sweep={"metric": metric}))
     async with store.read() as tx:
-        (trial,) = await rows.busy(tx, "sweep-1", metric)
+        (trial,) = await rows.busy(tx, ["sweep-1"])
         return await metric_values.at_rungs(tx, trial, Metric(metric, logged or metric == "acc"), rungs)
 
 
