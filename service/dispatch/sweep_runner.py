@@ -62,7 +62,9 @@ class SweepRunner:
     async def _step(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         """Advance one sweep. A sweep that cannot be advanced stops no other."""
         try:
-            return await self._advance.advance(row, busy)
+            changed = await self._advance.advance(row, busy)
+            await self._note(row, None)
+            return changed
         except SweepLeaseLost as error:
             log.info("%s", error)
             return False
@@ -71,7 +73,17 @@ class SweepRunner:
         except Exception as error:  # noqa: BLE001  the outermost loop over sweeps
             self._broken.add(row["id"])
             self._failures.failed(type(error).__name__, f"{row['id']} could not be advanced; it is tried again", error)
+            # Not the error's text: it may quote what users gave, and all users read this.
+            cause = (
+                f"It cannot be advanced ({type(error).__name__}), and is tried again. The dispatcher's log says why."
+            )
+            await self._note(row, cause)
             return False
+
+    async def _note(self, row: RowMapping, message: str | None) -> None:
+        if row["message"] != message:
+            async with self._store.write() as tx:
+                await rows.note(tx, row["id"], self._token, message)
 
     async def _take(self, sweep_id: str) -> bool:
         async with self._store.write() as tx:

@@ -93,6 +93,12 @@ async def lock(tx: AsyncConnection, sweep_id: str, token: str) -> RowMapping | N
     return (await tx.execute(statement)).mappings().first()
 
 
+async def note(tx: AsyncConnection, sweep_id: str, token: str, message: str | None) -> None:
+    """Store what keeps an open sweep from being advanced; None: nothing does."""
+    statement = update(sweeps).where(sweeps.c.id == sweep_id, sweeps.c.lease_token == token, _OPEN)
+    await tx.execute(statement.values(message=message))
+
+
 async def settle(tx: AsyncConnection, sweep_id: str, token: str, state: str, message: str | None, now: float) -> None:
     statement = update(sweeps).where(sweeps.c.id == sweep_id, sweeps.c.lease_token == token, _OPEN)
     await tx.execute(statement.values(state=state, message=message, finished_at=now, lease_token=None))

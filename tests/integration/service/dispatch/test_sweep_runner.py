@@ -14,7 +14,7 @@ from shardyard.service.queries import jobs
 from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
-from shardyard.service.store import sweep_tables as tables
+from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweeps.submit import cancel
 
@@ -237,14 +237,20 @@ async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Setting
     assert first[0].id == first[1].id
 
 
-async def test_a_sweep_that_cannot_be_advanced_stops_no_other(
+async def test_a_sweep_that_cannot_be_advanced_says_so_and_stops_no_other(
     store: Store, settings: Settings, cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.script = Learning()
     broken = await submit_sweep(store, settings, {**RANGE, "trials": 1})
     async with store.write() as tx:
-        await tx.execute(tables.sweeps.update().where(tables.sweeps.c.id == broken.id).values(sweep={"search": "none"}))
+        await rows.change(tx, broken.id, 0, {"parameters": "none"})
     sweep = await submit_sweep(store, settings, {**RANGE, "trials": 1})
     async with dispatching(store, settings, cluster):
         assert (await sweep_ended(store, sweep)).state == "succeeded"
-    assert f"{broken.id} could not be advanced" in caplog.text
+        found = await sweep_until(store, broken, lambda now: now.message is not None)
+        assert found.message is not None and "AttributeError" in found.message and found.state == "running"
+        assert f"{broken.id} could not be advanced" in caplog.text
+        async with store.write() as tx:
+            await rows.change(tx, broken.id, 0, {"parameters": {"train.optimizer.lr": 0.3}})
+        found = await sweep_ended(store, broken)
+    assert (found.state, found.message) == ("succeeded", None)
