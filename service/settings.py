@@ -203,7 +203,8 @@ class Settings(BaseSettings):
     keep_jobs_days: float = Field(
         0.0,
         ge=0,
-        description="Days after a job's end after which it is deleted, with its checkpoints; 0: never. Pinned jobs are kept.",
+        description="Days after a job's end after which it is deleted, with its checkpoints; 0: never. Pinned jobs are kept. "
+        "An ended sweep goes with the last of its jobs.",
     )
 
     def __init__(self, **given: Any) -> None:

@@ -3,7 +3,7 @@
 The keys of a document decide which of them it is. Imports no torch and no Ray.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
@@ -32,7 +32,8 @@ def _keys_by_pattern(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = value
 
 
-Labels = Annotated[dict[Label, LabelValue], Field(max_length=64, json_schema_extra=_keys_by_pattern)]
+MOST_LABELS: Final = 64
+Labels = Annotated[dict[Label, LabelValue], Field(max_length=MOST_LABELS, json_schema_extra=_keys_by_pattern)]
 
 
 class Resources(SpecPart):

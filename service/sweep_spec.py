@@ -17,6 +17,10 @@ from .spec import CommandSpec, JobSpec
 MOST_TRIALS: Final = 1000
 #: Trials of a sweep that does not say how many.
 _TRIALS: Final = 16
+#: Whole numbers up to this one are exact as floats, with which ranges are drawn.
+_EXACT: Final = 2**53
+#: How the paths of environment variables, and of the parts of a command, begin.
+_TEXTS: Final = ("resources.env.", "command[")
 
 #: A key of the job's spec, such as `train.optimizer.lr` or `command[3]`.
 ParameterPath = Annotated[
@@ -62,12 +66,17 @@ class Parameter(SpecPart):
             if getattr(self, name) is None:
                 raise Refusal(name, "The parameter has no values.", "Write a list of values, or min and max.")
         assert self.min is not None and self.max is not None
+        for name, end in (("min", self.min), ("max", self.max)):
+            if isinstance(end, int) and abs(end) > _EXACT:
+                raise Refusal(name, f"It is beyond {_EXACT}.", "Give a smaller number, or a list of values.")
         if self.min >= self.max:
             raise Refusal(
                 "max", f"{self.max} is not more than min, {self.min}.", "Give a larger max, or a list of values."
             )
         if self.scale == "log" and self.min <= 0:
             raise Refusal("min", f"{self.min} has no logarithm.", "Give a min above 0, or scale: linear.")
+        if not math.isfinite(self.max / self.min if self.scale == "log" else self.max - self.min):
+            raise Refusal("max", f"From {self.min} to {self.max} is too wide a range.", "Give ends that are closer.")
         return self
 
     @property
@@ -226,9 +235,14 @@ class SweepOfCommand(CommandSpec):
 
 
 def with_values(document: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a job's spec with these values at their paths. Raises Refusal for a path through what is no mapping or list."""
+    """A copy of a job's spec with these values at their paths. Raises Refusal for a path through what is no mapping or list.
+
+    Numbers are text in an environment variable and in a command, where a spec has text only.
+    """
     for path, value in values.items():
-        document = _with(document, _parts(path), value, path)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        text = number and path.startswith(_TEXTS)
+        document = _with(document, _parts(path), str(value) if text else value, path)
     return document
 
 

@@ -88,8 +88,8 @@ def sweep(name: str) -> Call[SweepDetail]:
     return Call("GET", f"/v1/sweeps/{_quoted(name)}", SweepDetail.model_validate)
 
 
-def trials(name: str) -> Call[SweepTrials]:
-    return Call("GET", f"/v1/sweeps/{_quoted(name)}/trials", SweepTrials.model_validate)
+def trials(name: str, since: float | None) -> Call[SweepTrials]:
+    return Call("GET", f"/v1/sweeps/{_quoted(name)}/trials", SweepTrials.model_validate, params={"since": since})
 
 
 def cancel_sweep(name: str) -> Call[SweepDetail]:

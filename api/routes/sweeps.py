@@ -98,9 +98,16 @@ async def get_sweep(sweep: str, context: In) -> SweepDetail:
     summary="List the trials of a sweep",
     responses=describe("sweep_not_found", "invalid_request"),
 )
-async def trials(sweep: str, context: In) -> SweepTrials:
-    """All trials of a sweep, by number; there are at most 1,000."""
-    return await sweeps.trials(context.store, sweep)
+async def trials(
+    sweep: str,
+    context: In,
+    since: Annotated[
+        float | None,
+        Query(ge=0, le=1e12, description="`as_of` of an earlier answer: only trials that may have changed since then."),
+    ] = None,
+) -> SweepTrials:
+    """The trials of a sweep, by number; there are at most 1,000."""
+    return await sweeps.trials(context.store, sweep, since)
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""Removes deleted jobs after the time for undoing it, and records of ended jobs that are older than the jobs or the settings say.
+"""Removes deleted jobs after the time for undoing it, and records of ended jobs and sweeps that are older than jobs or settings say.
 
 A job that is removed loses its files first, then its records, then its row. Every step can be repeated, by any dispatcher: one that
 dies leaves the job's row, and the next sweep continues. Each transaction removes a bounded number of rows, so others wait only shortly.
@@ -38,6 +38,15 @@ async def sweep(store: Store, settings: Settings) -> None:
     for kind, days in kept.items():
         await _remove_old(store, kind, days)
     await _remove_deleted(store, settings)
+    if settings.keep_jobs_days > 0:
+        await _remove_old_sweeps(store, settings.keep_jobs_days)
+
+
+async def _remove_old_sweeps(store: Store, days: float) -> None:
+    more = True
+    while more:
+        async with store.write() as tx:
+            more = await removals.remove_old_sweep(tx, days)
 
 
 async def _delete_old(store: Store, days: float) -> None:

@@ -1,6 +1,7 @@
 """Advances the sweeps that this dispatcher holds, and takes over those that no dispatcher does."""
 
 import logging
+from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import uuid4
 
@@ -33,11 +34,13 @@ class SweepRunner:
         self._broken.clear()
         while True:
             async with self._store.read() as tx:
-                found = await rows.to_advance(tx, self._token, _PAGE, after)
+                found = await rows.to_advance(tx, self._token, _PAGE, after, lease_s=self._settings.lease_s)
+            held = {row["id"] for row in found if row["held"] or await self._take(row["id"])}
+            busy = await self._busy(held)  # after the leases are taken, as others change trials before
             for row in found:
                 known.append(row["id"])
-                if row["held"] or await self._take(row["id"]):
-                    changed |= await self._step(row)
+                if row["id"] in held:
+                    changed |= await self._step(row, busy.get(row["id"], []))
             if len(found) < _PAGE:
                 break
             after = found[-1]["id"]
@@ -47,10 +50,21 @@ class SweepRunner:
                 self._failures.works(cause, f"Every sweep is advanced again [{cause}].")
         return changed
 
-    async def _step(self, row: RowMapping) -> bool:
+    async def _busy(self, sweep_ids: Collection[str]) -> dict[str, list[RowMapping]]:
+        """Sweep → its rows of `rows.busy`, of all in one statement: most sweeps have no news most of the time."""
+        found: dict[str, list[RowMapping]] = {}
+        if sweep_ids:
+            async with self._store.read() as tx:
+                for one in await rows.busy(tx, sorted(sweep_ids)):
+                    found.setdefault(one["sweep_id"], []).append(one)
+        return found
+
+    async def _step(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         """Advance one sweep. A sweep that cannot be advanced stops no other."""
         try:
-            return await self._advance.advance(row)
+            changed = await self._advance.advance(row, busy)
+            await self._note(row, None)
+            return changed
         except SweepLeaseLost as error:
             log.info("%s", error)
             return False
@@ -59,7 +73,17 @@ class SweepRunner:
         except Exception as error:  # noqa: BLE001  the outermost loop over sweeps
             self._broken.add(row["id"])
             self._failures.failed(type(error).__name__, f"{row['id']} could not be advanced; it is tried again", error)
+            # Not the error's text: it may quote what users gave, and all users read this.
+            cause = (
+                f"It cannot be advanced ({type(error).__name__}), and is tried again. The dispatcher's log says why."
+            )
+            await self._note(row, cause)
             return False
+
+    async def _note(self, row: RowMapping, message: str | None) -> None:
+        if row["message"] != message:
+            async with self._store.write() as tx:
+                await rows.note(tx, row["id"], self._token, message)
 
     async def _take(self, sweep_id: str) -> bool:
         async with self._store.write() as tx:

@@ -16,6 +16,8 @@ from ..sweep_spec import Sweep
 
 #: The standings of a trial whose state they are not.
 _BY_OUTCOME: Final = ("done", "over")
+#: Seconds before `since` whose changes are read once more: a transaction that was open then, and clocks that differ, hide none.
+_OVERLAP_S: Final = 10.0
 
 
 async def get_sweep(store: Store, id_or_name: str) -> SweepDetail:
@@ -38,13 +40,17 @@ async def list_sweeps(store: Store, cursor: str | None = None, limit: int = 50) 
     return Sweeps(items=items, next=items[-1].id if len(found) > limit else None)
 
 
-async def trials(store: Store, id_or_name: str) -> SweepTrials:
-    """All trials of a sweep, by number. Raises SweepNotFound."""
+async def trials(store: Store, id_or_name: str, since: float | None = None) -> SweepTrials:
+    """The trials of a sweep, by number. Raises SweepNotFound.
+
+    `since`: the `as_of` of an earlier answer; only the trials that may have changed since then, and some that have not.
+    """
     async with store.read() as tx:
+        as_of = await rows.now(tx)
         row = await existing(tx, id_or_name)
-        found = await rows.with_jobs(tx, row["id"], metric_of(row))
-        spent = await rows.device_seconds(tx, [row["id"]], time.time())
-    return SweepTrials(items=[_trial(one, spent.get((row["id"], one["number"]), 0.0)) for one in found])
+        found = await rows.with_jobs(tx, row["id"], metric_of(row), None if since is None else since - _OVERLAP_S)
+        spent = await rows.device_seconds_of_jobs(tx, [one["job_id"] for one in found if one["job_id"]], time.time())
+    return SweepTrials(items=[_trial(one, spent) for one in found], as_of=as_of)
 
 
 async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
@@ -73,17 +79,19 @@ def rungs_of(row: RowMapping | Mapping[str, Any]) -> list[int]:
 
 
 async def _details(tx: AsyncConnection, found: Sequence[RowMapping]) -> list[SweepDetail]:
-    ids = [row["id"] for row in found]
-    counts, spent = await rows.counts(tx, ids), await rows.device_seconds(tx, ids, time.time())
-    best = {row["id"]: await rows.best(tx, row["id"], row["sweep"].get("goal") != "maximize") for row in found}
-    return [_detail(row, counts.get(row["id"], {}), spent, best[row["id"]]) for row in found]
+    ids, now = [row["id"] for row in found], time.time()
+    counts, spent = await rows.counts(tx, ids), await rows.device_seconds(tx, ids, now)
+    best = {row["sweep_id"]: row for row in await rows.best(tx, ids)}
+    of_jobs = await rows.device_seconds_of_jobs(tx, [row["job_id"] for row in best.values() if row["job_id"]], now)
+    trials = {sweep: _trial(row, of_jobs) for sweep, row in best.items()}
+    return [_detail(row, counts.get(row["id"], {}), spent.get(row["id"], 0.0), trials.get(row["id"])) for row in found]
 
 
 def _detail(
     row: RowMapping,
     counts: Mapping[tuple[str, str | None], int],
-    spent: Mapping[tuple[str, int], float],
-    best: RowMapping | None,
+    spent: float,
+    best: SweepTrial | None,
 ) -> SweepDetail:
     by_state: dict[str, int] = {}
     for (standing, outcome), count in counts.items():
@@ -99,8 +107,8 @@ def _detail(
         rungs=rungs_of(row),
         trials=row["trials"],
         counts=by_state,
-        best=None if best is None else _trial(best, spent.get((row["id"], best["number"]), 0.0)),
-        device_s=sum(seconds for (sweep_id, _), seconds in spent.items() if sweep_id == row["id"]),
+        best=best,
+        device_s=spent,
         actor=row["actor"],
         created_at=row["created_at"],
         finished_at=row["finished_at"],
@@ -108,7 +116,7 @@ def _detail(
     )
 
 
-def _trial(row: RowMapping, device_s: float) -> SweepTrial:
+def _trial(row: RowMapping, spent: Mapping[str, float]) -> SweepTrial:
     return SweepTrial(
         number=row["number"],
         state=_state(row["standing"], row["outcome"]),
@@ -119,7 +127,7 @@ def _trial(row: RowMapping, device_s: float) -> SweepTrial:
         rungs=row["rungs"],
         value=row["value"],
         message=row["message"],
-        device_s=device_s,
+        device_s=spent.get(row["job_id"], 0.0),
     )
 
 

@@ -66,9 +66,13 @@ class Sweeps(Value):
 
 
 class SweepTrials(Value):
-    """All trials of a sweep, by number."""
+    """Trials of a sweep, by number: all, or those that changed since an earlier answer."""
 
     items: list[SweepTrial]
+    as_of: float = Field(
+        0.0,
+        description="Unix seconds by the database's clock; as `since` of the next request it leaves out what did not change.",
+    )
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`: a row for each trial, with its state, value and parameters. Needs the extra `pandas`."""

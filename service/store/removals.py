@@ -15,7 +15,7 @@ from . import models
 from .dialect import unix_begin, unix_now
 from .jobs import unleased
 from .program_tables import metric_chunks, metric_series
-from .sweep_tables import trials
+from .sweep_tables import sweeps, trials
 from .system_tables import system_samples
 from .tables import METADATA, events, jobs, logs, operations, rank_samples, rollups, steps, trace_parts, traces
 
@@ -103,6 +103,19 @@ async def outdated(tx: AsyncConnection, kind: str, days: float, after: str, limi
 async def remove_old(tx: AsyncConnection, table: Table, job_id: str) -> bool:
     """Delete some rows of a job that is not pinned. Returns whether more may be left."""
     return await _remove(tx, table, job_id, jobs.c.pinned.is_(False), lasting=True)
+
+
+async def remove_old_sweep(tx: AsyncConnection, days: float) -> bool:
+    """Delete a sweep that ended this long ago, with its trials, once none of its jobs is left. Returns whether there was one."""
+    job_left = exists().where(trials.c.sweep_id == sweeps.c.id, jobs.c.id == trials.c.job_id)
+    old = (sweeps.c.finished_at < unix_begin(tx) - days * _DAY_S, ~job_left)
+    found = select(sweeps.c.id).where(*old).order_by(sweeps.c.id).limit(1).with_for_update(skip_locked=True)
+    sweep_id = (await tx.execute(found)).scalar_one_or_none()
+    if sweep_id is None:
+        return False
+    await tx.execute(delete(trials).where(trials.c.sweep_id == sweep_id))
+    await tx.execute(delete(sweeps).where(sweeps.c.id == sweep_id))
+    return True
 
 
 async def _remove(

@@ -41,6 +41,7 @@ trials = Table(
     Column("outcome", String(16)),  # succeeded, failed, cancelled, stopped, refused
     Column("message", Text),
     Column("due", String(8)),  # what is still to be done for its job: submit, pause, resume, cancel
+    Column("changed_at", Double, nullable=False, server_default="0"),  # by the database's clock; 0: as it was submitted
     Index(None, "sweep_id", "standing"),
     Index(None, "job_id"),
 )

@@ -3,10 +3,11 @@
 A dispatcher advances a sweep under a lease: changes are stored only with the lease's token.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -57,10 +58,12 @@ async def cancel(tx: AsyncConnection, sweep_id: str) -> bool:
 # Leases
 
 
-async def to_advance(tx: AsyncConnection, token: str, limit: int, after: str = "") -> Sequence[RowMapping]:
-    """Open sweeps after this id that this token holds or may take, oldest first; `held`: it holds them for a while."""
+async def to_advance(
+    tx: AsyncConnection, token: str, limit: int, after: str = "", *, lease_s: float
+) -> Sequence[RowMapping]:
+    """Open sweeps after this id that this token holds or may take, oldest first; `held`: it holds them for half of `lease_s` or more."""
     mine = sweeps.c.lease_token == token
-    held = and_(mine, sweeps.c.free_at > unix_now(tx)).label("held")
+    held = and_(mine, sweeps.c.free_at > unix_now(tx) + lease_s / 2).label("held")
     statement = select(*sweeps.c, held).where(_OPEN, sweeps.c.id > after, or_(mine, sweeps.c.free_at <= unix_now(tx)))
     return (await tx.execute(statement.order_by(sweeps.c.id).limit(limit))).mappings().all()
 
@@ -71,6 +74,12 @@ async def take(tx: AsyncConnection, sweep_id: str, token: str, seconds: float) -
     statement = update(sweeps).where(sweeps.c.id == sweep_id, _OPEN, free)
     taken = statement.values(lease_token=token, free_at=unix_now(tx) + seconds).returning(sweeps.c.id)
     return (await tx.execute(taken)).first() is not None
+
+
+async def holds(tx: AsyncConnection, sweep_id: str, token: str) -> bool:
+    """Whether the lease has not expired, and is this token's."""
+    mine = (sweeps.c.id == sweep_id, sweeps.c.lease_token == token, sweeps.c.free_at > unix_now(tx))
+    return (await tx.execute(select(sweeps.c.id).where(*mine))).first() is not None
 
 
 async def release(tx: AsyncConnection, token: str) -> None:
@@ -84,6 +93,12 @@ async def lock(tx: AsyncConnection, sweep_id: str, token: str) -> RowMapping | N
     return (await tx.execute(statement)).mappings().first()
 
 
+async def note(tx: AsyncConnection, sweep_id: str, token: str, message: str | None) -> None:
+    """Store what keeps an open sweep from being advanced; None: nothing does."""
+    statement = update(sweeps).where(sweeps.c.id == sweep_id, sweeps.c.lease_token == token, _OPEN)
+    await tx.execute(statement.values(message=message))
+
+
 async def settle(tx: AsyncConnection, sweep_id: str, token: str, state: str, message: str | None, now: float) -> None:
     statement = update(sweeps).where(sweeps.c.id == sweep_id, sweeps.c.lease_token == token, _OPEN)
     await tx.execute(statement.values(state=state, message=message, finished_at=now, lease_token=None))
@@ -92,9 +107,13 @@ async def settle(tx: AsyncConnection, sweep_id: str, token: str, state: str, mes
 # Trials
 
 
-async def busy(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowMapping]:
-    """The trials that are active, or have something due, with their jobs' states, steps, and the newest step and value of the metric."""
-    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == metric)
+async def busy(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMapping]:
+    """Trials that are active, or have something due, by sweep and number.
+
+    And the paused ones whose jobs are not paused any more: they ended while they saved, or a user cancelled or resumed them.
+    With the states and steps of their jobs, and the newest step and value of the metric.
+    """
+    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == _metric())
     of_job = (
         jobs.c.state.label("job_state"),
         jobs.c.message.label("job_message"),
@@ -102,12 +121,13 @@ async def busy(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowM
         jobs.c.summary,
     )
     of_metric = (metric_series.c.last_step.label("metric_step"), metric_series.c.last.label("metric_last"))
-    found = trials.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
+    of_sweep = trials.join(sweeps, sweeps.c.id == trials.c.sweep_id)
+    found = of_sweep.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
     statement = select(*trials.c, *of_job, *of_metric).select_from(found)
-    wanted = statement.where(
-        trials.c.sweep_id == sweep_id, or_(trials.c.standing == "active", trials.c.due.is_not(None))
-    )
-    return (await tx.execute(wanted.order_by(trials.c.number))).mappings().all()
+    gone = or_(jobs.c.state.is_(None), jobs.c.state.not_in(("paused", "pausing")))
+    moved = or_(trials.c.standing == "active", and_(trials.c.standing == "paused", gone))
+    wanted = statement.where(trials.c.sweep_id.in_(sweep_ids), or_(moved, trials.c.due.is_not(None)))
+    return (await tx.execute(wanted.order_by(trials.c.sweep_id, trials.c.number))).mappings().all()
 
 
 async def all_of(tx: AsyncConnection, sweep_id: str) -> Sequence[RowMapping]:
@@ -116,35 +136,74 @@ async def all_of(tx: AsyncConnection, sweep_id: str) -> Sequence[RowMapping]:
     return (await tx.execute(statement)).mappings().all()
 
 
-async def with_jobs(tx: AsyncConnection, sweep_id: str, metric: str) -> Sequence[RowMapping]:
-    """All trials, by number, with the state and newest step of their jobs, and the newest step of the metric."""
+async def with_jobs(
+    tx: AsyncConnection, sweep_id: str, metric: str, since: float | None = None
+) -> Sequence[RowMapping]:
+    """Trials by number, with the state and newest step of their jobs. `since`: only those that may have changed after it.
+
+    Those are the ones that changed themselves, are active, or whose jobs have held devices since.
+    """
     series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == metric)
     found = trials.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
-    columns = (jobs.c.state.label("job_state"), func.coalesce(jobs.c.step, metric_series.c.last_step).label("step"))
-    statement = select(*trials.c, *columns).select_from(found).where(trials.c.sweep_id == sweep_id)
+    statement = select(*trials.c, *_of_job()).select_from(found).where(trials.c.sweep_id == sweep_id)
+    if since is not None:
+        ran = or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > since)
+        held = exists().where(attempts.c.job_id == trials.c.job_id, ran)
+        statement = statement.where(or_(trials.c.standing == "active", trials.c.changed_at > since, held))
     return (await tx.execute(statement.order_by(trials.c.number))).mappings().all()
 
 
-async def best(tx: AsyncConnection, sweep_id: str, lowest: bool) -> RowMapping | None:
-    """The best of the trials that ran to their end; without such, of those that reached the highest rung. With its job's state and step."""
-    done = case((trials.c.standing == "done", 1), else_=0)
-    order = (
-        done.desc(),
-        func.json_array_length(trials.c.rungs).desc(),
-        trials.c.value if lowest else trials.c.value.desc(),
+async def best(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMapping]:
+    """Of each sweep, if it has one, the best of the trials that ran to their end; without such, of those that reached the highest rung.
+
+    With the state and newest step of its job.
+    """
+    done = case((trials.c.standing == "done", 0), else_=1)
+    highest_is_best = sweeps.c.sweep["goal"].as_string() == "maximize"
+    value = case((highest_is_best, -trials.c.value), else_=trials.c.value)
+    order = (done, func.json_array_length(trials.c.rungs).desc(), value, trials.c.number)
+    place = func.row_number().over(partition_by=trials.c.sweep_id, order_by=order).label("place")
+    metric = _metric().label("metric")
+    measured = trials.join(sweeps, sweeps.c.id == trials.c.sweep_id)
+    ranked = select(trials.c.sweep_id, trials.c.number, metric, place).select_from(measured)
+    first = ranked.where(trials.c.sweep_id.in_(sweep_ids), trials.c.value.is_not(None)).subquery()
+    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == first.c.metric)
+    found = (
+        trials.join(first, and_(first.c.sweep_id == trials.c.sweep_id, first.c.number == trials.c.number))
+        .outerjoin(jobs, jobs.c.id == trials.c.job_id)
+        .outerjoin(metric_series, series)
     )
-    statement = select(*trials.c, jobs.c.state.label("job_state"), jobs.c.step)
-    found = statement.select_from(trials.outerjoin(jobs, jobs.c.id == trials.c.job_id))
-    wanted = (
-        found.where(trials.c.sweep_id == sweep_id, trials.c.value.is_not(None))
-        .order_by(*order, trials.c.number)
-        .limit(1)
-    )
-    return (await tx.execute(wanted)).mappings().first()
+    statement = select(*trials.c, *_of_job()).select_from(found).where(first.c.place == 1)
+    return (await tx.execute(statement)).mappings().all()
+
+
+def _metric() -> ColumnElement[str]:
+    """The name of what a sweep compares."""
+    return func.coalesce(sweeps.c.sweep["metric"].as_string(), "loss")
+
+
+def _of_job() -> tuple[ColumnElement[Any], ...]:
+    """The state of a trial's job, and its newest step, which is that of the metric if the job reports no steps."""
+    return jobs.c.state.label("job_state"), func.coalesce(jobs.c.step, metric_series.c.last_step).label("step")
 
 
 async def change(tx: AsyncConnection, sweep_id: str, number: int, values: Mapping[str, Any]) -> None:
-    await tx.execute(update(trials).where(trials.c.sweep_id == sweep_id, trials.c.number == number).values(values))
+    await change_all(tx, sweep_id, {number: values})
+
+
+async def change_all(tx: AsyncConnection, sweep_id: str, changes: Mapping[int, Mapping[str, Any]]) -> None:
+    """Store columns by the trial's number. Trials that change alike take one statement: a cancellation may change a thousand."""
+    alike: dict[str, list[int]] = {}
+    for number, values in changes.items():
+        alike.setdefault(json.dumps(values, sort_keys=True), []).append(number)
+    for numbers in alike.values():
+        statement = update(trials).where(trials.c.sweep_id == sweep_id, trials.c.number.in_(numbers))
+        await tx.execute(statement.values({**changes[numbers[0]], "changed_at": unix_now(tx)}))
+
+
+async def now(tx: AsyncConnection) -> float:
+    """Unix seconds by the clock that says when trials changed."""
+    return float((await tx.execute(select(unix_now(tx)))).scalar_one())
 
 
 async def counts(tx: AsyncConnection, sweep_ids: Sequence[str]) -> dict[str, dict[tuple[str, str | None], int]]:
@@ -157,10 +216,20 @@ async def counts(tx: AsyncConnection, sweep_ids: Sequence[str]) -> dict[str, dic
     return found
 
 
-async def device_seconds(tx: AsyncConnection, sweep_ids: Sequence[str], now: float) -> dict[tuple[str, int], float]:
-    """Sweep and trial → device-seconds of all attempts of its job, up to `now` for one that has not ended."""
-    spent = (func.coalesce(attempts.c.ended_at, now) - attempts.c.started_at) * func.coalesce(attempts.c.devices, 1)
-    statement = select(trials.c.sweep_id, trials.c.number, func.sum(spent).label("spent"))
+async def device_seconds(tx: AsyncConnection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
+    """Sweep → device-seconds of all attempts of its jobs, up to `now` for those that have not ended."""
+    statement = select(trials.c.sweep_id, func.sum(_spent(now)).label("spent"))
     joined = statement.select_from(trials.join(attempts, attempts.c.job_id == trials.c.job_id))
-    grouped = joined.where(trials.c.sweep_id.in_(sweep_ids)).group_by(trials.c.sweep_id, trials.c.number)
-    return {(row.sweep_id, row.number): float(row.spent) for row in await tx.execute(grouped)}
+    grouped = joined.where(trials.c.sweep_id.in_(sweep_ids)).group_by(trials.c.sweep_id)
+    return {row.sweep_id: float(row.spent) for row in await tx.execute(grouped)}
+
+
+async def device_seconds_of_jobs(tx: AsyncConnection, job_ids: Sequence[str], now: float) -> dict[str, float]:
+    """Job → device-seconds of all its attempts, up to `now` for one that has not ended."""
+    statement = select(attempts.c.job_id, func.sum(_spent(now)).label("spent"))
+    grouped = statement.where(attempts.c.job_id.in_(job_ids)).group_by(attempts.c.job_id)
+    return {row.job_id: float(row.spent) for row in await tx.execute(grouped)}
+
+
+def _spent(now: float) -> ColumnElement[float]:
+    return (func.coalesce(attempts.c.ended_at, now) - attempts.c.started_at) * func.coalesce(attempts.c.devices, 1)

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Refusal
 from ..database_errors import DatabaseError
-from ..errors import JobEnded, JobNotFound, JobPausing, ShardyardError
+from ..errors import JobDeleted, JobEnded, JobNotFound, JobPausing, ShardyardError
 from ..jobs import pause as pausing
 from ..jobs import submit as submitting
 from ..policies.asha import Action, Limits, Trial, decide
@@ -28,6 +28,7 @@ from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
 from . import metric_values, optuna_search
+from .metric_values import Metric
 from .request import spec_of, trial_document
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ _BECOMES: Final = {
     Action.STOP: ("paused", "pause"),
     Action.GIVE_UP: ("over", "cancel"),
 }
+#: What is due in the order in which it is done: first what frees devices.
+_FIRST: Final = ("cancel", "pause", "resume", "submit")
+#: Most acts of one step: the dispatcher's other sweeps wait meanwhile, and the lease runs.
+_ACTS: Final = 100
 
 
 class SweepLeaseLost(Exception):
@@ -51,7 +56,7 @@ class _Sweep:
 
     row: RowMapping
     sweep: Sweep
-    metric: str
+    metric: Metric
     rungs: Sequence[int]
 
     @property
@@ -75,17 +80,18 @@ class Advance:
         self._store, self._settings, self._token = store, settings, token
         self._waiting: set[str] = set()
 
-    async def advance(self, row: RowMapping) -> bool:
-        """Take one step. Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError."""
-        found = _Sweep(row, Sweep.model_validate(row["sweep"]), metric_of(row), rungs_of(row))
+    async def advance(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
+        """Take one step. `busy`: the sweep's rows of `rows.busy`, read under the lease.
+
+        Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError.
+        """
+        found = _Sweep(row, Sweep.model_validate(row["sweep"]), Metric.of(metric_of(row), row["spec"]), rungs_of(row))
         cancelling = row["state"] == "cancelling"
-        async with self._store.read() as tx:
-            busy = await rows.busy(tx, found.id, found.metric)
-            news = {one["number"]: values for one in busy if (values := await self._news(tx, found, one))}
+        news = await self._news(found, [one for one in busy if one["due"] is None])
         due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
         if news or cancelling or not (due or found.id in self._waiting):
             due = await self._decide(found, news, cancelling)
-        for one in due:
+        for one in sorted(due, key=lambda one: _FIRST.index(one["due"]))[:_ACTS]:
             await self._carry_out(found, one)
         return bool(due)
 
@@ -93,20 +99,23 @@ class Advance:
         """Keep only what is known of these sweeps."""
         self._waiting &= set(sweep_ids)
 
-    async def _news(self, tx: AsyncConnection, found: _Sweep, one: RowMapping) -> dict[str, Any]:
-        """The columns of an active trial that change: it came to a rung, or its job ended."""
-        if one["standing"] != "active" or one["due"] is not None:
-            return {}
-        if one["job_state"] is None:
-            return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
-        news: dict[str, Any] = {}
-        measured = await metric_values.at_rungs(tx, one, found.metric, found.rungs[len(one["rungs"]) :])
-        if measured:
-            finite = [value for value in measured if value is not None]
-            news = {"rungs": [*one["rungs"], *measured], "value": finite[-1] if finite else one["value"]}
-        if one["job_state"] in FINAL:
-            news |= _ending(found, one)
-        return news
+    async def _news(self, found: _Sweep, trials: Sequence[RowMapping]) -> dict[int, dict[str, Any]]:
+        """Trial → its columns that change: it came to a rung, its job ended, or a user resumed it."""
+        at_rung = {
+            one["number"]: found.rungs[len(one["rungs"]) :]
+            for one in trials
+            if one["standing"] == "active"
+            and metric_values.reached(one, found.metric, found.rungs[len(one["rungs"]) :])
+        }
+        measured: dict[int, list[float | None]] = {}
+        if at_rung:
+            async with self._store.read() as tx:
+                for one in trials:
+                    if one["number"] in at_rung and one["job_state"] is not None:
+                        rungs = at_rung[one["number"]]
+                        measured[one["number"]] = await metric_values.at_rungs(tx, one, found.metric, rungs)
+        news = {one["number"]: _news_of(found, one, measured.get(one["number"], [])) for one in trials}
+        return {number: values for number, values in news.items() if values}
 
     async def _decide(
         self, found: _Sweep, news: Mapping[int, Mapping[str, Any]], cancelling: bool
@@ -126,12 +135,11 @@ class Advance:
         async with self._store.write() as tx:
             if await rows.lock(tx, found.id, self._token) is None:
                 raise SweepLeaseLost(f"another dispatcher advances {found.id}")
-            for number, values in changes.items():
-                await rows.change(tx, found.id, number, values)
+            await rows.change_all(tx, found.id, changes)
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
                 await self._settle(tx, found, final, cancelling)
-            due = [one for one in await rows.busy(tx, found.id, found.metric) if one["due"] is not None]
+            due = [one for one in await rows.busy(tx, [found.id]) if one["due"] is not None]
         self._waiting.add(found.id)
         return due
 
@@ -183,6 +191,10 @@ class Advance:
     async def _carry_out(self, found: _Sweep, one: RowMapping) -> None:
         """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due."""
         done: dict[str, Any] = {"due": None}
+        async with self._store.read() as tx:
+            # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
+            if not await rows.holds(tx, found.id, self._token):
+                raise SweepLeaseLost(f"the lease of {found.id} has expired")
         try:
             match one["due"]:
                 case "submit":
@@ -196,8 +208,9 @@ class Advance:
         except (JobPausing, DatabaseError) as error:
             log.debug("%s, trial %d: %s", found.id, one["number"], error)
             return
-        except (JobEnded, JobNotFound):  # a user was faster; its end is news later
-            pass
+        except (JobEnded, JobNotFound, JobDeleted) as error:  # the job was faster, or a user; its end is news later
+            if one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
+                done |= {"standing": "active", "outcome": None}
         except (ShardyardError, Refusal, ValidationError) as error:
             if getattr(error, "retry_after_s", None) is not None:
                 return
@@ -217,13 +230,27 @@ class Advance:
         return job.id
 
 
+def _news_of(found: _Sweep, one: RowMapping, measured: Sequence[float | None]) -> dict[str, Any]:
+    """The columns of an active or paused trial that change. `measured`: the metric at rungs that it came to."""
+    if one["job_state"] is None:
+        return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
+    if one["standing"] == "paused":
+        return _ending(found, one) if one["job_state"] in FINAL else {"standing": "active"}
+    news: dict[str, Any] = {}
+    if measured:
+        news = {"rungs": [*one["rungs"], *measured], "value": measured[-1]}
+    if one["job_state"] in FINAL:
+        news |= _ending(found, one)
+    return news
+
+
 def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:
     """The columns of a trial whose job has ended."""
     if one["job_state"] != State.SUCCEEDED:
         return {"standing": "over", "outcome": one["job_state"], "message": one["job_message"]}
     value = metric_values.at_end(one, found.metric)
     if value is None:
-        message = f"The job succeeded, and reported no finite {found.metric}."
+        message = f"The job succeeded, and reported no finite {found.metric.name}."
         return {"standing": "over", "outcome": "failed", "message": message}
     return {"standing": "done", "outcome": "succeeded", "value": value}
 

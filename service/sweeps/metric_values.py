@@ -1,12 +1,13 @@
 """The metric of a trial at a rung and at its end.
 
-`loss`: the mean over the last tenth of the steps up to the rung, as one step's loss is noisy. `validation_loss`, and what a job logs: the
-first value at the rung or after it. Values that are not finite are None.
+`loss` of a training job: the mean over the last tenth of the steps up to the rung, as one step's loss is noisy. Its `validation_loss`, and
+all that a program logs, also under these names: the first value at the rung or after it. Values that are not finite are None.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,9 +16,30 @@ from ..store import events, logged_metrics, steps
 
 #: The share of the steps before a rung that the loss is a mean of.
 _SHARE: Final = 10
+#: What a training job reports itself.
+_REPORTED: Final = ("loss", "validation_loss")
 
 
-async def at_rungs(tx: AsyncConnection, trial: RowMapping, metric: str, rungs: Sequence[int]) -> list[float | None]:
+@dataclass(frozen=True)
+class Metric:
+    """What trials are compared by. `logged`: it is among the values that the job logs."""
+
+    name: str
+    logged: bool
+
+    @staticmethod
+    def of(name: str, spec: Mapping[str, Any]) -> "Metric":
+        """The metric of this name of jobs with this spec."""
+        return Metric(name, "train" not in spec or name not in _REPORTED)
+
+
+def reached(trial: RowMapping, metric: Metric, rungs: Sequence[int]) -> bool:
+    """Whether the trial may have a value at the first of these rungs: its steps, or those of what it logs, came to it."""
+    newest = trial["metric_step"] if metric.logged else trial["job_step"]
+    return bool(rungs) and newest is not None and newest >= rungs[0]
+
+
+async def at_rungs(tx: AsyncConnection, trial: RowMapping, metric: Metric, rungs: Sequence[int]) -> list[float | None]:
     """The metric at those of these rungs that the trial has reached, lowest first. `trial`: a row of `store.sweeps.busy`."""
     found: list[float | None] = []
     for rung in rungs:
@@ -28,31 +50,26 @@ async def at_rungs(tx: AsyncConnection, trial: RowMapping, metric: str, rungs: S
     return found
 
 
-async def _at(tx: AsyncConnection, trial: RowMapping, metric: str, rung: int) -> float | None:
+async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int) -> float | None:
     """The metric at a rung; None: it was not reached yet; not a number: it was not finite."""
-    if metric == "loss":
-        if (trial["job_step"] or 0) < rung:
-            return None
+    if not reached(trial, metric, [rung]):
+        return None
+    if metric.logged:
+        read = await logged_metrics.read(tx, trial["job_id"], [metric.name], rung, None)
+        buckets = read[metric.name][1].values() if metric.name in read else ()
+        return next((bucket.total / bucket.count for bucket in buckets), math.nan)
+    if metric.name == "loss":
         mean = await steps.mean_loss(tx, trial["job_id"], rung - max(1, rung // _SHARE) + 1, rung)
         return math.nan if mean is None else mean
-    if metric == "validation_loss":
-        event = await events.newest(tx, trial["job_id"], "eval")
-        if event is None or event["data"]["step"] < rung:
-            return None
-        loss = event["data"]["loss"]
-        return math.nan if loss is None else float(loss)
-    if trial["metric_step"] is None or trial["metric_step"] < rung:
+    event = await events.newest(tx, trial["job_id"], "eval")
+    if event is None or event["data"]["step"] < rung:
         return None
-    read = await logged_metrics.read(tx, trial["job_id"], [metric], rung, None)
-    buckets = read[metric][1].values() if metric in read else ()
-    return next((bucket.total / bucket.count for bucket in buckets), math.nan)
+    loss = event["data"]["loss"]
+    return math.nan if loss is None else float(loss)
 
 
-def at_end(trial: RowMapping, metric: str) -> float | None:
+def at_end(trial: RowMapping, metric: Metric) -> float | None:
     """The metric of a job that has succeeded; None if it has no finite one."""
-    summary = trial["summary"] or {}
-    if metric in ("loss", "validation_loss"):
-        value = summary.get("last_loss" if metric == "loss" else "validation_loss")
-    else:
-        value = trial["metric_last"]
+    reported = (trial["summary"] or {}).get("last_loss" if metric.name == "loss" else metric.name)
+    value = trial["metric_last"] if metric.logged else reported
     return float(value) if value is not None and math.isfinite(value) else None

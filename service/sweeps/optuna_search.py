@@ -32,9 +32,8 @@ def ask(sweep: Sweep, seen: Sequence[Seen], number: int) -> Point:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(
-        seed=sweep.seed * 10_007 + number, n_startup_trials=_AT_RANDOM, constant_liar=True, multivariate=True
-    )
+    seed = (sweep.seed * 10_007 + number) % 2**32  # NumPy's bound
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_AT_RANDOM, constant_liar=True, multivariate=True)
     study = optuna.create_study(direction=sweep.goal, sampler=sampler)
     distributions = {path: _distribution(parameter) for path, parameter in sweep.parameters.items()}
     for one in seen:

@@ -40,10 +40,11 @@ def _random(seed: int, number: int, dimensions: int) -> list[float]:
 
 
 def _sobol(sweep: Sweep) -> list[list[float]]:
-    from torch.quasirandom import SobolEngine  # a second, which only this search takes
+    import torch  # a second, which only this search takes
+    from torch.quasirandom import SobolEngine
 
     engine = SobolEngine(len(sweep.parameters), scramble=True, seed=sweep.seed)
-    return [[float(part) for part in one] for one in engine.draw(sweep.number_of_trials)]
+    return [[float(part) for part in one] for one in engine.draw(sweep.number_of_trials, dtype=torch.float64)]
 
 
 def _point(sweep: Sweep, place: list[float]) -> Point:

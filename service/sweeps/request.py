@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from ...strategies.layout import Refusal
-from ..spec import AnySpec, CommandSpec, kind_of
+from ..spec import MOST_LABELS, AnySpec, CommandSpec, JobSpec, kind_of
 from ..sweep_spec import Sweep, with_values
 from . import optuna_search
 from .points import Point, points
@@ -18,6 +18,11 @@ _CHECKED: Final = 100
 _FIXED: Final = ("name", "apiVersion", "sweep")
 #: The most characters of a job's name, and of those of it that a trial's job has before its number.
 _NAME: Final = 63 - len("-999")
+#: The most characters of the values of all trials, which are stored with them and read as a whole.
+_CHARACTERS: Final = 4 << 20
+#: Labels of a trial's job.
+SWEEP_LABEL: Final = "shardyard/sweep"
+TRIAL_LABEL: Final = "shardyard/trial"
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,18 @@ def read_request(document: dict[str, Any], sweep: Sweep) -> SweepRequest:
         if path.split(".")[0].split("[")[0] in _FIXED:
             remedy = "Name another key of the job's spec; each trial's job gets a name of its own."
             raise Refusal(f"sweep.parameters.{path}", f"{path} cannot vary.", remedy)
+    labels = {path.removeprefix("labels.") for path in sweep.parameters if path.startswith("labels.")}
+    given = spec.get("labels")
+    if isinstance(given, dict) and len({*given, *labels} - {SWEEP_LABEL, TRIAL_LABEL}) > MOST_LABELS - 2:
+        remedy = f"Give at most {MOST_LABELS - 2}."
+        raise Refusal("labels", "The job of a trial has two labels more, with its sweep and its number.", remedy)
+    longest = sum(max(len(str(value)) for value in parameter.ends()) for parameter in sweep.parameters.values())
+    if longest * sweep.number_of_trials > _CHARACTERS:
+        message = (
+            f"The values of {sweep.number_of_trials} trials may have {longest * sweep.number_of_trials} characters."
+        )
+        remedy = f"Give shorter values, or fewer trials: {_CHARACTERS} characters are stored."
+        raise Refusal("sweep.parameters", message, remedy)
     if sweep.search == "optuna" and not optuna_search.installed():
         raise Refusal(
             "sweep.search",
@@ -90,6 +107,13 @@ def rungs_of(spec: AnySpec, sweep: Sweep) -> list[int]:
             "Leave it out, or asha.",
         )
     found = sweep.asha.rungs(steps)
+    if isinstance(spec, JobSpec) and sweep.metric == "validation_loss":
+        every = spec.train.eval.every
+        if every is None or every >= steps:
+            remedy = f"Validate more often, such as train.eval: {{every: {sweep.asha.min_steps}}}, or compare the loss."
+            raise Refusal(
+                "train.eval.every", "Trials that are validated only at their end cannot be compared before.", remedy
+            )
     if not found:
         remedy = f"Give a lower one: it is the first step at which trials of {steps} steps are compared."
         raise Refusal(
@@ -101,7 +125,7 @@ def rungs_of(spec: AnySpec, sweep: Sweep) -> list[int]:
 def trial_document(spec: dict[str, Any], sweep_id: str, number: int, values: Point) -> dict[str, Any]:
     """The spec of a trial's job, named and labelled after sweep and number."""
     document = with_values(spec, values)
-    labels = {**(document.get("labels") or {}), "shardyard/sweep": sweep_id, "shardyard/trial": str(number)}
+    labels = {**(document.get("labels") or {}), SWEEP_LABEL: sweep_id, TRIAL_LABEL: str(number)}
     name = f"{str(document['name'])[:_NAME].rstrip('-')}-{number}"
     return {**document, "name": name, "labels": labels}
 

@@ -83,7 +83,7 @@ def test_a_sweep_with_early_stopping_is_followed_to_its_end(page: Page, plane: C
     expect(best).to_contain_text(f"trial {ended.best.number}")
     expect(best).to_contain_text(f'resources.env.LR: "{ended.best.parameters["resources.env.LR"]}"')
     expect(best.get_by_role("link", name="Its job")).to_have_attribute("href", f"/jobs/{ended.best.job}")
-    expect(page.get_by_role("figure", name=re.compile("Best valid_loss so far"))).to_be_visible()
+    expect(page.get_by_role("figure", name=re.compile("Best loss so far"))).to_be_visible()
     for step, rung in ((3, 1), (9, 2)):
         row = page.get_by_role("region", name="Rungs").get_by_role("row").nth(rung)
         expect(row).to_contain_text(re.compile(f"^{step}{sum(len(one.rungs) >= rung for one in trials)}"))

@@ -14,7 +14,7 @@ lr, steps, step_s = float(os.environ["LR"]), int(sys.argv[1]), float(sys.argv[2]
 for step in range(done + 1, steps + 1):
     time.sleep(step_s)
     loss = (lr - 0.3) ** 2 + 0.05 + 1 / step
-    print(json.dumps({"shardyard": {"valid_loss": loss}, "step": step}), flush=True)
+    print(json.dumps({"shardyard": {"loss": loss}, "step": step}), flush=True)
     written = state.with_suffix(".new")
     written.write_text(str(step))
     written.rename(state)
@@ -30,5 +30,5 @@ def document(folder: Path, rates: Sequence[float], steps: int, step_s: float, **
         "name": "tune",
         "command": [sys.executable, str(folder / "train.py"), str(steps), str(step_s)],
         "resources": {"device": "cpu"},
-        "sweep": {"parameters": {"resources.env.LR": values}, "metric": "valid_loss", **sweep},
+        "sweep": {"parameters": {"resources.env.LR": values}, "metric": "loss", **sweep},
     }

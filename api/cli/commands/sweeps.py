@@ -1,5 +1,6 @@
 """`shardyard sweeps`: lists sweeps, shows one with its trials, cancels one."""
 
+from json import dumps
 from typing import Annotated, Any, Final
 
 import typer
@@ -8,7 +9,7 @@ from ....service.schemas.sweep import SweepDetail, SweepTrial
 from ...client import Client
 from ..exit_codes import of_state
 from ..options import Json, Url
-from ..terminal.screen import Screen, age, number, seconds
+from ..terminal.screen import Screen, age, seconds
 
 #: Trials that are shown without --all.
 _SHOWN: Final = 20
@@ -30,6 +31,8 @@ def sweeps(
     screen = Screen()
     if sweep is None and (cancel or wait or all_):
         raise typer.BadParameter("--cancel, --wait and --all need the name of a sweep.")
+    if sweep is not None and cursor is not None:
+        raise typer.BadParameter("--cursor continues the list of sweeps; leave out the name, or --cursor.")
     with Client(url) as client:
         if sweep is None:
             _list(screen, client, cursor, json)
@@ -101,6 +104,9 @@ def _row(found: SweepDetail) -> tuple[str, ...]:
 
 
 def _text(value: Any) -> str:
+    """A parameter's value as it may be copied into a spec, numbers that are not whole to four digits; empty if it is not decided."""
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return number(value) or "" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else dumps(value)

@@ -57,9 +57,9 @@ class SweepQuestions(ABC):
         """A sweep by its id, or the newest of that name."""
         return self._ask(requests.sweep(sweep))
 
-    def trials(self, sweep: str) -> SweepTrials:
-        """All trials of a sweep, by number."""
-        return self._ask(requests.trials(sweep))
+    def trials(self, sweep: str, *, since: float | None = None) -> SweepTrials:
+        """The trials of a sweep, by number. `since`: the `as_of` of an earlier answer; only those that may have changed since then."""
+        return self._ask(requests.trials(sweep, since))
 
     def cancel_sweep(self, sweep: str) -> SweepDetail:
         """Cancel all trials of a sweep that have not ended. Repeating is harmless. Raises `ApiError` `sweep_ended`."""

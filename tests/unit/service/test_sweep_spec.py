@@ -47,6 +47,22 @@ def test_a_grid_has_both_ends(parameter: dict[str, Any], values: list[Any]) -> N
     assert Parameter.model_validate(parameter).grid() == pytest.approx(values)
 
 
+@pytest.mark.parametrize(
+    ("parameter", "field"),
+    [
+        ({"min": 1, "max": 10**400}, "max"),
+        ({"min": -(2**53) - 1, "max": 0.5}, "min"),
+        ({"min": -1.7e308, "max": 1.7e308}, "max"),
+        ({"min": 5e-324, "max": 1.0, "scale": "log"}, "max"),
+    ],
+)
+def test_a_range_whose_numbers_floats_cannot_hold_is_refused(parameter: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError, match=f"Value error, {field}: "):
+        Parameter.model_validate(parameter)
+    assert Parameter(min=0, max=2**53).at(1 - 2**-40) <= 2**53
+    assert 0 < Parameter(min=1e-300, max=1.0, scale="log").at(0.5) < 1.0
+
+
 def test_rungs_are_powers_of_the_reduction_below_the_end() -> None:
     assert Asha(min_steps=3).rungs(81) == [3, 9, 27]
     assert Asha(min_steps=3).rungs(82) == [3, 9, 27, 81]
@@ -62,6 +78,14 @@ def test_values_go_to_their_paths_and_the_spec_stays_as_it_was() -> None:
         with pytest.raises(Refusal) as refused:
             with_values(spec, {path: 1})
         assert refused.value.field == f"sweep.parameters.{path}"
+
+
+def test_numbers_are_text_in_a_variable_and_in_a_command() -> None:
+    spec = {"command": ["python", "a.py"], "train": {}}
+    values = {"resources.env.LR": 0.0001, "command[1]": 3, "train.lr": 0.0001, "resources.env.ON": True}
+    changed = with_values(spec, values)
+    assert changed["resources"] == {"env": {"LR": "0.0001", "ON": True}}
+    assert (changed["command"], changed["train"]) == (["python", "3"], {"lr": 0.0001})
 
 
 def test_a_sweep_reads_a_plain_list_and_counts_its_trials() -> None:

@@ -1326,7 +1326,7 @@ export interface paths {
         };
         /**
          * List the trials of a sweep
-         * @description All trials of a sweep, by number; there are at most 1,000.
+         * @description The trials of a sweep, by number; there are at most 1,000.
          */
         readonly get: operations["listTrials"];
         readonly put?: never;
@@ -4064,11 +4064,17 @@ export interface components {
         };
         /**
          * SweepTrials
-         * @description All trials of a sweep, by number.
+         * @description Trials of a sweep, by number: all, or those that changed since an earlier answer.
          */
         readonly SweepTrials: {
             /** Items */
             readonly items: readonly components["schemas"]["SweepTrial"][];
+            /**
+             * As Of
+             * @description Unix seconds by the database's clock; as `since` of the next request it leaves out what did not change.
+             * @default 0
+             */
+            readonly as_of: number;
         };
         /**
          * Sweeps
@@ -14406,7 +14412,10 @@ export interface operations {
     };
     readonly listTrials: {
         readonly parameters: {
-            readonly query?: never;
+            readonly query?: {
+                /** @description `as_of` of an earlier answer: only trials that may have changed since then. */
+                readonly since?: number | null;
+            };
             readonly header?: never;
             readonly path: {
                 readonly sweep: string;

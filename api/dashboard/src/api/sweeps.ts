@@ -60,6 +60,12 @@ export interface Sweep {
   finishedAt: Date | null;
 }
 
+/** All trials by number, as of a time by the service's clock. */
+export interface TrialList {
+  trials: readonly Trial[];
+  asOf: number;
+}
+
 export interface SweepPage {
   sweeps: Sweep[];
   next: string | null;
@@ -119,9 +125,13 @@ export async function getSweep(id: string, signal?: AbortSignal): Promise<Sweep>
   return toSweep(await get("/v1/sweeps/{sweep}", { path: { sweep: id }, signal }));
 }
 
-/** All trials by number, at most 1,000. Raises `Problem`. */
-export async function listTrials(id: string, signal?: AbortSignal): Promise<Trial[]> {
-  return (await get("/v1/sweeps/{sweep}/trials", { path: { sweep: id }, signal })).items.map(toTrial);
+/** All trials, at most 1,000. Of those that were read `before` only the ones that may have changed are read again. Raises `Problem`. */
+export async function listTrials(id: string, before?: TrialList, signal?: AbortSignal): Promise<TrialList> {
+  const wire = await get("/v1/sweeps/{sweep}/trials", { path: { sweep: id }, query: { since: before?.asOf ?? null }, signal });
+  const read = wire.items.map(toTrial);
+  if (!before) return { trials: read, asOf: wire.as_of };
+  const changed = new Map(read.map((trial) => [trial.number, trial]));
+  return { trials: before.trials.map((trial) => changed.get(trial.number) ?? trial), asOf: wire.as_of };
 }
 
 /** Does nothing the second time. Raises `Problem` (409 `sweep_ended`). */

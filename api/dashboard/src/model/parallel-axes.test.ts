@@ -33,6 +33,11 @@ test("a long list has some of its ticks only", () => {
   expect(axis?.place(trial({ parameters: { a: 99 } }))).toBe(1);
 });
 
+test("values of a list that look alike have places of their own", () => {
+  const [axis] = axesOf({ parameters: [{ path: "a", values: [0.123411, 0.123412, "1", 1] }], metric: "loss" }, []);
+  expect([0.123411, 0.123412, "1", 1, 2].map((a) => axis?.place(trial({ parameters: { a } })))).toEqual([0, 1 / 3, 2 / 3, 1, null]);
+});
+
 test("brushes keep the trials that pass all of them", () => {
   const axes = axesOf(sweep(), TRIALS);
   const kept = (brushes: Parameters<typeof brushed>[2]) => brushed(TRIALS, axes, brushes).map(({ number }) => number);

@@ -56,7 +56,7 @@ function choices(path: string, values: readonly Value[]): Omit<Axis, "id" | "nam
   const at = (index: number) => (texts.length === 1 ? 0.5 : index / (texts.length - 1));
   const every = Math.ceil(texts.length / MOST_TICKS);
   const place = ({ parameters }: Trial) => {
-    const index = parameters === null ? -1 : texts.indexOf(valueText(parameters[path]));
+    const index = parameters === null ? -1 : values.indexOf(parameters[path]);
     return index === -1 ? null : at(index);
   };
   const text = (where: number) => texts[Math.round(where * (texts.length - 1))] ?? "";

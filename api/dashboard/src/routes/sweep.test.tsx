@@ -16,7 +16,7 @@ const TRIALS = [
 
 const answers = (state: "running" | "succeeded" = "running") => ({
   "GET /v1/sweeps/tune": () => Response.json(sweepWire({ state })),
-  "GET /v1/sweeps/sweep-1/trials": () => Response.json({ items: TRIALS }),
+  "GET /v1/sweeps/sweep-1/trials": () => Response.json({ items: TRIALS, as_of: 7.5 }),
 });
 
 const numbers = () => within(screen.getByRole("region", { name: "Table of trials" })).getAllByRole("rowheader").map((cell) => cell.textContent);
@@ -73,7 +73,7 @@ test("keys at the end of an axis filter the table, and Escape takes that back", 
 });
 
 test("a thousand trials are shown a page at a time", async () => {
-  given({ ...answers("succeeded"), "GET /v1/sweeps/sweep-1/trials": () => Response.json({ items: Array.from({ length: 1000 }, (_, number) => trialWire({ number, value: number })) }) });
+  given({ ...answers("succeeded"), "GET /v1/sweeps/sweep-1/trials": () => Response.json({ items: Array.from({ length: 1000 }, (_, number) => trialWire({ number, value: number })), as_of: 7.5 }) });
   const { container } = open(<SweepPage id="tune" />, "/sweeps/tune");
   fireEvent.click(await screen.findByRole("button", { name: "Next" }));
   expect(numbers()[0]).toBe("50");
@@ -117,6 +117,27 @@ test("a sweep is read until it has ended, and its trials once more", async () =>
     await vi.advanceTimersByTimeAsync(10_000);
     expect(requests.length).toBe(before);
     expect(requests.at(-1)?.url.pathname).toBe("/v1/sweeps/sweep-1/trials");
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test("while a sweep runs only the trials that changed are read again", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  try {
+    const changed = trialWire({ number: 2, state: "succeeded", job: "job-2", value: 1.25, step: 90 });
+    const requests = given({
+      ...answers(),
+      "GET /v1/sweeps/sweep-1/trials": ({ url }) => Response.json(url.searchParams.has("since") ? { items: [changed], as_of: 9.25 } : { items: TRIALS, as_of: 7.5 }),
+    });
+    open(<SweepPage id="tune" />, "/sweeps/tune");
+    await screen.findByText("queued");
+    await vi.advanceTimersByTimeAsync(4500);
+    await waitFor(() => { expect(screen.queryByText("queued")).toBeNull(); });
+    expect(numbers()).toEqual(["0 best", "1", "2", "3"]);
+    expect(screen.getByText("64 sequences do not fit.")).toBeTruthy();
+    const since = requests.filter(({ url }) => url.pathname.endsWith("/trials")).map(({ url }) => url.searchParams.get("since"));
+    expect(since.slice(0, 3)).toEqual([null, "7.5", "9.25"]);
   } finally {
     vi.useRealTimers();
   }

@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, memo, useDeferredValue, useMemo, useState } from "react";
 import { Link } from "wouter";
-import { getSweep, listTrials, type Sweep, type Trial } from "../api/sweeps";
+import { getSweep, listTrials, type Sweep, type Trial, type TrialList } from "../api/sweeps";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
 import { BestTrial } from "../features/sweeps/best-trial";
@@ -50,13 +50,13 @@ function SweepView({ sweep }: { sweep: Sweep }) {
   const now = useNow();
   const ended = hasEnded(sweep.state);
   const query = useQuery({
-    // Read once more when the sweep has ended, and not after that.
+    // Read once more, as a whole, when the sweep has ended, and not after that.
     queryKey: ["sweep", sweep.id, "trials", ended],
-    queryFn: ({ signal }) => listTrials(sweep.id, signal),
+    queryFn: ({ client, queryKey, signal }) => listTrials(sweep.id, client.getQueryData<TrialList>(queryKey), signal),
     refetchInterval: ended ? false : POLL_MS,
     placeholderData: (before) => before,
   });
-  const trials = query.data ?? NONE;
+  const trials = query.data?.trials ?? NONE;
   return (
     <div className="stack">
       <SweepHead sweep={sweep} />

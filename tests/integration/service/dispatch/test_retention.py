@@ -17,18 +17,22 @@ from shardyard.service.jobs.delete import delete, undelete
 from shardyard.service.jobs.edit import edit
 from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import jobs
+from shardyard.service.queries.sweeps import list_sweeps
 from shardyard.service.schemas.job import Job, JobEdit
 from shardyard.service.settings import Settings
 from shardyard.service.store import jobs as rows
 from shardyard.service.store import leases, removals
+from shardyard.service.store import sweeps as sweep_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.sweep_tables import sweeps, trials
 from shardyard.service.store.tables import events
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.storage.s3_bucket import open_bucket
 
 from ..conftest import Submit
 from ..job_records import counted, fill
+from ..sweeps.learning import submit_sweep
 
 DAY_S = 86_400.0
 
@@ -310,6 +314,26 @@ async def test_old_jobs_are_deleted_as_a_whole_and_can_be_restored_for_a_day(
     await edit(store, (await undelete(store, old.id)).id, JobEdit(pinned=True))
     await retention.sweep(store, at_once(aged))
     assert (await jobs.get_job(store, old.id)).pinned and folder(settings, old).is_dir()
+
+
+async def test_an_old_sweep_goes_with_the_last_of_its_jobs(store: Store, settings: Settings, submit: Submit) -> None:
+    grid = {"parameters": {"train.seed": [1, 2]}, "search": "grid"}
+    kept, with_job, _ = [(await submit_sweep(store, settings, grid)).id for _ in range(3)]
+    job = await ended(store, settings, submit, days=3)
+    await edit(store, job.id, JobEdit(pinned=True))
+    async with store.write() as tx:
+        await sweep_rows.change(tx, with_job, 1, {"job_id": job.id})
+        await tx.execute(sweeps.update().where(sweeps.c.id != kept).values(state="cancelled", finished_at=1.0))
+    await retention.sweep(store, at_once(settings))
+    assert len((await list_sweeps(store)).items) == 3, "without keep_jobs_days nothing ages"
+    aged = at_once(settings, keep_jobs_days=2.0)
+    await retention.sweep(store, aged)
+    assert {one.id for one in (await list_sweeps(store)).items} == {with_job, kept}
+    await edit(store, job.id, JobEdit(pinned=False))
+    await retention.sweep(store, aged)
+    assert [one.id for one in (await list_sweeps(store)).items] == [kept]
+    async with store.read() as tx:
+        assert {row["sweep_id"] for row in (await tx.execute(trials.select())).mappings()} == {kept}
 
 
 @pytest.mark.full

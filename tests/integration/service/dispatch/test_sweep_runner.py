@@ -5,19 +5,30 @@ import random
 from collections import Counter
 
 import pytest
+from harness.patience import PATIENCE_S
 
+from shardyard.service.dispatch.sweep_runner import SweepRunner
 from shardyard.service.jobs import pause as pausing
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
-from shardyard.service.store import sweep_tables as tables
+from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweeps.submit import cancel
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
-from ..sweeps.learning import STEPS, Learning, submit_sweep, sweep_ended, sweep_until, trial_with_job, trials_of
+from ..sweeps.learning import (
+    STEPS,
+    Learning,
+    counted,
+    submit_sweep,
+    sweep_ended,
+    sweep_until,
+    trial_with_job,
+    trials_of,
+)
 from .dispatching import dispatching, ended, eventually, reached, submit, until
 
 RANGE = {"parameters": {"train.optimizer.lr": {"min": 0.01, "max": 1.0}}, "parallel": 4}
@@ -76,9 +87,11 @@ async def test_asha_finds_what_random_search_finds_for_a_fraction_of_its_steps(
 ) -> None:
     cluster.script = random_search = Learning(store)
     async with dispatching(store, settings, cluster):
-        whole = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 27}))
+        whole = await submit_sweep(store, settings, {**RANGE, "trials": 27})
+        whole = await sweep_ended(store, whole, 4 * PATIENCE_S)
         cluster.script = halving = Learning(store)
-        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 27, "asha": ASHA}))
+        sweep = await submit_sweep(store, settings, {**RANGE, "trials": 27, "asha": ASHA})
+        sweep = await sweep_ended(store, sweep, 4 * PATIENCE_S)
     assert (
         whole.best is not None
         and sweep.best is not None
@@ -103,15 +116,22 @@ async def test_asha_finds_what_random_search_finds_for_a_fraction_of_its_steps(
             assert (one.rungs[-1] or 0.0) > rivals[len(rivals) // 3 - 1 if len(rivals) >= 3 else 0]
 
 
-@pytest.mark.parametrize("losers", ["pause", "cancel"])
+@pytest.mark.parametrize(
+    ("losers", "trials", "deaths"),
+    [
+        ("pause", 6, 5),
+        pytest.param("pause", 12, 12, marks=pytest.mark.full),
+        pytest.param("cancel", 12, 12, marks=pytest.mark.full),
+    ],
+)
 async def test_dispatchers_that_die_at_any_moment_leave_no_trial_out_and_run_none_twice(
-    store: Store, settings: Settings, cluster: InProcessCluster, losers: str
+    store: Store, settings: Settings, cluster: InProcessCluster, losers: str, trials: int, deaths: int
 ) -> None:
     cluster.script = Learning(step_s=0.005)
     settings = settings.model_copy(update={"lease_s": 0.3})
-    sweep = await submit_sweep(store, settings, {**RANGE, "trials": 12, "asha": {**ASHA, "losers": losers}})
+    sweep = await submit_sweep(store, settings, {**RANGE, "trials": trials, "asha": {**ASHA, "losers": losers}})
     draw = random.Random(0)
-    for _ in range(12):
+    for _ in range(deaths):
         async with dispatching(store, settings, cluster):
             await asyncio.sleep(draw.uniform(0.02, 0.3))  # dies here, wherever it is
     async with dispatching(store, settings, cluster):
@@ -120,7 +140,7 @@ async def test_dispatchers_that_die_at_any_moment_leave_no_trial_out_and_run_non
     found = await trials_of(store, sweep)
     assert {one.state for one in found} <= {"succeeded", "stopped"}
     listed = (await jobs.list_jobs(store, limit=100)).items
-    assert Counter(job.labels["shardyard/trial"] for job in listed) == Counter(str(number) for number in range(12))
+    assert Counter(job.labels["shardyard/trial"] for job in listed) == Counter(str(number) for number in range(trials))
     assert {one.job for one in found} == {job.id for job in listed}
     assert all(job.state in (State.SUCCEEDED, State.CANCELLED) for job in listed)
 
@@ -130,9 +150,9 @@ async def test_two_dispatchers_advance_a_sweep_one_at_a_time(
 ) -> None:
     cluster.script = Learning()
     async with dispatching(store, settings, cluster), dispatching(store, settings, cluster):
-        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 9, "asha": ASHA}))
+        sweep = await sweep_ended(store, await submit_sweep(store, settings, {**RANGE, "trials": 4, "asha": ASHA}))
     listed = (await jobs.list_jobs(store, limit=100)).items
-    assert (sweep.state, len(listed)) == ("succeeded", 9)
+    assert (sweep.state, len(listed)) == ("succeeded", 4)
 
 
 async def _fail(gang: Gang) -> None:
@@ -196,6 +216,20 @@ async def test_optuna_learns_from_the_trials_before(
     assert sum(abs(lr - 0.3) for lr in late) / 8 < sum(abs(lr - 0.3) for lr in early) / 10
 
 
+async def test_a_pass_over_sweeps_without_news_takes_as_many_statements_whatever_their_number(
+    store: Store, settings: Settings
+) -> None:
+    runner, passes = SweepRunner(store, settings), []
+    for number in (1, 2):
+        for _ in range(number):
+            await submit_sweep(store, settings, {**RANGE, "trials": 1})
+        assert await runner.run_once()
+        with counted() as statements:
+            assert not await runner.run_once()
+        passes.append(len(statements))
+    assert passes[0] == passes[1]
+
+
 async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Settings) -> None:
     first: list[SweepDetail] = [
         await submit_sweep(store, settings, {**RANGE, "trials": 2}, key="once") for _ in range(2)
@@ -203,14 +237,20 @@ async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Setting
     assert first[0].id == first[1].id
 
 
-async def test_a_sweep_that_cannot_be_advanced_stops_no_other(
+async def test_a_sweep_that_cannot_be_advanced_says_so_and_stops_no_other(
     store: Store, settings: Settings, cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.script = Learning()
     broken = await submit_sweep(store, settings, {**RANGE, "trials": 1})
     async with store.write() as tx:
-        await tx.execute(tables.sweeps.update().where(tables.sweeps.c.id == broken.id).values(sweep={"search": "none"}))
+        await rows.change(tx, broken.id, 0, {"parameters": "none"})
     sweep = await submit_sweep(store, settings, {**RANGE, "trials": 1})
     async with dispatching(store, settings, cluster):
         assert (await sweep_ended(store, sweep)).state == "succeeded"
-    assert f"{broken.id} could not be advanced" in caplog.text
+        found = await sweep_until(store, broken, lambda now: now.message is not None)
+        assert found.message is not None and "AttributeError" in found.message and found.state == "running"
+        assert f"{broken.id} could not be advanced" in caplog.text
+        async with store.write() as tx:
+            await rows.change(tx, broken.id, 0, {"parameters": {"train.optimizer.lr": 0.3}})
+        found = await sweep_ended(store, broken)
+    assert (found.state, found.message) == ("succeeded", None)

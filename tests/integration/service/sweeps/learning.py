@@ -1,10 +1,13 @@
 """Sweeps for tests: a job whose loss follows from one parameter, and what becomes of its trials."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from harness.patience import PATIENCE_S
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from shardyard.service.jobs.submit import Request
 from shardyard.service.queries import jobs
@@ -20,6 +23,21 @@ from shardyard.service.sweeps.request import read_request
 from ...inprocess_cluster import Gang
 
 STEPS = 27
+
+
+@contextmanager
+def counted() -> Iterator[list[str]]:
+    """The statements that are sent to databases meanwhile."""
+    found: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
+        found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 async def submit_sweep(store: Store, settings: Settings, sweep: dict[str, Any], key: str | None = None) -> SweepDetail:

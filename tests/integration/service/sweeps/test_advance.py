@@ -4,20 +4,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import RowMapping
 
 from shardyard.service.errors import SweepEnded, SweepNotFound
 from shardyard.service.jobs import submit as job_submitting
+from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
 from shardyard.service.queries import sweeps as queries
 from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
+from shardyard.service.sweeps import advance as advancing
 from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
-from .learning import submit_sweep, trials_of
+from .learning import counted, submit_sweep, trials_of
 
 SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid", "asha": {"min_steps": 3}}
 
@@ -28,7 +32,13 @@ async def advance(store: Store, settings: Settings, sweep: SweepDetail, token: s
         assert await rows.take(tx, sweep.id, token, 600.0)
         row = await rows.by_id(tx, sweep.id)
     assert row is not None
-    return await Advance(store, settings, token).advance(row)
+    return await step(store, settings, row, token)
+
+
+async def step(store: Store, settings: Settings, row: RowMapping, token: str) -> bool:
+    async with store.read() as tx:
+        busy = await rows.busy(tx, [row["id"]])
+    return await Advance(store, settings, token).advance(row, busy)
 
 
 async def change(store: Store, sweep: SweepDetail, number: int, values: Mapping[str, Any]) -> None:
@@ -75,6 +85,119 @@ async def test_a_cancelled_sweep_leaves_no_job_whose_submission_was_not_noted(st
     assert {job.state for job in (await jobs.list_jobs(store)).items} == {State.CANCELLED}
 
 
+@pytest.mark.parametrize("due", ["pause", "cancel"])
+async def test_a_trial_that_ended_before_it_was_stopped_counts_as_it_ended(
+    store: Store, settings: Settings, due: str
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    job = (await trials_of(store, sweep))[0].job or ""
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job, {"state": "succeeded", "summary": {"last_loss": 1.5}})
+    stopped = {"pause": {"standing": "paused"}, "cancel": {"standing": "over", "outcome": "stopped"}}[due]
+    await change(store, sweep, 0, {**stopped, "rungs": [2.0], "value": 2.0, "due": due})
+    for _ in range(2):
+        await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    assert (one.state, one.value) == ("succeeded", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("job", "trial"),
+    [
+        ({"state": "succeeded", "summary": {"last_loss": 1.5}}, ("succeeded", 1.5)),
+        ({"state": "cancelled"}, ("cancelled", 2.0)),
+        ({"state": "queued"}, ("active", 2.0)),
+        ({"state": "pausing"}, ("paused", 2.0)),
+    ],
+)
+async def test_a_paused_trial_follows_its_job_that_ended_meanwhile_or_was_resumed_by_a_user(
+    store: Store, settings: Settings, job: dict[str, Any], trial: tuple[str, float]
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, (await trials_of(store, sweep))[0].job or "", job)
+    await change(store, sweep, 0, {"standing": "paused", "rungs": [2.0], "value": 2.0})
+    await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    assert (one.state, one.value) == trial
+
+
+async def test_a_stopped_trial_whose_job_a_user_cancelled_and_deleted_is_cancelled(
+    store: Store, settings: Settings
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    job = (await trials_of(store, sweep))[0].job or ""
+    await job_submitting.cancel(store, job, "tester")
+    await delete(store, job, "tester")
+    await change(store, sweep, 0, {"standing": "active", "due": "resume"})
+    for _ in range(2):
+        await advance(store, settings, sweep)
+    assert (await trials_of(store, sweep))[0].state == "cancelled"
+
+
+async def test_a_metric_that_is_not_finite_at_the_last_rung_is_no_value(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    await change(store, sweep, 0, {"rungs": [2.0], "value": 2.0})
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, one.job or "", {"step": 9})  # without a loss
+    await advance(store, settings, sweep)
+    one = (await trials_of(store, sweep))[0]
+    assert (one.rungs, one.value) == ([2.0, None], None)
+    assert (await queries.get_sweep(store, sweep.id)).best is None
+
+
+async def test_nothing_is_done_for_a_job_once_the_lease_has_expired(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "t", 0.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    with pytest.raises(SweepLeaseLost):
+        await step(store, settings, row, "t")
+    assert (await jobs.list_jobs(store)).items == []
+    assert await advance(store, settings, sweep, "other")
+    assert len((await jobs.list_jobs(store)).items) == 2
+
+
+async def test_a_lease_is_prolonged_when_half_of_it_is_left(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    held = []
+    for seconds in (600.0, 299.0):
+        async with store.write() as tx:
+            assert await rows.take(tx, sweep.id, "t", seconds)
+            (row,) = await rows.to_advance(tx, "t", 10, lease_s=600.0)
+            held.append(bool(row["held"]))
+    assert held == [True, False]
+
+
+async def test_the_trials_of_a_cancelled_sweep_change_in_one_statement(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, {"parameters": {"train.seed": {"min": 1, "max": 50}}, "search": "grid"})
+    await cancel(store, sweep.id)
+    with counted() as statements:
+        await advance(store, settings, sweep)
+    assert sum(one.startswith("UPDATE trials") for one in statements) == 1
+    assert (await queries.get_sweep(store, sweep.id)).counts == {"cancelled": 50}
+
+
+async def test_a_step_does_a_bounded_number_of_acts_and_first_what_frees_devices(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    await change(store, sweep, 0, {"due": "submit"})
+    await change(store, sweep, 1, {"standing": "paused", "due": "pause"})
+    monkeypatch.setattr(advancing, "_ACTS", 1)
+    for left in ([0], []):
+        assert await advance(store, settings, sweep)
+        async with store.read() as tx:
+            assert [row["number"] for row in await rows.all_of(tx, sweep.id) if row["due"]] == left
+
+
 async def test_without_the_lease_nothing_is_stored(store: Store, settings: Settings) -> None:
     sweep = await submit_sweep(store, settings, SWEEP)
     async with store.write() as tx:
@@ -83,7 +206,7 @@ async def test_without_the_lease_nothing_is_stored(store: Store, settings: Setti
         row = await rows.by_id(tx, sweep.id)
     assert row is not None
     with pytest.raises(SweepLeaseLost):
-        await Advance(store, settings, "t").advance(row)
+        await step(store, settings, row, "t")
     assert (await queries.get_sweep(store, sweep.id)).counts == {"waiting": 2}
     async with store.write() as tx:
         await rows.release(tx, "other")

@@ -11,7 +11,9 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.sweep_tables import sweeps
 from shardyard.service.sweeps import metric_values
+from shardyard.service.sweeps.metric_values import Metric
 from shardyard.workers.messages.event import MetricsEvent, to_json
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 
@@ -24,16 +26,17 @@ def logged(name: str, *points: tuple[int, float]) -> tuple[str, Any]:
     return "metrics", to_json(MetricsEvent(rank=0, generation=1, blocks=(block,)))
 
 
-async def at_rungs(store: Store, job: Job, metric: str, *rungs: int) -> list[float | None]:
+async def at_rungs(store: Store, job: Job, metric: str, *rungs: int, logged: bool = False) -> list[float | None]:
     """The values of a sweep whose only trial is this job."""
     sweep = {"id": "sweep-1", "name": "tune", "state": "running", "spec": {}, "sweep": {}, "trials": 1, "actor": "a"}
     async with store.write() as tx:
         if await rows.by_id(tx, "sweep-1") is None:
             trial = {"number": 0, "standing": "active", "parameters": {}, "job_id": job.id}
             assert await rows.create(tx, {**sweep, "created_at": 0.0}, [trial])
+        await tx.execute(sweeps.update().values(sweep={"metric": metric}))
     async with store.read() as tx:
-        (trial,) = await rows.busy(tx, "sweep-1", metric)
-        return await metric_values.at_rungs(tx, trial, metric, rungs)
+        (trial,) = await rows.busy(tx, ["sweep-1"])
+        return await metric_values.at_rungs(tx, trial, Metric(metric, logged or metric == "acc"), rungs)
 
 
 async def test_the_loss_at_a_rung_is_the_mean_of_the_last_tenth_before_it(
@@ -54,7 +57,15 @@ async def test_what_a_job_logs_counts_from_the_first_step_at_the_rung(store: Sto
     await take_in(store, lease, 1, event_batch(state("starting"), state("running"), logged("acc", *points)))
     assert await at_rungs(store, job, "acc", 2, 7, 9) == [3.0, 2.0]
     assert await at_rungs(store, job, "acc", 8) == [None]
-    assert await at_rungs(store, job, "other", 1) == []
+    assert await at_rungs(store, job, "other", 1, logged=True) == []
+
+
+async def test_a_loss_that_a_program_logs_counts_as_any_metric_that_it_logs(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), logged("loss", (1, 9.0), (4, 3.0))))
+    assert await at_rungs(store, job, "loss", 2, 5, logged=True) == [3.0]
 
 
 async def test_the_validation_loss_counts_once_the_model_was_validated_at_the_rung(
@@ -74,11 +85,11 @@ def _eval(at: int, loss: float | None) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("metric", "trial", "value"),
     [
-        ("loss", {"summary": {"last_loss": 1.5}}, 1.5),
-        ("validation_loss", {"summary": {"last_loss": 1.5}}, None),
-        ("acc", {"summary": None, "metric_last": 0.5}, 0.5),
-        ("acc", {"summary": {}, "metric_last": None}, None),
+        (Metric("loss", False), {"summary": {"last_loss": 1.5}}, 1.5),
+        (Metric("validation_loss", False), {"summary": {"last_loss": 1.5}}, None),
+        (Metric("loss", True), {"summary": None, "metric_last": 0.5}, 0.5),
+        (Metric("acc", True), {"summary": {}, "metric_last": None}, None),
     ],
 )
-def test_the_value_at_the_end(metric: str, trial: Any, value: float | None) -> None:
+def test_the_value_at_the_end(metric: Metric, trial: Any, value: float | None) -> None:
     assert metric_values.at_end(trial, metric) == value

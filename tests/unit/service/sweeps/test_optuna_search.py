@@ -22,6 +22,11 @@ def test_values_are_of_the_parameters_and_the_same_each_time() -> None:
     assert ask(SWEEP, [], 0) == point != ask(SWEEP, [], 1)
 
 
+def test_any_seed_that_a_sweep_may_have_draws_for_each_trial() -> None:
+    sweep = SWEEP.model_copy(update={"seed": 2**31 - 1})
+    assert len({ask(sweep, [], number)["a"] for number in (0, 1, 999)}) == 3
+
+
 def test_it_learns_from_ended_trials_and_knows_running_and_failed_ones() -> None:
     one = Sweep.model_validate({"parameters": {"a": {"min": 0.0, "max": 1.0}}, "search": "optuna"})
     known = [seen({"a": at / 30}, abs(at / 30 - 0.5)) for at in range(30)]

@@ -32,5 +32,10 @@ def test_each_eighth_of_a_sobol_sequence_has_two_of_sixteen() -> None:
     assert sorted(int(one["a"] * 8) for one in found) == sorted([*range(8)] * 2)
 
 
+def test_sobol_draws_large_whole_numbers_finely() -> None:
+    found = points(sweep(search="sobol", parameters={"a": {"min": 0, "max": 2**40}}))
+    assert found is not None and any(one["a"] % 2**16 for one in found), "24 bits would not do"
+
+
 def test_optuna_decides_later() -> None:
     assert points(sweep(search="optuna")) is None

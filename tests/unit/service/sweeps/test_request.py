@@ -1,5 +1,7 @@
 """Rules that concern a sweep and the spec of its jobs, and the specs of trials."""
 
+from typing import Any
+
 import pytest
 
 from shardyard.service.spec import CommandSpec, JobSpec, kind_of
@@ -7,7 +9,7 @@ from shardyard.service.sweep_spec import Sweep
 from shardyard.service.sweeps.request import metric_of, read_request, rungs_of, spec_of, trial_document
 from shardyard.strategies.layout import Refusal
 
-TRAIN = {"name": "a" * 63, "train": {"steps": 100, "global_batch": 4}, "labels": {"team": "search"}}
+TRAIN: dict[str, Any] = {"name": "a" * 63, "train": {"steps": 100, "global_batch": 4}, "labels": {"team": "search"}}
 COMMAND = {"name": "mine", "command": "true"}
 
 
@@ -41,11 +43,41 @@ def test_rungs_follow_the_steps_of_the_job_or_of_the_sweep() -> None:
     for spec, fields, field in (
         (command, {"asha": {"min_steps": 10}}, "sweep.asha.max_steps"),
         (train, {"asha": {"min_steps": 100}}, "sweep.asha.min_steps"),
+        (train, {"asha": {"min_steps": 10}, "metric": "validation_loss"}, "train.eval.every"),
         (train, {"asha": {"min_steps": 1}, "parameters": {"train.steps": [1]}}, "sweep.parameters.train.steps"),
     ):
         with pytest.raises(Refusal) as refused:
             rungs_of(spec, sweep(**fields))
         assert refused.value.field == field
+
+
+def test_labels_leave_room_for_those_of_a_trial() -> None:
+    labels = {f"label-{at}": "x" for at in range(62)}
+    document = {**TRAIN, "labels": labels}
+    assert len(spec_of(trial_document(document, "sweep-1", 0, {"train.seed": 1}))[0].labels) == 64
+    read_request(document, sweep())
+    read_request({**TRAIN, "labels": {**labels, "shardyard/sweep": "mine"}}, sweep())
+    for more in ({**TRAIN, "labels": {**labels, "more": "x"}}, document):
+        with pytest.raises(Refusal) as refused:
+            read_request(
+                more, sweep(parameters={"labels.other": ["x", "y"]} if more is document else {"train.seed": [1]})
+            )
+        assert refused.value.field == "labels"
+
+
+def test_the_validation_loss_is_compared_where_it_is_measured() -> None:
+    train = kind_of(TRAIN).model_validate({**TRAIN, "train": {**TRAIN["train"], "eval": {"every": 20}}})
+    assert rungs_of(train, sweep(asha={"min_steps": 10}, metric="validation_loss")) == [10, 30, 90]
+
+
+def test_the_values_of_all_trials_are_bounded_together() -> None:
+    long = {f"resources.env.V{at}": ["a" * 4000, "b" * 4000] for at in range(4)}
+    with pytest.raises(Refusal) as refused:
+        read_request(COMMAND, sweep(parameters=long, trials=1000))
+    assert refused.value.field == "sweep.parameters" and "16000000" in refused.value.message
+    assert len(read_request(COMMAND, sweep(parameters=long, trials=100)).points or []) == 100
+    short = {f"resources.env.V{at}": {"min": 1e-300, "max": 1.0} for at in range(32)}
+    read_request(COMMAND, sweep(parameters=short, trials=1000))
 
 
 def test_the_first_trial_and_the_ends_of_each_parameter_are_checked() -> None:

@@ -83,7 +83,10 @@ ASKED: dict[str, list[Ask]] = {
         lambda client, job, trace: client.sweeps(cursor="sweep-" + "z" * 26),
     ],
     "getSweep": [lambda client, job, trace: client.sweep("tune")],
-    "listTrials": [lambda client, job, trace: client.trials("tune")],
+    "listTrials": [
+        lambda client, job, trace: client.trials("tune"),
+        lambda client, job, trace: client.trials("tune", since=1.5),
+    ],
     "cancelSweep": [lambda client, job, trace: client.cancel_sweep("tune")],
     "beginCodeUpload": [lambda client, job, trace: client._ask(requests.begin_code(MANIFEST))],
     "uploadCodePart": [
