@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0037"
-down_revision = "0032"
+revision = "0036"
+down_revision = "0035"
 branch_labels = None
 depends_on = None
 
