@@ -147,3 +147,22 @@ test("a browser keeps the columns that it had last", async () => {
   expect(screen.getByText("search")).toBeTruthy();
   localStorage.clear();
 });
+
+test("the more rows are loaded, the more rarely all are asked for again", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  const count = 10;
+  given((url) => {
+    const at = Number(url.searchParams.get("cursor") ?? 0);
+    return page([jobWire({ id: `job-${at}`, name: `name-${at}` })], at + 1 < count ? String(at + 1) : null);
+  });
+  open();
+  for (let at = 1; at < count; at += 1) {
+    fireEvent.click(await screen.findByRole("button", { name: "Load more" }));
+    await screen.findByRole("link", { name: `name-${at}` });
+  }
+  asked.length = 0;
+  await vi.advanceTimersByTimeAsync(20_500);
+  vi.useRealTimers();
+  expect(asked.length).toBeGreaterThan(0);
+  expect(asked.length).toBeLessThanOrEqual(2 * count);
+});

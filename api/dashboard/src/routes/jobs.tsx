@@ -70,7 +70,8 @@ function useJobs(filter: JobFilter) {
     queryFn: ({ pageParam, signal }) => listJobs(settled, pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.next,
-    refetchInterval: POLL_MS,
+    // All pages are read again: the more of them, the more rarely.
+    refetchInterval: ({ state }) => POLL_MS * (state.data?.pages.length ?? 1),
     placeholderData: (before) => before,
   });
 }
