@@ -22,7 +22,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     served.stop()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])
 def test_with_the_token_in_and_out_again(browser: Browser, stage: LiveServer, scheme: Any) -> None:
     context = browser.new_context(
         base_url=stage.url, viewport={"width": 900 if scheme == "light" else 360, "height": 700}, color_scheme=scheme
@@ -67,6 +67,7 @@ def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: LiveServer
     context.close()
 
 
+@pytest.mark.full
 def test_the_apis_description_asks_no_other_host(browser: Browser, stage: LiveServer) -> None:
     with opened(browser, stage.url, stage.token) as page:
         foreign: list[str] = []

@@ -166,3 +166,21 @@ test("the more rows are loaded, the more rarely all are asked for again", async 
   expect(asked.length).toBeGreaterThan(0);
   expect(asked.length).toBeLessThanOrEqual(2 * count);
 });
+
+test("jobs are grouped by what the address says, and a group can be closed", async () => {
+  given(() => page([jobWire({ name: "one", labels: { team: "b" } }), jobWire({ id: "job-2", name: "two", labels: { team: "a" }, actor: "bob" }), jobWire({ id: "job-3", name: "three", labels: {} })], "c1"));
+  open("/?sort=name&group=label.team");
+  await screen.findByRole("link", { name: "one" });
+  const shown = () => screen.getAllByRole("row").slice(1).map((row) => row.querySelector("th")?.textContent);
+  expect(shown()).toEqual(["a 1", "two", "b 1", "one", "without this label 1", "three"]);
+  expect(screen.getByText("Groups are of the 3 jobs that are loaded.")).toBeTruthy();
+  await expectAccessible(document.body);
+  await userEvent.click(screen.getByRole("button", { name: "b 1" }));
+  expect(screen.getByRole("button", { name: "b 1" }).getAttribute("aria-expanded")).toBe("false");
+  expect(shown()).toEqual(["a 1", "two", "b 1", "without this label 1", "three"]);
+  await userEvent.selectOptions(screen.getByLabelText("Groups"), "user");
+  expect(location.search).toBe("?sort=name&group=user");
+  expect(shown()).toEqual(["ada 2", "one", "three", "bob 1", "two"]);
+  await userEvent.selectOptions(screen.getByLabelText("Groups"), "");
+  expect([location.search, shown()]).toEqual(["?sort=name", ["one", "two", "three"]]);
+});

@@ -36,7 +36,7 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   const [goTo, setGoTo] = useState<{ at: number } | null>(null);
   const { preview, problem, failure } = usePreview(draft.text);
   const submit = useSubmit(draft);
-  // Of this very text: what was refused may be mended since.
+  // Of this very text: what was refused may be right since.
   const refused = submit.variables === draft.text ? submit.error : null;
   const found = problem ?? (refused instanceof Problem && !refused.retryable ? refused : null);
   const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
