@@ -26,10 +26,12 @@ import "../features/jobs/jobs.css";
 
 const POLL_MS = 2000;
 const CURVES_MS = 5000;
+/** With more rows than this their ages are counted more rarely: each time all rows are drawn again. */
+const MANY = 100;
+const MANY_MS = 10_000;
 
 export function JobsPage() {
   useTitle("Jobs");
-  const now = useNow();
   const [filter, setFilter] = useFilter();
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const [deleted, setDeleted] = useState<readonly Job[]>([]);
@@ -37,6 +39,7 @@ export function JobsPage() {
   const [group, setGroup] = useGrouping();
   const query = useJobs(filter);
   const loaded = query.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const now = useNow(loaded.length > MANY ? MANY_MS : undefined);
   const jobs = by === "" ? loaded : ordered(loaded, by);
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
