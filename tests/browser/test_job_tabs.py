@@ -309,14 +309,15 @@ def test_a_trainings_curves_run_along_tokens_and_time(page: Page, training: Live
 
 
 @pytest.mark.parametrize(
-    "width", [1280, pytest.param(768, marks=pytest.mark.full), pytest.param(360, marks=pytest.mark.full)]
+    "width", [768, pytest.param(1100, marks=pytest.mark.full), pytest.param(360, marks=pytest.mark.full)]
 )
 def test_no_column_of_the_list_is_cut_off_by_a_long_name(page: Page, stage: LiveServer, width: int) -> None:
     """Grouped, too; a row's last cell is where it can be seen."""
-    stage.placed({"name": "long-" * 12 + "run", "command": ["true"], "labels": {"team": "t" * 63}})
+    name = "long-" * 11 + f"of-{width}"
+    stage.placed({"name": name, "command": ["true"], "labels": {"team": "t" * 63}})
     page.set_viewport_size({"width": width, "height": 800})
     page.goto("/?group=label.team")
-    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="long-" * 12 + "run"))
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name))
     created = row.locator(".job-table-created")
     expect(created).to_be_visible()
     box = created.bounding_box()
