@@ -115,6 +115,7 @@ def job_of(row: RowMapping) -> Job:
     return Job(
         id=row["id"],
         name=row["name"],
+        actor=row["actor"],
         state=row["state"],
         reason=row["reason"],
         message=row["message"],

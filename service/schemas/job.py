@@ -90,6 +90,7 @@ class Job(Value):
 
     id: str
     name: str
+    actor: str = Field("", description="Name of the user who submitted the job.")
     state: str = Field(
         description="The job's state: queued, placing, starting, running, …, succeeded, failed or cancelled."
     )

@@ -207,7 +207,7 @@ def test_a_page_outlives_its_control_plane(
     page.context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])
 def test_it_fits_a_narrow_screen(browser: Browser, url: str, token: str, scheme: Any) -> None:
     context = signed_in(browser, url, token, viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page = context.new_page()
@@ -219,6 +219,7 @@ def test_it_fits_a_narrow_screen(browser: Browser, url: str, token: str, scheme:
     context.close()
 
 
+@pytest.mark.full
 def test_a_job_that_is_not_there_is_said(browser: Browser, url: str, token: str) -> None:
     context = signed_in(browser, url, token)
     page = context.new_page()

@@ -39,7 +39,7 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
 def test_a_page_that_is_opened_again_goes_on_without_a_gap(page: Page, job: Job) -> None:
     page.add_init_script(RECORDER)
     page.goto(f"/jobs/{job.id}")
-    for _ in range(3):
+    for _ in range(2):
         page.wait_for_function("() => window.steps.length > 15", timeout=PATIENCE_MS)
         reported, steps = page.evaluate("[window.reported, window.steps]")
         assert steps == list(range(reported + 1, reported + 1 + len(steps)))
@@ -64,6 +64,7 @@ def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job)
     assert_accessible(page)
 
 
+@pytest.mark.full
 def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: ControlPlane, job: Job) -> None:
     page.goto(f"/jobs/{job.id}/checkpoints")
     page.get_by_role("link", name=re.compile("Resume from here")).first.click()

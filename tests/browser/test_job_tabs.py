@@ -88,15 +88,23 @@ def width_of(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
-@pytest.mark.parametrize(
-    ("scheme", "width"),
-    [
-        ("light", 1280),
-        pytest.param("dark", 360, marks=pytest.mark.full),
-        pytest.param("dark", 1280, marks=pytest.mark.full),
-        pytest.param("light", 360, marks=pytest.mark.full),
-    ],
-)
+def test_every_tab_has_its_address_and_title(page: Page, stage: LiveServer, training: LiveJob) -> None:
+    page.goto(f"/jobs/{training.id}")
+    for path, whole in TABS.items():
+        name = (path.removeprefix("/") or "overview").capitalize()
+        open_tab(page, name)
+        expect(page).to_have_url(f"{stage.url}/jobs/{training.id}{path}")
+        expect(page).to_have_title(f"llama-tabs · {name} · running · Shardyard")
+        expect(page.locator(whole).first).to_be_visible()
+        expect(page.locator(".job-tabs [aria-current=page]")).to_have_text(name)
+    page.go_back()  # from the spec
+    expect(page.locator(TABS["/checkpoints"]).first).to_be_visible()
+    assert_accessible(page)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 768, 360])
 def test_every_tab_is_fit_to_be_seen(
     browser: Browser, stage: LiveServer, training: LiveJob, scheme: Any, width: int
 ) -> None:
@@ -107,10 +115,7 @@ def test_every_tab_is_fit_to_be_seen(
     for path, whole in TABS.items():
         name = (path.removeprefix("/") or "overview").capitalize()
         open_tab(page, name)
-        expect(page).to_have_url(f"{stage.url}/jobs/{training.id}{path}")
-        expect(page).to_have_title(f"llama-tabs · {name} · running · Shardyard")
         expect(page.locator(whole).first).to_be_visible()
-        expect(page.locator(".job-tabs [aria-current=page]")).to_have_text(name)
         page.screenshot(path=SHOTS / f"tab-{name.lower()}-{scheme}-{width}.png", full_page=True, animations="disabled")
         assert_accessible(page)
         assert width_of(page) <= width, name
@@ -164,9 +169,6 @@ def test_of_a_thousand_metrics_those_in_view_are_drawn(page: Page, program: Live
     expect(panels).to_have_count(9)
     expect(page.get_by_role("figure", name="layer1/norm42")).to_be_visible()
     expect(page).to_have_url(re.compile(r"\?find=NORM42$"))
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / "metric-groups.png", full_page=True, animations="disabled")
-    assert_accessible(page)
     page.reload()
     expect(panels).to_have_count(9)
     expect(closed).not_to_have_attribute("open", "")
@@ -232,6 +234,7 @@ def test_a_chart_fills_the_screen_and_is_downloaded(page: Page, program: LiveJob
     expect(full).to_be_focused()
 
 
+@pytest.mark.full
 def test_a_job_is_renamed_and_gets_notes_in_a_dialog(page: Page, stage: LiveServer) -> None:
     job = stage.placed({"name": "nameless", "command": ["python", "-c", "pass"], "labels": {"team": "search"}}).id
     page.goto(f"/jobs/{job}")
@@ -281,6 +284,7 @@ def test_a_log_is_filtered_downloaded_and_shown_on_the_full_screen(page: Page, t
     page.wait_for_function("() => document.fullscreenElement === null")
 
 
+@pytest.mark.full
 def test_a_trainings_curves_run_along_tokens_and_time(page: Page, training: LiveJob) -> None:
     """Also a range: it stays the same steps. What a program logs has steps alone."""
     page.goto(f"/jobs/{training.id}/metrics")
@@ -302,3 +306,23 @@ def test_a_trainings_curves_run_along_tokens_and_time(page: Page, training: Live
     assert_accessible(page)
     page.get_by_role("button", name="All steps").click()
     expect(page).to_have_url(re.compile(r"/metrics\?by=tokens$"))
+
+
+@pytest.mark.parametrize(
+    "width", [768, pytest.param(1100, marks=pytest.mark.full), pytest.param(360, marks=pytest.mark.full)]
+)
+def test_no_column_of_the_list_is_cut_off_by_a_long_name(page: Page, stage: LiveServer, width: int) -> None:
+    """Grouped, too; a row's last cell is where it can be seen."""
+    name = "long-" * 11 + f"of-{width}"
+    stage.placed({"name": name, "command": ["true"], "labels": {"team": "t" * 63}})
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto("/?group=label.team")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name))
+    created = row.locator(".job-table-created")
+    expect(created).to_be_visible()
+    box = created.bounding_box()
+    assert box is not None and box["x"] + box["width"] <= width, box
+    expect(page.get_by_role("button", name="t" * 63)).to_have_attribute("aria-expanded", "true")
+    page.screenshot(path=SHOTS / f"jobs-grouped-{width}.png", animations="disabled")
+    assert_accessible(page)
+    assert width_of(page) <= width

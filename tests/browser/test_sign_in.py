@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harness.live_server import LiveServer
 from harness.page import SHOTS, assert_accessible, opened
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from shardyard import Client
 from shardyard.api.access_token import sign_in_link
@@ -22,12 +22,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     served.stop()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])
 def test_with_the_token_in_and_out_again(browser: Browser, stage: LiveServer, scheme: Any) -> None:
     context = browser.new_context(
         base_url=stage.url, viewport={"width": 900 if scheme == "light" else 360, "height": 700}, color_scheme=scheme
     )
     page = context.new_page()
+    page.goto("/docs")  # the API's description needs a session, too
+    expect(page.get_by_text("shardyard open")).to_be_visible()
     page.goto("/?sort=name")
     expect(page.get_by_text("shardyard open")).to_be_visible()
     assert_accessible(page)
@@ -67,6 +69,7 @@ def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: LiveServer
     context.close()
 
 
+@pytest.mark.full
 def test_the_apis_description_asks_no_other_host(browser: Browser, stage: LiveServer) -> None:
     with opened(browser, stage.url, stage.token) as page:
         foreign: list[str] = []
@@ -83,11 +86,3 @@ def test_the_apis_description_asks_no_other_host(browser: Browser, stage: LiveSe
 
 def _foreign(url: str, stage: LiveServer) -> bool:
     return not url.startswith((f"{stage.url}/", "data:", "blob:"))
-
-
-def test_the_apis_description_needs_a_session(browser: Browser, stage: LiveServer) -> None:
-    context = browser.new_context(base_url=stage.url)
-    page: Page = context.new_page()
-    page.goto("/docs")
-    expect(page.get_by_text("shardyard open")).to_be_visible()
-    context.close()

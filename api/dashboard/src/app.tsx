@@ -6,6 +6,7 @@ import { Route, Switch } from "wouter";
 import { LoadedPart } from "./components/loaded-part";
 import { RouteChange } from "./components/route-change";
 import { SignedIn } from "./features/session/sign-in";
+import { idOf } from "./model/addresses";
 import { ClusterPage } from "./routes/cluster";
 import { ComparePage } from "./routes/compare";
 import { JobPage } from "./routes/job";
@@ -36,8 +37,8 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/models"><LoadedPart><ModelsPage /></LoadedPart></Route>
             <Route path="/models/:name">{({ name }) => <LoadedPart key={name}><ModelPage name={decodeURIComponent(name)} /></LoadedPart>}</Route>
             <Route path="/sweeps"><LoadedPart><SweepsPage /></LoadedPart></Route>
-            <Route path="/sweeps/:id">{({ id }) => <LoadedPart key={id}><SweepPage id={decodeURIComponent(id)} /></LoadedPart>}</Route>
-            <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={decodeURIComponent(id)} tab={tab} />}</Route>
+            <Route path="/sweeps/:id">{({ id }) => <LoadedPart key={id}><SweepPage id={idOf(id)} /></LoadedPart>}</Route>
+            <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={idOf(id)} tab={tab} />}</Route>
             <Route><NotFoundPage /></Route>
           </Switch>
         </RouteChange>

@@ -2123,6 +2123,12 @@ export interface components {
             /** Name */
             readonly name: string;
             /**
+             * Actor
+             * @description Name of the user who submitted the job.
+             * @default
+             */
+            readonly actor: string;
+            /**
              * State
              * @description The job's state: queued, placing, starting, running, …, succeeded, failed or cancelled.
              */

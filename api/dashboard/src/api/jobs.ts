@@ -65,6 +65,8 @@ export interface Job {
   /** Plain text of several lines, perhaps empty. */
   notes: string;
   spec: unknown;
+  /** Name of the user who submitted it. */
+  user: string;
   layout: string;
   batch: string;
   worldSize: number | null;
@@ -156,6 +158,7 @@ export const toJob = (wire: JobWire): Job => ({
   labels: wire.labels,
   notes: wire.notes,
   spec: wire.spec,
+  user: wire.actor,
   layout: wire.layout,
   batch: wire.batch,
   worldSize: wire.world_size,

@@ -1,12 +1,12 @@
-/** The time, once a second, for what counts up on the page. */
+/** The time, once a second or more rarely, for what counts up on the page. */
 
 import { useEffect, useState } from "react";
 
-export function useNow(): Date {
+export function useNow(everyMs = 1000): Date {
   const [now, setNow] = useState(() => new Date());
   useEffect(() => {
-    const timer = setInterval(() => { setNow(new Date()); }, 1000);
+    const timer = setInterval(() => { setNow(new Date()); }, everyMs);
     return () => { clearInterval(timer); };
-  }, []);
+  }, [everyMs]);
   return now;
 }

@@ -17,6 +17,15 @@ export const modelAddress = (model: string) => `/models/${encodeURIComponent(mod
 
 export const logAddress = (id: string, rank: number) => jobAddress(id, "logs", `?rank=${rank}`);
 
+/** The id in a part of an address, of which the router has decoded what is not reserved. A part that is no encoding is itself. */
+export function idOf(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** The page at an address. The tabs of a job are one page. */
 export const pageOf = (path: string) => /^\/jobs\/[^/]+/.exec(path)?.[0] ?? path;
 

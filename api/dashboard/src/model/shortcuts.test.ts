@@ -25,3 +25,8 @@ test("every key of the help does something", () => {
     expect(second === undefined ? actionOf(pressed(first), false, true) : actionOf(pressed(second), true, true), keys).not.toBeNull();
   }
 });
+
+test("every page of the bar has keys", () => {
+  const pages = ["j", "n", "c", "p", "w", "s"].map((key) => actionOf(pressed(key), true, true));
+  expect(pages).toEqual(["/", "/new", "/cluster", "/compare", "/sweeps", "/secrets"].map((address) => ({ kind: "go", address })));
+});

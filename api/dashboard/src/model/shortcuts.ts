@@ -6,7 +6,7 @@ export type Action =
   /** The first key of two. */
   | { kind: "first" };
 
-const PAGES: Readonly<Record<string, string>> = { j: "/", n: "/new", c: "/cluster", p: "/compare", s: "/secrets" };
+const PAGES: Readonly<Record<string, string>> = { j: "/", n: "/new", c: "/cluster", p: "/compare", w: "/sweeps", s: "/secrets" };
 
 const ALONE: Readonly<Record<string, Action>> = {
   "?": { kind: "help" },
@@ -44,5 +44,6 @@ export const MEANINGS: readonly (readonly [keys: string, meaning: string])[] = [
   ["g n", "New job"],
   ["g c", "Cluster"],
   ["g p", "Compare"],
+  ["g w", "Sweeps"],
   ["g s", "Secrets"],
 ];

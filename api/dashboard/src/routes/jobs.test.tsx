@@ -169,3 +169,40 @@ test("a browser keeps the columns that it had last", async () => {
   expect(screen.getByText("search")).toBeTruthy();
   localStorage.clear();
 });
+
+test("the more rows are loaded, the more rarely all are asked for again", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  const count = 10;
+  given((url) => {
+    const at = Number(url.searchParams.get("cursor") ?? 0);
+    return page([jobWire({ id: `job-${at}`, name: `name-${at}` })], at + 1 < count ? String(at + 1) : null);
+  });
+  open();
+  for (let at = 1; at < count; at += 1) {
+    fireEvent.click(await screen.findByRole("button", { name: "Load more" }));
+    await screen.findByRole("link", { name: `name-${at}` });
+  }
+  asked.length = 0;
+  await vi.advanceTimersByTimeAsync(20_500);
+  vi.useRealTimers();
+  expect(asked.length).toBeGreaterThan(0);
+  expect(asked.length).toBeLessThanOrEqual(2 * count);
+});
+
+test("jobs are grouped by what the address says, and a group can be closed", async () => {
+  given(() => page([jobWire({ name: "one", labels: { team: "b" } }), jobWire({ id: "job-2", name: "two", labels: { team: "a" }, actor: "bob" }), jobWire({ id: "job-3", name: "three", labels: {} })], "c1"));
+  open("/?sort=name&group=label.team");
+  await screen.findByRole("link", { name: "one" });
+  const shown = () => screen.getAllByRole("row").slice(1).map((row) => row.querySelector("th")?.textContent);
+  expect(shown()).toEqual(["a 1", "two", "b 1", "one", "without this label 1", "three"]);
+  expect(screen.getByText("Groups are of the 3 jobs that are loaded.")).toBeTruthy();
+  await expectAccessible(document.body);
+  await userEvent.click(screen.getByRole("button", { name: "b 1" }));
+  expect(screen.getByRole("button", { name: "b 1" }).getAttribute("aria-expanded")).toBe("false");
+  expect(shown()).toEqual(["a 1", "two", "b 1", "without this label 1", "three"]);
+  await userEvent.selectOptions(screen.getByLabelText("Groups"), "user");
+  expect(location.search).toBe("?sort=name&group=user");
+  expect(shown()).toEqual(["ada 2", "one", "three", "bob 1", "two"]);
+  await userEvent.selectOptions(screen.getByLabelText("Groups"), "");
+  expect([location.search, shown()]).toEqual(["?sort=name", ["one", "two", "three"]]);
+});

@@ -10,29 +10,36 @@ import { ProblemNotice } from "../components/problem-notice";
 import { BulkCancel, BulkDelete, BulkPause, BulkRestore, BulkResume } from "../features/jobs/bulk-actions";
 import { ChooseColumns } from "../features/jobs/choose-columns";
 import { Filter } from "../features/jobs/filter";
+import { GroupChoice } from "../features/jobs/group-choice";
 import { JobTable } from "../features/jobs/job-table";
 import { UndoDelete } from "../features/jobs/undo-delete";
 import { SavedViews } from "../features/jobs/saved-views";
 import { useColumns } from "../hooks/use-columns";
 import { useDebounced } from "../hooks/use-debounced";
+import { useGrouping } from "../hooks/use-grouping";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
 import { compareAddress, MAX_COMPARED } from "../model/addresses";
+import { integer } from "../model/format";
 import { ordered } from "../model/job-columns";
 import "../features/jobs/jobs.css";
 
 const POLL_MS = 2000;
 const CURVES_MS = 5000;
+/** With more rows than this their ages are counted more rarely: each time all rows are drawn again. */
+const MANY = 100;
+const MANY_MS = 10_000;
 
 export function JobsPage() {
   useTitle("Jobs");
-  const now = useNow();
   const [filter, setFilter] = useFilter();
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const [deleted, setDeleted] = useState<readonly Job[]>([]);
   const { columns, by, change } = useColumns();
+  const [group, setGroup] = useGrouping();
   const query = useJobs(filter);
   const loaded = query.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const now = useNow(loaded.length > MANY ? MANY_MS : undefined);
   const jobs = by === "" ? loaded : ordered(loaded, by);
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
@@ -43,6 +50,7 @@ export function JobsPage() {
       <div className="page-head">
         <h1>Jobs</h1>
         <Filter filter={filter} onChange={setFilter} />
+        {(jobs.length > 0 || group !== "") && <GroupChoice jobs={jobs} by={group} onChange={setGroup} />}
         {jobs.length > 0 && <ChooseColumns jobs={jobs} columns={columns} onChange={(chosen) => { change(chosen, by); }} />}
         <SavedViews />
       </div>
@@ -50,7 +58,8 @@ export function JobsPage() {
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
       {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} />}
       {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
-      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} />}
+      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} group={group} />}
+      {group !== "" && query.hasNextPage && <p className="quiet after">Groups are of the {integer(jobs.length)} jobs that are loaded.</p>}
       {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
         <button className="button load-more" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
@@ -70,7 +79,8 @@ function useJobs(filter: JobFilter) {
     queryFn: ({ pageParam, signal }) => listJobs(settled, pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.next,
-    refetchInterval: POLL_MS,
+    // All pages are read again: the more of them, the more rarely.
+    refetchInterval: ({ state }) => POLL_MS * (state.data?.pages.length ?? 1),
     placeholderData: (before) => before,
   });
 }

@@ -1,6 +1,6 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test, vi } from "vitest";
 import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
 import { type SentRequest, given, open } from "../testing/control-plane";
@@ -221,4 +221,36 @@ test("a spec with a part sweep is submitted as a sweep, without a preview", asyn
   expect(sent.map(({ url }) => url.pathname)).toEqual(["/v1/sweeps", "/v1/sweeps"]);
   expect(sent[1]?.body).toBe(text);
   expect(sent[1]?.headers.get("Idempotency-Key")).toBe(sent[0]?.headers.get("Idempotency-Key"));
+});
+
+test("a refusal is of the text that was sent: another text does not have it", async () => {
+  const text = "name: tune\nsweep:\n  parameters:\n    train.optimizer.lr: [0.001, 0.01]\n";
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "sweep", about: "A sweep.", text }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "POST /v1/sweeps": refusal,
+  });
+  open(<NewJobPage />, "/new");
+  const area = await editor();
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  expect(await screen.findByText("'many' is no whole number.")).toBeTruthy();
+  await userEvent.type(area, "# more");
+  expect(screen.queryByText("'many' is no whole number.")).toBeNull();
+  expect(screen.getByText(/It has no preview/)).toBeTruthy();
+});
+
+test("where the preview does not answer, the page says so, and asks again", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  const answers = [503, 503].map((status) => Response.json({ title: "The database does not answer", code: "database_unreachable" }, { status }));
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "POST /v1/jobs/preview": () => answers.shift() ?? Response.json(preview),
+  });
+  open(<NewJobPage />, "/new");
+  expect((await screen.findByRole("alert")).textContent).toContain("The database does not answer");
+  for (let tries = 0; tries < 2; tries += 1) await vi.advanceTimersByTimeAsync(3000);
+  vi.useRealTimers();
+  expect(await screen.findByText("4 and 1 spare")).toBeTruthy();
+  expect(screen.queryByRole("alert")).toBeNull();
 });

@@ -5,6 +5,7 @@ import { type Job, type JobWire, toJob } from "../api/jobs";
 export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   id: "job-1",
   name: "llama-nano",
+  actor: "ada",
   state: "running",
   labels: { team: "research" },
   notes: "",

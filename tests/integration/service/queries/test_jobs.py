@@ -26,7 +26,7 @@ async def test_a_job_is_found_by_id_and_by_its_newest_name(store: Store, submit:
     old, new = await submit(name="twin"), await submit(name="twin")
     assert (await jobs.get_job(store, old.id)).id == old.id
     assert (await jobs.get_job(store, "twin")).id == new.id
-    assert new.spec["train"]["steps"] == 100
+    assert (new.spec["train"]["steps"], new.actor) == (100, "tester")
     assert (new.layout, new.batch) == ("data 1", "global batch 4 = 1 data × 1 micro-batches × 4 sequences")
     for unknown in ("", "absent", "nul\0"):
         with pytest.raises(JobNotFound):

@@ -23,6 +23,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Precision", value: plan?.precision ? precisionOf(plan.precision, plan.compiled, plan.choices) : null },
         { name: "Tokens per step", value: plan?.tokensPerStep ? integer(plan.tokensPerStep) : null },
         { name: "Corpus", value: plan?.trainTokens ? `${short(plan.trainTokens)} tokens` : null },
+        { name: "Submitted by", value: job.user === "" ? null : job.user },
         { name: "Created", value: <TimeAgo at={job.createdAt} now={now} /> },
         { name: "Running for", value: job.startedAt && !job.finishedAt ? duration(ran) : null },
         { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },

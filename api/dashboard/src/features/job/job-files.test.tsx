@@ -48,3 +48,20 @@ test("a job without files says how to log some", async () => {
   open(<JobFiles job={job({ state: "succeeded" })} />);
   expect(await screen.findByText(/shardyard.log_artifact/)).toBeTruthy();
 });
+
+test.each([
+  [9_000_000, "a\r\n1\r\n2\r\ncu", "The first 2 rows"],
+  [8, "a\r\n1\r\n", "1 row"],
+  [3, "a\r\n", "0 rows"],
+  [0, "", "The table is empty."],
+  [400, `a\r\n${"1\r\n".repeat(100)}`, "100 rows"],
+  [404, `a\r\n${"1\r\n".repeat(101)}`, "The first 100 rows"],
+])("a table of %d bytes says how many rows are shown, and whether these are all", async (size, text, said) => {
+  given({
+    "GET /v1/jobs/job-1/artifacts": () => Response.json({ items: [artifact({ name: "errors", type: "table", bytes: size })], next: null }),
+    "GET /v1/jobs/job-1/artifacts/errors": () => new Response(text, { status: 206 }),
+  });
+  open(<JobFiles job={job({ state: "succeeded" })} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Show errors" }));
+  expect(await screen.findByText(said)).toBeTruthy();
+});

@@ -77,7 +77,11 @@ function FileTable({ files, onShow }: { files: readonly Artifact[]; onShow: (add
 
 function byName(files: readonly Artifact[]): ReadonlyMap<string, Artifact[]> {
   const found = new Map<string, Artifact[]>();
-  for (const file of files) found.set(file.name, [...(found.get(file.name) ?? []), file]);
+  for (const file of files) {
+    const others = found.get(file.name);
+    if (others === undefined) found.set(file.name, [file]);
+    else others.push(file);
+  }
   return found;
 }
 

@@ -78,3 +78,23 @@ test("a download that fails says so", async () => {
   expect((await screen.findAllByText("It is gone.")).length).toBeGreaterThan(0);
   expect(screen.getByRole("button", { name: "Download" })).toBeTruthy();
 });
+
+test("a line that was found first stays, however far the search goes on", async () => {
+  const parts = 30;
+  given({
+    "GET /v1/jobs/job-1/logs": () => Response.json({ lines: [line(90, "newest")], next: null }),
+    "GET /v1/jobs/job-1/logs/search": ({ url }) => {
+      const to = Number(url.searchParams.get("after")) + 10;
+      return Response.json({ lines: to === 10 ? [line(4, "needle early")] : [], scanned_to: to, end: parts * 10, done: to === parts * 10 });
+    },
+  });
+  open(<JobLogs job={job({ state: "succeeded" })} />, "/?text=needle");
+  expect(await screen.findByText("1 line found.")).toBeTruthy();
+  expect(screen.getByRole("button", { name: "needle early" })).toBeTruthy();
+});
+
+test("a rank without lines is not a job without lines", async () => {
+  given({ "GET /v1/jobs/job-1/logs": () => Response.json({ lines: [], next: null }) });
+  open(<JobLogs job={job({ state: "succeeded" })} />, "/?rank=2");
+  expect(await screen.findByText("Rank 2 wrote no log lines.")).toBeTruthy();
+});

@@ -48,7 +48,7 @@ export function JobLogs({ job }: { job: Job }) {
 function Newest({ job, rank, width }: { job: Job; rank: number | null; width: number }) {
   const ended = isFinal(job.state);
   const { lines, problem, loading } = useLogs(job.id, rank, ended);
-  const nothing = loading ? "Loading…" : ended ? "This job wrote no log lines." : "No lines yet. They appear as the ranks write them.";
+  const nothing = loading ? "Loading…" : ended ? `${rank === null ? "This job" : `Rank ${rank}`} wrote no log lines.` : "No lines yet. They appear as the ranks write them.";
   return (
     <>
       {problem && !isRetryable(problem) && <ProblemNotice problem={problem} />}

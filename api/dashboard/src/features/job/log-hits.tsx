@@ -9,8 +9,6 @@ import { LogLines } from "./log-lines";
 
 /** Lines of one page: the search continues by itself until it has as many. */
 const ENOUGH = 100;
-/** Pages kept: of more, the first ones go. */
-const PAGES = 20;
 
 export interface LogHitsProps {
   id: string;
@@ -25,8 +23,7 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
     queryFn: ({ pageParam, signal }) => searchLogs(id, query, pageParam, signal),
     initialPageParam: 0,
     getNextPageParam: ({ done, scannedTo }: LogSearchResult) => (done ? undefined : scannedTo),
-    getPreviousPageParam: () => undefined,
-    maxPages: PAGES,
+    // All pages are kept: most are empty, and beyond `ENOUGH` lines each is one that the reader asked for.
     staleTime: Infinity,
     gcTime: 0,
   });

@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { type Artifact, readStart } from "../../api/artifacts";
 import { ProblemNotice } from "../../components/problem-notice";
-import { integer } from "../../model/format";
+import { bytes, integer } from "../../model/format";
 import { csvRows } from "../../model/csv-rows";
 
 const ROWS = 100;
@@ -11,19 +11,23 @@ const MOST_BYTES = 256 * 1024;
 
 export function TableStart({ table, onClose }: { table: Artifact; onClose: () => void }) {
   const query = useQuery({ queryKey: ["table", table.address], queryFn: ({ signal }) => (table.bytes > 0 ? readStart(table.address, MOST_BYTES, signal) : "") });
-  const [head, ...rows] = csvRows(query.data ?? "", ROWS + 1, table.bytes > MOST_BYTES);
+  const cut = table.bytes > MOST_BYTES;
+  const [head, ...read] = csvRows(query.data ?? "", ROWS + 2, cut);
+  const rows = read.slice(0, ROWS);
   const title = table.step === null ? table.name : `${table.name}, step ${integer(table.step)}`;
   return (
     <section className="plain-table table-start card" aria-label={title} tabIndex={0}>
       <div className="card-head"><h2>{title}</h2><button className="button" onClick={onClose}>Close</button></div>
       {query.error && <ProblemNotice problem={query.error} />}
+      {query.isLoading && <p className="pad quiet">Loading…</p>}
+      {query.isSuccess && !head && <p className="pad quiet">{cut ? `The first row has more than ${bytes(MOST_BYTES)}. Download the table.` : "The table is empty."}</p>}
       {head && (
         <table>
           <thead><tr>{head.map((name, at) => <th key={at} scope="col">{name}</th>)}</tr></thead>
           <tbody>{rows.map((row, number) => <tr key={number}>{row.map((value, at) => <td key={at}>{value}</td>)}</tr>)}</tbody>
         </table>
       )}
-      {head && <p className="pad quiet">{rows.length < ROWS && table.bytes <= MOST_BYTES ? `${rows.length} rows` : `The first ${rows.length} rows`}</p>}
+      {head && <p className="pad quiet">{cut || read.length > ROWS ? "The first " : ""}{rows.length} {rows.length === 1 ? "row" : "rows"}</p>}
     </section>
   );
 }

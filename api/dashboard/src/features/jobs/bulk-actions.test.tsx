@@ -81,3 +81,14 @@ test("those that have ended and are not pinned are deleted, and restored by Undo
   await expect.poll(() => undone.mock.calls.length).toBe(1);
   expect(requests.map(({ method, url }) => `${method} ${url.pathname}`)).toEqual(["DELETE /v1/jobs/job-3", "POST /v1/jobs/job-3/undelete"]);
 });
+
+test("a deleted job that cannot be restored is named, and those after it are restored", async () => {
+  const gone = () => Response.json({ title: "The job was deleted", code: "job_deleted", detail: "It is being removed." }, { status: 410 });
+  const requests = given({ "POST /v1/jobs/job-3/undelete": gone, "POST /v1/jobs/job-4/undelete": accepted });
+  const done = vi.fn();
+  open(<UndoDelete jobs={[job({ id: "job-3", name: "over" }), job({ id: "job-4" })]} onDone={done} />);
+  await userEvent.click(screen.getByRole("button", { name: "Undo" }));
+  expect((await screen.findByRole("alert")).textContent).toContain("over It is being removed.");
+  expect(requests.map(({ url }) => url.pathname)).toEqual(["/v1/jobs/job-3/undelete", "/v1/jobs/job-4/undelete"]);
+  expect(done).not.toHaveBeenCalled();
+});

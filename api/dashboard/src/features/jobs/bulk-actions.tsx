@@ -107,7 +107,7 @@ function BulkAction({ jobs: now, onDone, verb, done, no, act, danger = false, hi
 }
 
 /** Raises one `Problem` that names every job that refused. */
-async function actOnAll(jobs: readonly Job[], act: (id: string) => Promise<Job>, done: string): Promise<void> {
+export async function actOnAll(jobs: readonly Job[], act: (id: string) => Promise<Job>, done: string): Promise<void> {
   const waiting = [...jobs];
   const refused: { field: string; message: string; remedy: null }[] = [];
   const work = async () => {

@@ -1,13 +1,15 @@
 /** Jobs, one per row; the whole row leads to the job, the box at its start selects it. */
 
+import { useState } from "react";
 import { Link } from "wouter";
-import type { Job } from "../../api/jobs";
+import { type Job, STATES } from "../../api/jobs";
 import type { LossSparkline } from "../../api/sparklines";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
-import { loss, short } from "../../model/format";
+import { integer, loss, short } from "../../model/format";
 import { cellsOf, headOf } from "../../model/job-columns";
+import { type Grouping, type JobGroup, grouped } from "../../model/job-groups";
 import { JobProgress } from "./job-progress";
 import { Sparkline } from "./sparkline";
 import "./job-table.css";
@@ -24,17 +26,26 @@ export interface JobTableProps {
   /** The column by which the rows are ordered, `-` before it for the largest first. */
   by?: string | undefined;
   onOrder?: ((by: string) => void) | undefined;
+  /** By what the rows are grouped; empty: by nothing. */
+  group?: Grouping | undefined;
 }
 
-export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = [], by = "", onOrder }: JobTableProps) {
+/** Columns that are always there. */
+const FIXED = 9;
+
+export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = [], by = "", onOrder, group = "" }: JobTableProps) {
+  const [closed, close] = useState<ReadonlySet<string>>(new Set());
   const all = jobs.every((job) => selected.has(job.id));
   const selectAll = () => { onSelect(all ? new Set() : new Set(jobs.map((job) => job.id))); };
   const select = (id: string) => {
     const others = [...selected].filter((known) => known !== id);
     onSelect(new Set(selected.has(id) ? others : [...others, id]));
   };
+  const rowsOf = (some: readonly Job[]) => some.map((job) => (
+    <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} columns={columns} />
+  ));
   return (
-    <div className="job-table card" data-wide={columns.length > 0 || undefined} {...(columns.length > 0 && { role: "region", "aria-label": "Jobs", tabIndex: 0 })}>
+    <div className="job-table card" role="region" aria-label="Jobs" tabIndex={0}>
       <table>
         <thead>
           <tr>
@@ -49,13 +60,39 @@ export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = 
             <th scope="col" className="right">Created</th>
           </tr>
         </thead>
-        <tbody>
-          {jobs.map((job) => (
-            <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} columns={columns} />
-          ))}
-        </tbody>
+        {group === "" && <tbody>{rowsOf(jobs)}</tbody>}
+        {group !== "" && grouped(jobs, group, STATES).map((each) => {
+          const name = JSON.stringify([group, each.value]);
+          const toggle = () => { close(closed.has(name) ? new Set([...closed].filter((one) => one !== name)) : new Set([...closed, name])); };
+          return (
+            <tbody key={name}>
+              <GroupHead group={each} by={group} span={FIXED + columns.length} open={!closed.has(name)} onToggle={toggle} />
+              {!closed.has(name) && rowsOf(each.jobs)}
+            </tbody>
+          );
+        })}
       </table>
     </div>
+  );
+}
+
+interface GroupHeadProps {
+  group: JobGroup;
+  by: Grouping;
+  span: number;
+  open: boolean;
+  onToggle: () => void;
+}
+
+/** What a group's jobs have in common, and how many are loaded; it closes the group. */
+function GroupHead({ group: { value, jobs }, by, span, open, onToggle }: GroupHeadProps) {
+  const name = by === "state" && value !== null ? <StateBadge state={value} /> : value === null ? "without this label" : value === "" ? "empty" : value;
+  return (
+    <tr className="job-table-group">
+      <th scope="rowgroup" colSpan={span}>
+        <button aria-expanded={open} onClick={onToggle}>{name} <span className="quiet number">{integer(jobs.length)}</span></button>
+      </th>
+    </tr>
   );
 }
 

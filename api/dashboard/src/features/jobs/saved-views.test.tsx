@@ -25,6 +25,14 @@ test("a view is saved, opened, replaced and removed", async () => {
   expect(screen.getByText("No views are saved in this browser.")).toBeTruthy();
 });
 
+test("a view keeps the columns that are shown, also those that this browser had last", async () => {
+  localStorage.setItem("shardyard.job-columns", "label.team");
+  open(<SavedViews />, "/?state=failed");
+  await userEvent.click(screen.getByRole("button", { name: "Views…" }));
+  await userEvent.type(screen.getByLabelText("Name of the view"), "mine{Enter}");
+  expect(screen.getByRole("link", { name: "mine" }).getAttribute("href")).toBe("/?state=failed&columns=label.team");
+});
+
 test.each(["{", "{}", '[{"name": 1}, null, 3]'])("what is stored as %s is no view", async (text) => {
   localStorage.setItem("shardyard.views", text);
   open(<SavedViews />, "/");

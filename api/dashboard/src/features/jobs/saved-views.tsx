@@ -3,6 +3,7 @@
 import { type SyntheticEvent, useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { Confirm } from "../../components/confirm";
+import { useColumns } from "../../hooks/use-columns";
 import { MOST_VIEWS, useViews } from "../../hooks/use-views";
 import "./saved-views.css";
 
@@ -18,11 +19,15 @@ export function SavedViews() {
 
 function Dialog({ onDone }: { onDone: () => void }) {
   const [params] = useSearchParams();
+  const { columns } = useColumns();
   const { views, save, remove } = useViews();
   const [name, setName] = useState("");
   const submit = (event: SyntheticEvent) => {
     event.preventDefault();
-    save({ name: name.trim(), query: params.toString() });
+    const query = new URLSearchParams(params);
+    // The address has them only once they were chosen there; another day this browser may have had others last.
+    if (columns.length > 0) query.set("columns", columns.join(","));
+    save({ name: name.trim(), query: query.toString() });
     setName("");
   };
   return (

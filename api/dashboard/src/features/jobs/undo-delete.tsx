@@ -3,13 +3,12 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { undeleteJob, type Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
+import { actOnAll } from "./bulk-actions";
 
 export function UndoDelete({ jobs, onDone }: { jobs: readonly Job[]; onDone: () => void }) {
   const client = useQueryClient();
   const undo = useMutation({
-    mutationFn: async () => {
-      for (const job of jobs) await undeleteJob(job.id);
-    },
+    mutationFn: () => actOnAll(jobs, undeleteJob, "restored"),
     onSuccess: onDone,
     onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
   });

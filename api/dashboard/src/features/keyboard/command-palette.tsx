@@ -13,7 +13,7 @@ import { type Command, matching } from "../../model/commands";
 /** Jobs that are offered, at most. */
 const OFFERED = 8;
 
-const PAGES = [["/", "Jobs"], ["/new", "New job"], ["/cluster", "Cluster"], ["/compare", "Compare"], ["/models", "Models"], ["/secrets", "Secrets"]] as const;
+const PAGES = [["/", "Jobs"], ["/new", "New job"], ["/cluster", "Cluster"], ["/compare", "Compare"], ["/sweeps", "Sweeps"], ["/models", "Models"], ["/secrets", "Secrets"]] as const;
 
 interface CommandPaletteProps {
   onHelp: () => void;

@@ -24,6 +24,9 @@ test("a page, an action of the open page and a job are found and run", async () 
   await userEvent.type(screen.getByRole("combobox"), "clus{Enter}");
   expect(location.pathname).toBe("/cluster");
   press("k", { ctrlKey: true });
+  await userEvent.type(screen.getByRole("combobox"), "sweeps{Enter}");
+  expect(location.pathname).toBe("/sweeps");
+  press("k", { ctrlKey: true });
   expect(screen.queryByRole("option", { name: /Pausing/ })).toBeNull();
   await userEvent.type(screen.getByRole("combobox"), "llama");
   await userEvent.click(await screen.findByRole("option", { name: /llama-7/ }));

@@ -34,9 +34,11 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   const draft = useDraft(first, of);
   const [cursor, setCursor] = useState(0);
   const [goTo, setGoTo] = useState<{ at: number } | null>(null);
-  const { preview, problem } = usePreview(draft.text);
+  const { preview, problem, failure } = usePreview(draft.text);
   const submit = useSubmit(draft);
-  const found = problem ?? (submit.error instanceof Problem && !submit.error.retryable ? submit.error : null);
+  // Of this very text: what was refused may be right since.
+  const refused = submit.variables === draft.text ? submit.error : null;
+  const found = problem ?? (refused instanceof Problem && !refused.retryable ? refused : null);
   const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
   const onGo = (field: string) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); };
   const warnings = useMemo(() => (found ? [] : toFieldErrors(preview?.warnings ?? [])), [found, preview]);
@@ -47,12 +49,12 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
     <>
       <div className="page-head">
         <h1>New job</h1>
-        <button className="button primary" disabled={submit.isPending} onClick={() => { submit.mutate(); }}>
+        <button className="button primary" disabled={submit.isPending} onClick={() => { submit.mutate(draft.text); }}>
           {submit.isPending ? "Submitting…" : "Submit"}
         </button>
       </div>
       {note}
-      {submit.error && submit.error !== found && <ProblemNotice problem={submit.error} stale />}
+      {refused && refused !== found && <ProblemNotice problem={refused} />}
       <div className="columns">
         <section className="card" aria-label="Spec">
           <div className="card-head">
@@ -66,6 +68,7 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
             {found && <Findings title={found.title} errors={found.findings} lineOf={lineOf} onGo={onGo} />}
             {!found && isSweep(draft.text) && <p className="card pad">This is a sweep. It has no preview; Submit checks it, and stores nothing if it is refused.</p>}
             {!found && preview && <PreviewFacts preview={preview} />}
+            {!found && failure && <ProblemNotice problem={failure} />}
             {warnings.length > 0 && <Findings title="Fields without effect" errors={warnings} harmless lineOf={lineOf} onGo={onGo} />}
           </div>
           {schema && <Help schema={schema} text={draft.text} cursor={cursor} />}
@@ -75,7 +78,10 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   );
 }
 
-/** The control plane's preview of the text once it is stable; until then the preview before it. */
+/** A preview that was not answered is asked for again. */
+const AGAIN_MS = 3000;
+
+/** The control plane's preview of the text once it is stable; until then the preview before it. `failure`: why there is none now. */
 function usePreview(text: string) {
   const settled = useDebounced(text);
   const sweep = isSweep(settled);
@@ -85,17 +91,18 @@ function usePreview(text: string) {
     enabled: !sweep,
     placeholderData: (before) => before,
     retry: false,
+    refetchInterval: ({ state: { error } }) => (error instanceof Problem && error.retryable ? AGAIN_MS : false),
     gcTime: 0,
   });
+  if (sweep) return { preview: null, problem: null, failure: null };
   const refused = query.error instanceof Problem && !query.error.retryable ? query.error : null;
-  if (sweep) return { preview: null, problem: null };
-  return { preview: query.data ?? null, problem: refused };
+  return { preview: query.data ?? null, problem: refused, failure: refused === null ? query.error : null };
 }
 
 function useSubmit(draft: { text: string; key: string; forget: () => void }) {
   const [, navigate] = useLocation();
   return useMutation({
-    mutationFn: () => submitted(draft.text, draft.key),
+    mutationFn: (text: string) => submitted(text, draft.key),
     onSuccess: (address) => {
       draft.forget();
       navigate(address);
