@@ -2253,6 +2253,11 @@ export interface components {
              */
             readonly deleted_at: string | null;
             /**
+             * Deleted By
+             * @description Who deleted the job; `retention`: it was deleted by its age.
+             */
+            readonly deleted_by: string | null;
+            /**
              * Files
              * @description What the sources of the spec's `files` had when the job first read them; empty before that, and in lists of jobs.
              */
@@ -8988,7 +8993,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */

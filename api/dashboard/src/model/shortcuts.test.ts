@@ -27,6 +27,6 @@ test("every key of the help does something", () => {
 });
 
 test("every page of the bar has keys", () => {
-  const pages = ["j", "n", "c", "p", "w", "s"].map((key) => actionOf(pressed(key), true, true));
-  expect(pages).toEqual(["/", "/new", "/cluster", "/compare", "/sweeps", "/secrets"].map((address) => ({ kind: "go", address })));
+  const pages = ["j", "n", "c", "p", "w", "m", "s"].map((key) => actionOf(pressed(key), true, true));
+  expect(pages).toEqual(["/", "/new", "/cluster", "/compare", "/sweeps", "/models", "/secrets"].map((address) => ({ kind: "go", address })));
 });

@@ -6,7 +6,7 @@ export type Action =
   /** The first key of two. */
   | { kind: "first" };
 
-const PAGES: Readonly<Record<string, string>> = { j: "/", n: "/new", c: "/cluster", p: "/compare", w: "/sweeps", s: "/secrets" };
+const PAGES: Readonly<Record<string, string>> = { j: "/", n: "/new", c: "/cluster", p: "/compare", w: "/sweeps", m: "/models", s: "/secrets" };
 
 const ALONE: Readonly<Record<string, Action>> = {
   "?": { kind: "help" },
