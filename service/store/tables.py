@@ -24,11 +24,11 @@ from sqlalchemy import (
     text,
 )
 
-from . import program_tables, sweep_tables, system_tables
+from . import program_tables, spec_tables, sweep_tables, system_tables
 from .metadata import METADATA
 
 #: All tables of METADATA are known with this module.
-__all__ = ["METADATA", "program_tables", "sweep_tables", "system_tables"]
+__all__ = ["METADATA", "program_tables", "spec_tables", "sweep_tables", "system_tables"]
 
 
 def _counter(name: str) -> Column[int]:

@@ -18,7 +18,7 @@ from ...spec_document import parse
 from ..exit_codes import of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
-from . import sweeps
+from . import submitted_spec, sweeps
 
 #: Number of past states that `show` prints.
 _STATES = 20
@@ -164,10 +164,20 @@ def list_(
         screen.hint(f"More with: shardyard list --cursor {page.next}")
 
 
-def show(job: JobName, url: Url = None, json: Json = False) -> None:
+def show(
+    job: JobName,
+    submitted: Annotated[
+        bool, typer.Option("--submitted", help="Print its spec only, as it was submitted, with the comments.")
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Show a job: spec, layout, states, progress, summary."""
     screen = Screen()
     with Client(url) as client:
+        if submitted:
+            submitted_spec.show(screen, client.submitted_spec(job), json=json)
+            return
         found = client.job(job)
         if json:
             screen.json(found)
@@ -201,6 +211,10 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
     screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_STATES:]])
     if timeline.marks or len(timeline.spans) > _STATES:
         screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
+    _end(screen, found)
+
+
+def _end(screen: Screen, found: Job) -> None:
     if found.state == "failed":
         screen.failure(found)
     elif found.summary:
