@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
+from ..service.spec_text import SpecText
 from ..workers.spec import MAX_SPEC_BYTES
 from .errors import InvalidEncoding, InvalidSyntax, SpecTooLarge
 
@@ -39,6 +40,11 @@ def parse(body: bytes, form: Format) -> Any:
     for path, value in walk(data):
         _check_value(path, value)
     return data
+
+
+def read_text(given: SpecText) -> Any:
+    """As `parse`, of a text."""
+    return parse(given.text.encode(), given.format)
 
 
 def walk(data: Any) -> Iterator[tuple[Path, Any]]:

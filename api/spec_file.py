@@ -10,9 +10,10 @@ from typing import Any
 
 from ..service.schemas.model import Reference
 from ..service.spec import CommandSpec, JobSpec
+from ..service.spec_text import SpecText, changed
 from .errors import SpecFileMissing
 from .given_path import given_path
-from .spec_document import parse
+from .spec_document import parse, read_text
 
 
 def load(spec: JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> Any:
@@ -24,6 +25,18 @@ def load(spec: JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> Any:
     path = given_path(spec)
     data = parse(_read(path), "json" if path.suffix == ".json" else "yaml")
     return absolute(data, path.resolve().parent)
+
+
+def text_of(spec: str | Path, document: Any) -> str | None:
+    """The text of a file in YAML, with the values of `document` in it. None: another file, or it cannot be changed in place."""
+    path = given_path(spec)
+    if path.suffix == ".json":
+        return None
+    try:
+        found = changed(SpecText("yaml", path.read_text("utf-8-sig")), document, read_text)
+    except (OSError, ValueError):  # it has been read once; now it is another one
+        return None
+    return None if found is None else found.text
 
 
 def absolute(document: Any, folder: Path) -> Any:

@@ -6,9 +6,11 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
+from .logged_means import put
 from .mesh import Mesh
 from .param_shard import ParamShard
 from .telemetry.current import wait_on
+from .telemetry.logged_values import Number
 from .torch_version import tried
 
 #: Added to the norm before dividing by it, as torch's `clip_grad_norm_` does.
@@ -16,7 +18,7 @@ _EPSILON: Final = 1e-6
 
 
 def sum_over_ranks(
-    shards: Sequence[ParamShard], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: float
+    shards: Sequence[ParamShard], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: Number
 ) -> tuple[float, ...]:
     """The global loss, the squared gradient norm, and the sums of `more`, in one all-reduce of 2 + len(`more`) numbers over the world.
 
@@ -24,7 +26,7 @@ def sum_over_ranks(
     """
     numbers = torch.zeros(2 + len(more), dtype=torch.float64, device=mesh.device)
     for place, number in enumerate(more, start=2):
-        numbers[place].fill_(number)  # a kernel's argument: the host does not wait, as it would for a copy
+        put(numbers, place, number)
     if counts_loss:
         numbers[0] = loss.detach().double()
     numbers[1] = _square_sum([p.gradient for p in shards if p.gradient is not None and p.owned(mesh)], mesh.device)

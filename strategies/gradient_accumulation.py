@@ -49,7 +49,7 @@ class Accumulate:
         losses = []
         pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
         for number, (x, y) in enumerate(pairs):
-            with current().tracer.span("forward", "forward", number):
+            with current().tracer.span("forward", "forward", number), current().logged.microbatch():
                 loss = self._loss_of(x, y)
             with current().tracer.span("backward", "backward", number):
                 self._data.before_backward(last=number == self._microbatches - 1)

@@ -38,6 +38,7 @@ from .commands import (
     run_watch,
     sample,
     secrets,
+    submit,
     sweeps,
     top,
     trace,
@@ -61,7 +62,7 @@ _PANELS = {
     "Train": (
         init.init,
         run_watch.run,
-        jobs.submit,
+        submit.submit,
         dry_run.dry_run,
         run_watch.watch,
         jobs.pause,

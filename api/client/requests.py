@@ -33,6 +33,7 @@ from ...service.schemas.server import Server, Template, Templates
 from ...service.schemas.session import SignInCode
 from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
+from ...service.schemas.submitted_spec import SubmittedSpec
 from ...service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from ...service.schemas.system import SystemCurves
 from ...service.schemas.timeline import Plan, Timeline
@@ -70,9 +71,12 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
         yield found
 
 
-def submit(document: Any, key: str | None) -> Call[Job]:
-    content = json.dumps(document).encode()
-    return Call("POST", "/v1/jobs", Job.model_validate, content=content, headers=_keyed(key))
+def submit(document: Any, key: str | None, spec: Spec | None = None) -> Call[Job]:
+    """`spec`: what the document was made of. The text of a file is sent with its comments, and the document's values."""
+    text = None if isinstance(spec, JobSpec | CommandSpec | Mapping | None) else spec_file.text_of(spec, document)
+    content = json.dumps(document, indent=2) if text is None else text
+    headers = _keyed(key) if text is None else _keyed(key) | {"Content-Type": "application/yaml"}
+    return Call("POST", "/v1/jobs", Job.model_validate, content=content.encode(), headers=headers)
 
 
 def submit_sweep(document: Any, key: str | None) -> Call[SweepDetail]:
@@ -268,6 +272,10 @@ def timeline(name: str) -> Call[Timeline]:
 
 def history(name: str, before: int | None, limit: int) -> Call[HistoryPage]:
     return Call("GET", _of(name, "/history"), HistoryPage.model_validate, params={"before": before, "limit": limit})
+
+
+def submitted_spec(name: str) -> Call[SubmittedSpec]:
+    return Call("GET", _of(name, "/submitted-spec"), SubmittedSpec.model_validate)
 
 
 def plan(name: str) -> Call[Plan]:

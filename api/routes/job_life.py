@@ -12,6 +12,7 @@ from ...service.schemas.job import Job
 from ..errors import InvalidParameter
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
+from ..spec_document import read_text
 from .jobs import OF_THE_SPEC
 
 router = APIRouter(tags=["jobs"])
@@ -36,7 +37,7 @@ async def retry(job: str, answer: Response, context: In, actor: Actor, idempoten
     # Of what the request says, not of the job: a name means another job once the retry exists.
     digest = hashlib.sha256(f"retry {job}".encode()).hexdigest()
     request = Request(idempotency_key, digest, actor)
-    made, created = await retrying.retry(context.store, context.settings, job, request, context.files)
+    made, created = await retrying.retry(context.store, context.settings, job, request, context.files, read_text)
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{made.id}"

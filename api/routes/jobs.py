@@ -7,17 +7,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from ...service import spec_text
 from ...service.jobs import edit as editing
 from ...service.jobs import pause as pausing
 from ...service.jobs import preview
 from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as submitting
 from ...service.jobs.spec_warnings import warnings
-from ...service.queries import jobs
+from ...service.queries import jobs, submitted_specs
 from ...service.schemas.job import Job, JobEdit, Jobs, Order
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
+from ...service.schemas.submitted_spec import SubmittedSpec
 from ...service.spec import AnySpec, JobSpec
+from ...service.spec_text import SpecText
 from ...service.states import State
 from ...service.store.jobs import Filter
 from ..errors import InvalidDocument, InvalidParameter
@@ -25,7 +28,7 @@ from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
 from ..http.validation_errors import read_spec, read_training_spec
-from ..spec_document import Format, parse
+from ..spec_document import Format, parse, read_text
 
 router = APIRouter(tags=["jobs"])
 
@@ -93,13 +96,19 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     form = request_body.format_of(request)
     content = await request_body.read(request)
     spec, digest = await asyncio.to_thread(_read_spec, content, form)
-    job, created = await submitting.submit(
-        context.store, context.settings, spec, idempotency_key, digest, actor, context.files
-    )
+    text = await asyncio.to_thread(_text, content, form)
+    asked = submitting.Request(idempotency_key, digest, actor, text=text)
+    job, created = await submitting.requested(context.store, context.settings, spec, asked, context.files)
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
     return job.model_copy(update={"warnings": warnings(spec)})
+
+
+def _text(content: bytes, form: Format) -> SpecText | None:
+    """What is kept of a body that is a spec."""
+    given = SpecText(form, content.decode("utf-8-sig"))
+    return spec_text.kept(given, read_text)
 
 
 @router.post(
@@ -154,6 +163,17 @@ async def list_jobs(
 async def get_job(job: str, context: In) -> Job:
     """A job by its id, or the newest of that name."""
     return await jobs.get_job(context.store, job)
+
+
+@router.get(
+    "/jobs/{job}/submitted-spec",
+    operation_id="getSubmittedSpec",
+    summary="Read the text of a job's spec",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def get_submitted_spec(job: str, context: In) -> SubmittedSpec:
+    """The spec of a job as it was submitted, with its comments. The job itself has the resolved spec."""
+    return await submitted_specs.submitted_spec(context.store, job)
 
 
 @router.patch(

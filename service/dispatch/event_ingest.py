@@ -146,6 +146,8 @@ class _Batch:
                 await self._move(State(event.state), Cause("gang", ts, event.reason, event.message))
             case StepEvent():
                 self.steps.append(self._step(ts, event))
+                for name, value in (event.logged or {}).items():  # a step comes once from all generations of an attempt
+                    self.metrics.setdefault(name, []).append((self.attempt * _GENERATIONS, event.step, value))
             case LogEvent():
                 self.logs.extend(self._lines(ts, event))
             case MetricsEvent():

@@ -19,7 +19,7 @@ from ..settings import Settings
 from ..spec import JobSpec
 from ..spec_files import SpecFiles
 from ..states import MOVES, State
-from ..store import events
+from ..store import events, submitted_specs
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
@@ -62,6 +62,7 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
         raise JobPausing(f"{row['id']} is saving.", remedy="Change its layout when it is paused.")
     if state not in _RESTING and State.RESHARDING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
+    await submitted_specs.note_layout(tx, row["id"])
     change = ReshardEvent(before=row["layout"], after=columns["layout"])
     event = {"attempt": row["attempt"], "kind": change.kind, "ts": now, "actor": actor, "data": to_json(change)}
     if state in _RESTING:

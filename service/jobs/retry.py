@@ -1,30 +1,40 @@
 """Retries a job that failed or was cancelled, as a new job with the same spec.
 
 The new job continues from the old one's newest checkpoint, by `resume_from`: a training, and a program that saved one. Without a
-checkpoint it begins as the old job did.
+checkpoint it begins as the old job did. The text of the old spec becomes that of the new one, where it can be
+changed in place.
 """
 
+import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
 from ...workers.storage.uri import below
-from ..errors import InvalidSpec, JobNotEnded, JobSucceeded, UnknownCheckpoint
+from ..errors import InvalidSpec, JobNotEnded, JobSucceeded, ShardyardError, UnknownCheckpoint
 from ..queries.jobs import existing
 from ..schemas.job import Job
 from ..settings import Settings
-from ..spec import AnySpec, kind_of
+from ..spec import AnySpec, JobSpec, kind_of
 from ..spec_files import SpecFiles
+from ..spec_text import Read, SpecText, changed
 from ..states import FINAL, State
+from ..store import submitted_specs
 from ..store.engine import Store
+from . import elastic
 from . import resume as resuming
 from .submit import Request, create, replayed
 
+#: The values of keys that a text need not have. `resume_data` is `continue` by default.
+_EMPTY: Final[tuple[object, ...]] = (None, {}, "continue")
 
-async def retry(store: Store, settings: Settings, job: str, request: Request, files: SpecFiles) -> tuple[Job, bool]:
-    """Submit the job (id or name) again. False beside the new job: the same key made it before.
+
+async def retry(
+    store: Store, settings: Settings, job: str, request: Request, files: SpecFiles, read: Read | None = None
+) -> tuple[Job, bool]:
+    """Submit the job (id or name) again. False beside the new job: the same key made it before. `read` reads texts of specs.
 
     Raises JobNotFound, JobDeleted, JobNotEnded, JobSucceeded, and what `submit` raises; then nothing is stored.
     """
@@ -33,9 +43,40 @@ async def retry(store: Store, settings: Settings, job: str, request: Request, fi
         return known, False
     async with store.read() as tx:
         row = await existing(tx, job)
+        submitted = await submitted_specs.of_job(tx, row["id"])
     _refuse_others(row)
     spec = await _spec(settings, row, files)
-    return await create(store, settings, spec, replace(request, retry_of=row["id"]), files)
+    text = None if submitted is None or read is None else await asyncio.to_thread(_text, submitted, spec, read)
+    return await create(store, settings, spec, replace(request, retry_of=row["id"], text=text), files)
+
+
+def _text(submitted: RowMapping, spec: AnySpec, read: Read) -> SpecText | None:
+    """The old text with the values in which `spec` differs. None if it does not read to this spec."""
+    given, wanted = SpecText(submitted["format"], submitted["text"]), spec.model_dump(mode="json", by_alias=True)
+    try:
+        document = read(given)
+        of_program = () if "train" in document else ("resume_from",)
+        after = _with(document, wanted, ("name", "labels", *of_program))
+        if "train" in document:
+            after["train"] = _with(document["train"], wanted["train"], ("resume_from", "resume_data"))
+            if submitted["layout_changed"] and isinstance(spec, JobSpec):
+                after["train"]["layout"] = _layout(document["train"].get("layout"), spec)
+        again = kind_of(after).model_validate(after).model_dump(mode="json", by_alias=True)
+    except (ShardyardError, ValidationError):
+        return None
+    return changed(given, after, read) if elastic.same(again, spec.model_dump(mode="json", by_alias=True)) else None
+
+
+def _layout(written: Any, spec: JobSpec) -> dict[str, Any]:
+    """The keys that the text has, and others that are not as by default."""
+    whole = spec.train.layout.model_dump(mode="json")
+    names = written.keys() if isinstance(written, dict) else ()
+    return {name: whole[name] for name in names} | spec.train.layout.model_dump(mode="json", exclude_defaults=True)
+
+
+def _with(document: dict[str, Any], wanted: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The document with these values. One that is left out stays so where it is empty."""
+    return document | {name: wanted[name] for name in names if name in document or wanted[name] not in _EMPTY}
 
 
 def _refuse_others(row: RowMapping) -> None:

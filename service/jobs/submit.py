@@ -22,9 +22,11 @@ from ..schemas.job import Job
 from ..settings import Settings
 from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
+from ..spec_text import SpecText
 from ..states import State
 from ..store import events as event_rows
 from ..store import jobs as job_rows
+from ..store import submitted_specs
 from ..store.dialect import unix_now
 from ..store.engine import Store
 from . import code_archives, command_job, elastic, memory_plan, validation
@@ -35,12 +37,17 @@ from .transitions import Cause, move
 
 @dataclass(frozen=True)
 class Request:
-    """Who submits the job, with which idempotency key and digest of the body, and as the retry of which job."""
+    """Who submits the job, with which idempotency key and digest of the body, as the retry of which job, and with which text."""
 
     idempotency_key: str | None
     body_hash: str
     actor: str
     retry_of: str | None = None
+    text: SpecText | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """Of the job's row."""
+        return {name: value for name, value in asdict(self).items() if name != "text"}
 
 
 async def submit(
@@ -58,7 +65,13 @@ async def submit(
     FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
     CheckpointCorrupt, ResumeMismatch, UnknownCode, UnknownSecret, IdempotencyConflict, JobDeleted; then nothing is stored.
     """
-    request = Request(idempotency_key, body_hash, actor)
+    return await requested(store, settings, spec, Request(idempotency_key, body_hash, actor), files)
+
+
+async def requested(
+    store: Store, settings: Settings, spec: AnySpec, request: Request, files: SpecFiles | None = None
+) -> tuple[Job, bool]:
+    """As `submit`."""
     known = await replayed(store, request)
     return (await create(store, settings, spec, request, files)) if known is None else (known, False)
 
@@ -77,7 +90,7 @@ async def create(
 ) -> tuple[Job, bool]:
     """As `submit`, for a key that no job has, or that another request has used in the meantime."""
     row = await row_of(store, settings, spec, files or SpecFiles())
-    row |= asdict(request) | {"parent": job_in(row["resume"]) if row["resume"] else None}
+    row |= request.columns() | {"parent": job_in(row["resume"]) if row["resume"] else None}
     async with store.write() as tx:
         await _keep_sources(tx, row)
         if row["elastic"] and isinstance(spec, JobSpec):
@@ -92,6 +105,8 @@ async def create(
                 **{"actor": request.actor, "data": to_json(event)},
             }
             await event_rows.append(tx, row["id"], [first])
+            if request.text is not None:
+                await submitted_specs.insert(tx, row["id"], request.text.format, request.text.text)
             if request.retry_of is not None:
                 await job_rows.set_columns(tx, request.retry_of, {"retried_by": row["id"]})
         stored = await (

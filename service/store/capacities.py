@@ -6,8 +6,8 @@ from sqlalchemy import select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .cluster_tables import capacities
 from .dialect import insert
-from .tables import capacities
 
 
 async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[float], configured: bool) -> None:

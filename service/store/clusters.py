@@ -4,8 +4,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .cluster_tables import clusters
 from .dialect import insert, unix_now
-from .tables import clusters
 
 
 async def put(tx: AsyncConnection, name: str, owner: str, seconds: float) -> None:

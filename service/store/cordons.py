@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .cluster_tables import cordons
+from .cluster_tables import node_faults as faults
 from .dialect import insert, unix_begin, unix_now
-from .tables import cordons
-from .tables import node_faults as faults
 
 
 async def note(tx: AsyncConnection, fault: Mapping[str, Any], window_s: float) -> bool:

@@ -8,8 +8,8 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..ids import CLUSTER
+from .cluster_tables import nodes
 from .dialect import insert
-from .tables import nodes
 
 
 async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]], cluster: str = CLUSTER) -> None:

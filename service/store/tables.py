@@ -24,11 +24,28 @@ from sqlalchemy import (
     text,
 )
 
-from . import model_tables, profile_tables, program_tables, sweep_tables, system_tables
+from . import (
+    cluster_tables,
+    model_tables,
+    profile_tables,
+    program_tables,
+    spec_tables,
+    sweep_tables,
+    system_tables,
+)
 from .metadata import METADATA
 
 #: All tables of METADATA are known with this module.
-__all__ = ["METADATA", "model_tables", "profile_tables", "program_tables", "sweep_tables", "system_tables"]
+__all__ = [
+    "METADATA",
+    "cluster_tables",
+    "model_tables",
+    "profile_tables",
+    "program_tables",
+    "spec_tables",
+    "sweep_tables",
+    "system_tables",
+]
 
 
 def _counter(name: str) -> Column[int]:
@@ -328,41 +345,6 @@ logs = Table(
     Index(None, "job_id", "rank", "position"),
 )
 
-clusters = Table(
-    "clusters",
-    METADATA,
-    Column("name", String(63), primary_key=True),
-    Column("owner", Text, nullable=False),  # the dispatcher that polled it last
-    Column("fresh_until", Double, nullable=False),  # no other cluster may take the name before, by the database's clock
-)
-
-nodes = Table(
-    "nodes",
-    METADATA,
-    Column("cluster", String(63), primary_key=True),
-    Column("id", String(80), primary_key=True),
-    Column("host", Text, nullable=False),
-    Column("alive", Boolean, nullable=False),
-    *(Column(name, Double, nullable=False) for name in ("cpu", "gpu", "cpu_used", "gpu_used")),
-    Column("memory_bytes", BigInteger, nullable=False),
-    Column("seen_at", Double, nullable=False),
-    Column("gangs", JSON, nullable=False, server_default="[]"),  # each gang's share of the node
-    Column("gpu_model", String(80), nullable=False, server_default=""),  # as Ray names it; empty: unknown
-    Column("host_memory_bytes", BigInteger, nullable=False, server_default="0"),  # for all processes; 0: unknown
-    # by Ray's labels; empty: without
-    *(Column(name, String(63), nullable=False, server_default="") for name in ("zone", "rail", "domain")),
-)
-
-#: A cluster's capacity with all its nodes: from its settings, else the largest that was seen at one time.
-capacities = Table(
-    "capacities",
-    METADATA,
-    Column("cluster", String(63), primary_key=True),
-    Column("device", String(8), primary_key=True),  # cpu, cuda
-    Column("nodes", JSON, nullable=False),  # CPUs or GPUs of each node, the largest first
-    Column("configured", Boolean, nullable=False),  # by settings
-)
-
 secrets = Table(
     "secrets",
     METADATA,
@@ -371,29 +353,4 @@ secrets = Table(
     Column("actor", Text, nullable=False),  # who set it last
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
-)
-
-node_faults = Table(
-    "node_faults",
-    METADATA,
-    Column("node", String(80), primary_key=True),
-    _job_id(),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
-    Column("cause", String(64), nullable=False),
-    Column("at", Double, nullable=False),
-    Index(None, "at"),
-)
-
-cordons = Table(
-    "cordons",
-    METADATA,
-    Column("node", String(80), primary_key=True),
-    Column("since", Double, primary_key=True, autoincrement=False),
-    Column("until", Double),  # null: until it is lifted
-    Column("by_hand", Boolean, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("ended_at", Double),  # lifted before its time
-    Column("ended_by", Text),
-    Index(None, "since"),
 )

@@ -74,7 +74,8 @@ class OwnStage(PipelineStage):
     last: Callable[[], AbstractContextManager[None]]
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        with current().clock.busy, current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index):
+        span = current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index)
+        with current().clock.busy, span, current().logged.microbatch():
             return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(

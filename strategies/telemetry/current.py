@@ -11,11 +11,12 @@ variables. Until a caller installs another, the current one is off and records n
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from .logged_values import LoggedValues
 from .step_tracer import Group, StepTracer
 from .wait_time import WaitClock
 
@@ -28,9 +29,11 @@ class Telemetry:
 
     tracer: StepTracer = field(default_factory=StepTracer)
     clock: WaitClock = field(default_factory=WaitClock)
+    logged: LoggedValues = field(default_factory=LoggedValues)
 
 
-_current = Telemetry()
+_off = Telemetry()
+_current = _off
 
 
 def current() -> Telemetry:
@@ -47,6 +50,16 @@ def installed(telemetry: Telemetry) -> Iterator[None]:
         yield
     finally:
         _current = before
+
+
+def training() -> bool:
+    """Whether this process runs a training loop."""
+    return _current is not _off
+
+
+def log(name: str, value: SupportsFloat | torch.Tensor) -> None:
+    """Log a value of the step that is trained, from a model of the user's own. Ignored outside of a training step."""
+    _current.logged.add(name, value)
 
 
 def now() -> Any:

@@ -119,6 +119,12 @@ class StepNumbers(Event):
     tokens_per_s: Annotated[float | None, Field(description="Tokens per second of the whole gang.")] = None
     tokens_per_s_device: Annotated[float | None, Field(description="Tokens per second and device.")] = None
     mfu: Annotated[float | None, Field(description="Model FLOPs utilisation, 0 to 1. Null on CPUs.")] = None
+    logged: Annotated[
+        Mapping[str, float | None] | None,
+        Field(
+            description="Means of what the model itself logged, by name. Null where one is not finite, or if none is."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

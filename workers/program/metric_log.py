@@ -18,6 +18,8 @@ from typing import Any, Final, SupportsFloat, cast
 from ..messages.metric_block import check_name, check_step, packed
 from .report_socket import socket_name
 
+#: It needs torch, which a program of the user's own need not have.
+_TELEMETRY: Final = f"{__name__.partition('.workers.')[0]}.strategies.telemetry.current"
 #: Seconds between two messages.
 FLUSH_S: Final = 0.5
 #: Maximum number of values that wait to be sent. Further ones are dropped, so that a program never waits for its telemetry.
@@ -32,8 +34,24 @@ def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, per_ran
     `values`: name → number, or a tensor of one element, whose value a GPU is waited for. `step`: None counts the calls of this process.
     Values of several ranks at one step are one point, with their mean, lowest and highest. `per_rank`: a curve for each rank instead.
     A step that is logged again after a restart replaces the earlier one. Raises ValueError, TypeError for what is no number.
+
+    In a model of a training job the step is the one that is trained, and its micro-batches and ranks are one mean.
     """
+    if _in_training(values, step, per_rank):
+        return
     _of_this_process().add(values, step, f"/rank{os.environ.get('RANK', '0')}" if per_rank else "")
+
+
+def _in_training(values: Mapping[str, SupportsFloat], step: int | None, per_rank: bool) -> bool:
+    """Log into the step of Shardyard's own loop, if this process runs it: then its module is loaded. Raises ValueError."""
+    telemetry = sys.modules.get(_TELEMETRY)
+    if telemetry is None or not telemetry.training():
+        return False
+    if step is not None or per_rank:
+        raise ValueError("a model logs means of the step that is trained: leave out step and per_rank")
+    for name, value in values.items():
+        telemetry.log(name, value)
+    return True
 
 
 def end() -> None:

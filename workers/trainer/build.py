@@ -17,6 +17,7 @@ from ...strategies.mesh import Mesh
 from ...strategies.parallelize import Parallel, Recipe, parallelize
 from ...strategies.pipeline_parallel.stage_shapes import stage_shapes
 from ...strategies.precision import PRECISIONS, Precision, loss_scale_for
+from ...strategies.telemetry.current import log
 from ..data.dataset import Tokens, open_tokens
 from ..model_spec import ModelSpec
 from ..models.flops import module_flops
@@ -167,4 +168,7 @@ def _imported(spec: ModelSpec) -> nn.Module:
     model = factory(**spec.args)
     if not isinstance(model, nn.Module):
         raise Refusal("model.import", f"{spec.import_} returned a {type(model).__name__}.", "Return an nn.Module.")
+    for module in model.modules():
+        if not hasattr(module, "log"):
+            module.__dict__["log"] = log
     return model

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ...strategies.grad_clip import clip_factor, scale_gradients, sum_over_ranks
+from ...strategies.logged_means import LoggedMeans
 from ...strategies.precision import LossScale
 from ...strategies.telemetry.step_sampling import StepSampling
 from ...strategies.telemetry.wait_time import StepTiming
@@ -36,6 +37,7 @@ class Loop:
         self.parts, self.state, self.batches, self.callbacks = parts, state, batches, callbacks
         self._reporter, self._instruments = reporter, instruments
         self._sampling = StepSampling(parts.mesh.device.type == "cuda")
+        self._logged = LoggedMeans(instruments.telemetry.logged, parts.mesh, parts.architecture is None)
 
     def run(self) -> None:
         """Run all steps that are left, or until all ranks agree to stop."""
@@ -88,6 +90,7 @@ class Loop:
             batch = self.batches.training(step)
         self._instruments.slowdown.apply()
         self.callbacks.before_forward(step)
+        self._logged.begin()
         loss_share = self.parts.parallel.runner.train(*batch)
         self.callbacks.after_backward(step)
         with self._instruments.phase("gradients"):
@@ -119,11 +122,14 @@ class Loop:
     def _sum_over_ranks(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
         """The only collective over all ranks in a step."""
         parts, scale = self.parts, self.parts.loss.scale
-        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *self._sampling.votes())
+        measured, logged = self._sampling.votes(), self._logged.ballot()
+        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *measured, *logged)
         with self._instruments.phase("norm"):
-            loss, squares, stops, saves, traces, *intervals = sum_over_ranks(
+            loss, squares, stops, saves, traces, *more = sum_over_ranks(
                 parts.parallel.data.shards, loss_share, parts.counts_loss, parts.mesh, *ballot
             )
+            intervals, sums = more[: len(measured)], more[len(measured) :]
+            means = self._logged.means(sums)
         timing, factor = self._lap(step, intervals), parts.loss.factor
         return StepStats(
             step=step,
@@ -135,6 +141,7 @@ class Loop:
             stop=agreed(stops, saves),
             trace_votes=traces,
             timing=timing,
+            logged=means,
         )
 
     def _lap(self, step: int, intervals: Sequence[float]) -> StepTiming | None:

@@ -88,6 +88,7 @@ class Reporter:
             tokens_per_s=speed["tokens_per_s"],
             tokens_per_s_device=speed["tokens_per_s_device"],
             mfu=speed["mfu"],
+            logged={name: value if math.isfinite(value) else None for name, value in stats.logged.items()} or None,
         )
 
     def validation(self, step: int, batches: int, routing: Mapping[str, float]) -> None:

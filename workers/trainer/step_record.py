@@ -1,6 +1,7 @@
 """A training step's numbers: as they come from the ranks, and as they are reported."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ...strategies.telemetry.wait_time import StepTiming
 from ..messages.stop_request import Ending
@@ -19,6 +20,7 @@ class StepStats:
     stop: Ending  # after this step
     trace_votes: float
     timing: StepTiming | None  # of this rank; None: not measured in this step
+    logged: Mapping[str, float] = field(default_factory=dict)  # means of what the model itself logged
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
-"""Commands about one job or the list of jobs: submit, list, show, cancel, reshard, schema."""
+"""Commands about one job or the list of jobs: list, show, cancel, reshard, schema."""
 
-import shlex
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -9,130 +7,17 @@ import typer
 
 from ....service.errors import ShardyardError
 from ....service.schemas.job import Budgets, Job, JobFiles
-from ....service.schemas.memory_plan import MemoryPlan
-from ....service.schemas.preview import Preview
 from ....service.schemas.timeline import Plan, StateSpan
-from ...client import Client, requests
+from ...client import Client
 from ...errors import InvalidParameter
 from ...spec_document import parse
-from ..exit_codes import of_state
-from ..options import JobName, Json, SpecPath, Url
+from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
-from . import life, sweeps
+from . import life, submitted_spec
 
 #: Number of past states that `show` prints.
 _STATES = 20
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
-
-
-def submit(
-    spec: SpecPath,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and exit with its result.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Validate the spec and print how it would run, without submitting it.")
-    ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", help="Idempotency key: submitting again with the same key returns the same job."),
-    ] = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """Submit a job, or a sweep of jobs, and return, or wait for its end."""
-    screen = Screen()
-    document = requests.document(spec)
-    with Client(url) as client:
-        if isinstance(document, dict) and "sweep" in document:
-            _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
-            return
-        if dry_run:
-            _preview(screen, client.preview(spec), spec, json)
-            return
-        job = client.submit(spec, idempotency_key=key, on_upload=screen.uploading)
-        screen.warnings(job.warnings)
-        if not json:
-            screen.out.print(f"{job.id}  {job.name}  {state(job)}")
-        if not wait:
-            if json:
-                screen.json(job)
-            else:
-                screen.hint(f"Watch it with: shardyard watch {job.id}")
-            return
-        job = client.wait(job.id)
-    if json:
-        screen.json(job)
-    else:
-        ended(screen, job)
-    raise typer.Exit(of_state(job.state))
-
-
-def _submit_sweep(
-    screen: Screen, client: Client, document: dict[str, Any], key: str | None, json: bool, *, wait: bool, dry_run: bool
-) -> None:
-    if dry_run:
-        remedy = "Leave it out to see how one trial would run; the submission checks the sweep."
-        raise InvalidParameter("A sweep has no dry run.", field="sweep", remedy=remedy)
-    found = client.submit_sweep(document, idempotency_key=key, on_upload=screen.uploading)
-    if not json:
-        screen.out.print(f"{found.id}  {found.name}  {found.state}  {found.trials} trials")
-    if wait:
-        found = client.wait_for_sweep(found.id)
-    if json:
-        screen.json(found)
-    elif wait:
-        sweeps.show(screen, found, client.trials(found.id).items, 20)
-    else:
-        screen.hint(f"See its trials with: shardyard sweeps {found.id}")
-    if wait:
-        raise typer.Exit(of_state(found.state))
-
-
-def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
-    if json:
-        screen.json(found)
-        return
-    spares = f" + {found.spares} spare{'s' * (found.spares > 1)}" if found.spares else ""
-    screen.facts(
-        found.name,
-        [
-            ("layout", f"{found.layout}  ({found.world_size} ranks{spares})"),
-            *(_of_command(found.command) if found.command else _of_training(found)),
-            *(("", reason) for reason in found.choices),
-            *(_memory(found.memory) if found.memory else ()),
-            ("resumes", found.resume),
-            *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
-        ],
-    )
-    screen.warnings(found.warnings)
-    screen.hint(f"Submit it with: shardyard submit {spec}")
-
-
-def _of_command(command: Sequence[str]) -> list[tuple[str, str | None]]:
-    return [("command", shlex.join(command))]
-
-
-def _of_training(found: Preview) -> list[tuple[str, str | None]]:
-    return [
-        ("batch", found.batch),
-        ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
-        ("parameters", number(found.parameters)),
-        ("precision", _chosen(found.precision or "", bool(found.compile))),
-    ]
-
-
-def _memory(plan: MemoryPlan) -> list[tuple[str, str]]:
-    """A rank's plan in one line, and its kinds in another."""
-    fits = {True: "fits", False: "does not fit", None: "unknown whether it fits"}[plan.fits]
-    has = ""
-    if plan.device_bytes is not None:
-        has = f" of {size(plan.device_bytes)} " + ("per GPU" if plan.device == "cuda" else "per node")
-    kinds = [f"{one.kind} {size(one.bytes)}" for one in plan.kinds]
-    kinds += [f"{one.kind} on the host {size(one.bytes)}" for one in plan.host]
-    return [
-        ("memory", f"{fits}: {size(plan.needed_bytes)} per rank{has}"),
-        ("at the peak", f"{', '.join(kinds)}, the process itself {size(plan.reserved_bytes)}"),
-        *(("", note) for note in plan.notes),
-    ]
 
 
 def list_(  # noqa: PLR0913, PLR0917 - a condition each
@@ -171,10 +56,20 @@ def list_(  # noqa: PLR0913, PLR0917 - a condition each
             screen.hint(f"More with: shardyard list --cursor {page.next}")
 
 
-def show(job: JobName, url: Url = None, json: Json = False) -> None:
+def show(
+    job: JobName,
+    submitted: Annotated[
+        bool, typer.Option("--submitted", help="Print its spec only, as it was submitted, with the comments.")
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Show a job: spec, layout, states, progress, summary."""
     screen = Screen()
     with Client(url) as client:
+        if submitted:
+            submitted_spec.show(screen, client.submitted_spec(job), json=json)
+            return
         found = client.job(job)
         if json:
             screen.json(found)
@@ -209,6 +104,10 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
     screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_STATES:]])
     if timeline.marks or len(timeline.spans) > _STATES:
         screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
+    _end(screen, found)
+
+
+def _end(screen: Screen, found: Job) -> None:
     if found.state == "failed":
         screen.failure(found)
     elif found.summary:
@@ -389,10 +288,10 @@ def _precision(precision: object, plan: Plan) -> str | None:
         return plan.precision or (None if precision is None else str(precision))
     compute = plan.precision or precision.get("compute", "auto")
     narrow = precision.get("gradients") == "compute" and compute not in ("fp64", "fp32")
-    return _chosen(f"{compute}{', gradients too' if narrow else ''}", plan.compile)
+    return chosen(f"{compute}{', gradients too' if narrow else ''}", plan.compile)
 
 
-def _chosen(precision: str, compiled: bool | None) -> str:
+def chosen(precision: str, compiled: bool | None) -> str:
     return f"{precision}{', compiled' if compiled else ''}"
 
 

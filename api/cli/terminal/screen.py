@@ -93,6 +93,11 @@ class Screen:
         sys.stdout.write(sanitize.line(text) + "\n")
         sys.stdout.flush()
 
+    def text(self, text: str) -> None:
+        """Print lines of text unchanged, but without terminal control characters."""
+        sys.stdout.write(sanitize.lines(text) + "\n" * (not text.endswith("\n")))
+        sys.stdout.flush()
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         self.out.print(table(columns, rows))
 

@@ -97,7 +97,7 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
         document = await self._uploaded(requests.document(spec), on_upload)
-        return await self._handle(requests.submit(document, idempotency_key))
+        return await self._handle(requests.submit(document, idempotency_key, spec))
 
     async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""

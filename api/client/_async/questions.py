@@ -12,6 +12,7 @@ from ....service.schemas.job import Jobs
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
+from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
 from .. import requests
 from .metric_questions import AsyncMetricQuestions
@@ -96,6 +97,10 @@ class AsyncQuestions(AsyncMetricQuestions):
     async def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
         return await self._ask(requests.history(job, before, limit))
+
+    async def submitted_spec(self, job: str) -> SubmittedSpec:
+        """The text that the job was submitted with, with its comments."""
+        return await self._ask(requests.submitted_spec(job))
 
     async def plan(self, job: str) -> Plan:
         """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""

@@ -13,6 +13,7 @@ from ....service.schemas.job import Jobs
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
+from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
 from .. import requests
 from .metric_questions import MetricQuestions
@@ -95,6 +96,10 @@ class Questions(MetricQuestions):
     def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
         return self._ask(requests.history(job, before, limit))
+
+    def submitted_spec(self, job: str) -> SubmittedSpec:
+        """The text that the job was submitted with, with its comments."""
+        return self._ask(requests.submitted_spec(job))
 
     def plan(self, job: str) -> Plan:
         """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""

@@ -78,6 +78,26 @@ export interface paths {
         readonly patch: operations["editJob"];
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/submitted-spec": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read the text of a job's spec
+         * @description The spec of a job as it was submitted, with its comments. The job itself has the resolved spec.
+         */
+        readonly get: operations["getSubmittedSpec"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/cancel": {
         readonly parameters: {
             readonly query?: never;
@@ -3854,6 +3874,30 @@ export interface components {
              * @description Model FLOPs utilization, from 0 to 1; null if the devices' peak FLOP/s is not known.
              */
             readonly mfu: number | null;
+        };
+        /**
+         * SubmittedSpec
+         * @description The spec of a job as it was submitted, with its comments.
+         */
+        readonly SubmittedSpec: {
+            /**
+             * Job
+             * @description Id of the job.
+             */
+            readonly job: string;
+            /** Format */
+            readonly format: ("yaml" | "json") | null;
+            /**
+             * Text
+             * @description null if the job has no text: it is a trial of a sweep, was submitted by an older version, or its text was longer than 64 KiB or may have held a credential.
+             */
+            readonly text: string | null;
+            /**
+             * Layout Changed
+             * @description Whether the layout of the job was changed after its submission.
+             * @default false
+             */
+            readonly layout_changed: boolean;
         };
         /**
          * Summary
@@ -7986,6 +8030,91 @@ export interface operations {
             };
             /** @description `unsupported_media_type`: unsupported content type */
             readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getSubmittedSpec: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SubmittedSpec"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

@@ -59,7 +59,7 @@ test.each([
   ["traces", "/traces", "Step trace", ["traces"]],
   ["logs", "/logs", "Logs", ["logs"]],
   ["checkpoints", "/checkpoints", "Checkpoints", ["checkpoints", "operations"]],
-  ["spec", "/spec", "Spec", []],
+  ["spec", "/spec", "Spec", ["submitted-spec"]],
 ])("only what the tab %s shows is requested", async (name, path, heading, requested) => {
   const { asked } = plane();
   const { container } = show(`/jobs/job-1${path}`);

@@ -178,6 +178,7 @@ test("a job goes on from another's checkpoint with its spec, and has a draft of 
     "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
     "GET /v1/schema/job": () => Response.json(schema),
     "GET /v1/jobs/job-1": () => Response.json(parent),
+    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: null, text: null, layout_changed: false }),
     "POST /v1/jobs/preview": () => Response.json(preview),
   });
   const address = "/new?from=job-1&checkpoint=%2Fc%2Fjob-1%2Fstep-00000010";

@@ -1,20 +1,17 @@
 /**
- * `/new`: the form for a new job's spec. `/new?from=JOB&checkpoint=PATH` starts with that job's spec and resumes from the checkpoint;
- * without a checkpoint it starts at the first step. A stored spec has every default; here they are left out.
+ * `/new`: the form for a new job's spec. `/new?from=JOB&checkpoint=PATH` starts with that job's spec, as it was submitted, and resumes
+ * from the checkpoint; without a checkpoint it starts at the first step.
  */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "wouter";
 import { getJob, type Job } from "../api/jobs";
-import { getSchema } from "../api/schema";
 import { listTemplates } from "../api/templates";
 import { ProblemNotice } from "../components/problem-notice";
+import { firstText } from "../features/new-job/first-text";
 import { SpecForm } from "../features/new-job/spec-form";
 import { useTitle } from "../hooks/use-title";
 import { jobAddress } from "../model/addresses";
-import { childSpec, trains } from "../model/checkpoints";
-import { withoutDefaults } from "../model/spec-defaults";
-import { toYaml } from "../model/yaml";
 
 export function NewJobPage() {
   useTitle("New job");
@@ -36,15 +33,19 @@ function Blank() {
 function Child({ id, checkpoint }: { id: string; checkpoint: string | null }) {
   const templates = useTemplates();
   const parent = useQuery({ queryKey: ["job", id], queryFn: ({ signal }) => getJob(id, signal), staleTime: Infinity });
-  const kind = parent.data && !trains(parent.data) ? "command" : "train";
-  const schema = useQuery({ queryKey: ["schema", kind], queryFn: ({ signal }) => getSchema(kind, signal), staleTime: Infinity, enabled: parent.isSuccess });
-  const problem = parent.error ?? templates.error ?? schema.error;
-  if (!parent.data || !templates.data || !schema.data) return <>{problem ? <ProblemNotice problem={problem} /> : <h1>New job</h1>}</>;
+  const first = useQuery({
+    queryKey: ["first-text", id, checkpoint],
+    queryFn: ({ signal }) => (parent.data ? firstText(parent.data, checkpoint, signal) : ""),
+    staleTime: Infinity,
+    enabled: parent.isSuccess,
+  });
+  const problem = parent.error ?? templates.error ?? first.error;
+  if (!parent.data || !templates.data || first.data === undefined) return <>{problem ? <ProblemNotice problem={problem} /> : <h1>New job</h1>}</>;
   return (
     <SpecForm
       key={`${id} ${checkpoint ?? ""}`}
       templates={templates.data}
-      first={toYaml(withoutDefaults(schema.data, childSpec(parent.data, checkpoint)))}
+      first={first.data}
       of={`${id}.${checkpoint ?? ""}`}
       note={<Origin parent={parent.data} checkpoint={checkpoint} />}
     />

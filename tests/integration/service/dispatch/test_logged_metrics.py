@@ -17,7 +17,7 @@ from shardyard.service.store.packing import metric_curve
 from shardyard.workers.messages.event import MetricsEvent, to_json
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 
-from ..gang_events import Events, event_batch, state
+from ..gang_events import Events, event_batch, state, step
 
 
 def logged(points: dict[str, list[tuple[int, float | None]]], rank: int = 0, generation: int = 1) -> tuple[str, Any]:
@@ -60,6 +60,16 @@ async def test_a_batch_that_comes_again_changes_nothing(store: Store, placed: tu
         7.0,
         4,
     )
+
+
+async def test_what_a_model_logs_is_in_its_steps_and_is_stored_once(store: Store, placed: tuple[Job, Lease]) -> None:
+    """A step comes once from an attempt, whatever its generations did again."""
+    job, lease = placed
+    of_model = [("step", {**step(at)[1], "logged": {"aux": value}}) for at, value in ((1, 2.0), (2, None), (4, 6.0))]
+    batch = event_batch(state("starting"), state("running"), *of_model, step(5))
+    for cut in (3, 2, 5, 6, 6):
+        await take_in(store, lease, 1, batch[:cut])
+    assert await curve_of(store, job, "aux") == {1: 2.0, 4: 6.0}
 
 
 async def test_long_curves_of_many_names_equal_what_was_logged(

@@ -84,12 +84,15 @@ async def test_a_wait_ends_with_an_event_and_lingers_unless_it_is_urgent() -> No
 def test_a_step_is_merged_once_all_ranks_have_reported_it() -> None:
     steps = Steps(3)
     assert steps.add(2, {"step": 1, "step_s": 3.0}) == []
-    assert steps.add(0, {"step": 1, "step_s": 1.0, "loss": 5.0}) == []
+    assert steps.add(0, {"step": 1, "step_s": 1.0, "loss": 5.0, "logged": {"aux": 0.5}}) == []
     assert steps.add(0, {"step": 2, "step_s": 1.0, "loss": 4.0}) == []
     (ranks,) = steps.add(1, {"step": 1, "step_s": 2.0})
     record = merged(ranks)
     assert record == StepEvent(
-        step=1, step_s=1.0, loss=5.0, step_s_min=1.0, step_s_median=2.0, step_s_max=3.0, slowest_rank=2
+        **{"step": 1, "step_s": 1.0, "loss": 5.0, "logged": {"aux": 0.5}, "slowest_rank": 2},
+        step_s_min=1.0,
+        step_s_median=2.0,
+        step_s_max=3.0,
     )
     assert [rest[0]["step"] for rest in steps.rest()] == [2]
     assert steps.rest() == []

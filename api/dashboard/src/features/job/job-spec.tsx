@@ -1,16 +1,21 @@
-/** The tab Spec: what was submitted, how it differs from its parent's, and what its files' sources had. */
+/** The tab Spec: what was submitted and resolved to, how that differs from its parent's, and what its files' sources had. */
 
+import { useQuery } from "@tanstack/react-query";
 import type { Job } from "../../api/jobs";
+import { getSubmittedSpec } from "../../api/submitted-spec";
+import { ProblemNotice } from "../../components/problem-notice";
 import { JobParent } from "./job-parent";
 import { JobSources } from "./job-sources";
 import { SpecView } from "./spec-view";
 
 export function JobSpec({ job }: { job: Job }) {
+  const submitted = useQuery({ queryKey: ["submitted-spec", job.id], queryFn: ({ signal }) => getSubmittedSpec(job.id, signal) });
   return (
     <div className="stack">
+      {submitted.error && <ProblemNotice problem={submitted.error} />}
       {job.parent && <JobParent job={job} parent={job.parent} />}
       {hasFiles(job.spec) && <JobSources id={job.id} />}
-      <SpecView spec={job.spec} />
+      {!submitted.isLoading && <SpecView spec={job.spec} submitted={submitted.data ?? null} />}
     </div>
   );
 }

@@ -1,44 +1,53 @@
-/** The spec as it was submitted, as YAML or JSON, ready to be copied. */
+/** The spec as it was submitted, and resolved as YAML or JSON, ready to be copied. */
 
 import { useId, useState, type KeyboardEvent } from "react";
+import type { SubmittedSpec } from "../../api/submitted-spec";
 import { CopyButton } from "../../components/copyable-text";
 import { toYaml } from "../../model/yaml";
 import "./spec-view.css";
 
-const FORMS = ["YAML", "JSON"] as const;
-type Form = (typeof FORMS)[number];
+type Form = "Submitted" | "YAML" | "JSON";
 
-const write: Record<Form, (spec: unknown) => string> = {
-  YAML: toYaml,
-  JSON: (spec) => `${JSON.stringify(spec, null, 2)}\n`,
-};
+const textIn = (form: Form, spec: unknown, submitted: SubmittedSpec | null) =>
+  form === "Submitted" && submitted ? submitted.text : form === "JSON" ? `${JSON.stringify(spec, null, 2)}\n` : toYaml(spec);
 
-export function SpecView({ spec }: { spec: unknown }) {
-  const [form, setForm] = useState<Form>("YAML");
+/** `submitted`: null if its text was not kept. */
+export function SpecView({ spec, submitted = null }: { spec: unknown; submitted?: SubmittedSpec | null }) {
+  const forms: readonly Form[] = submitted ? ["Submitted", "YAML", "JSON"] : ["YAML", "JSON"];
+  const [form, setForm] = useState<Form>(submitted ? "Submitted" : "YAML");
   const panel = useId();
-  const text = write[form](spec);
+  const text = textIn(form, spec, submitted);
   return (
     <section className="spec-view card" aria-label="Spec">
       <div className="card-head">
         <h2>Spec</h2>
-        <Tabs form={form} panel={panel} onForm={setForm} />
+        <Tabs forms={forms} form={form} panel={panel} onForm={setForm} />
         <CopyButton text={text} />
       </div>
+      {submitted && <p className="quiet pad">{form === "Submitted" ? `As it was submitted.${submitted.layoutChanged ? " The layout was changed since." : ""}` : "Resolved: with every default."}</p>}
       <pre id={panel} role="tabpanel" aria-label={form} tabIndex={0}>{text}</pre>
     </section>
   );
 }
 
-function Tabs({ form, panel, onForm }: { form: Form; panel: string; onForm: (form: Form) => void }) {
+interface TabsProps {
+  forms: readonly Form[];
+  form: Form;
+  panel: string;
+  onForm: (form: Form) => void;
+}
+
+function Tabs({ forms, form, panel, onForm }: TabsProps) {
   const move = (event: KeyboardEvent<HTMLDivElement>) => {
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    const other = form === "YAML" ? "JSON" : "YAML";
+    const by = event.key === "ArrowRight" ? 1 : -1;
+    const other = forms[(forms.indexOf(form) + by + forms.length) % forms.length] ?? form;
     onForm(other);
     event.currentTarget.querySelector<HTMLElement>(`[data-form="${other}"]`)?.focus();
   };
   return (
     <div className="tabs" role="tablist" tabIndex={-1} aria-label="Form of the spec" onKeyDown={move}>
-      {FORMS.map((each) => (
+      {forms.map((each) => (
         <button
           key={each}
           data-form={each}

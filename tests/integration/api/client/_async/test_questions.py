@@ -121,6 +121,7 @@ ASKED: dict[str, list[Ask]] = {
     ],
     "getTimeline": [lambda client, job, trace: client.timeline(job)],
     "getStory": [lambda client, job, trace: client.history_page(job, before=9, limit=5)],
+    "getSubmittedSpec": [lambda client, job, trace: client.submitted_spec(job)],
     "getPlan": [lambda client, job, trace: client.plan(job)],
     "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
     "listOutlines": [lambda client, job, trace: client.sparklines([job])],

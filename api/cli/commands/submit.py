@@ -1,0 +1,127 @@
+"""Submits a job or a sweep, or says how it would run."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ....service.schemas.memory_plan import MemoryPlan
+from ....service.schemas.preview import Preview
+from ...client import Client, requests
+from ...errors import InvalidParameter
+from ..exit_codes import of_state
+from ..options import Json, SpecPath, Url
+from ..terminal.screen import Screen, number, size, state
+from . import sweeps
+from .jobs import chosen, ended
+
+
+def submit(
+    spec: SpecPath,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and exit with its result.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate the spec and print how it would run, without submitting it.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Idempotency key: submitting again with the same key returns the same job."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Submit a job, or a sweep of jobs, and return, or wait for its end."""
+    screen = Screen()
+    document = requests.document(spec)
+    with Client(url) as client:
+        if isinstance(document, dict) and "sweep" in document:
+            _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
+            return
+        if dry_run:
+            _preview(screen, client.preview(spec), spec, json)
+            return
+        job = client.submit(spec, idempotency_key=key, on_upload=screen.uploading)
+        screen.warnings(job.warnings)
+        if not json:
+            screen.out.print(f"{job.id}  {job.name}  {state(job)}")
+        if not wait:
+            if json:
+                screen.json(job)
+            else:
+                screen.hint(f"Watch it with: shardyard watch {job.id}")
+            return
+        job = client.wait(job.id)
+    if json:
+        screen.json(job)
+    else:
+        ended(screen, job)
+    raise typer.Exit(of_state(job.state))
+
+
+def _submit_sweep(
+    screen: Screen, client: Client, document: dict[str, Any], key: str | None, json: bool, *, wait: bool, dry_run: bool
+) -> None:
+    if dry_run:
+        remedy = "Leave it out to see how one trial would run; the submission checks the sweep."
+        raise InvalidParameter("A sweep has no dry run.", field="sweep", remedy=remedy)
+    found = client.submit_sweep(document, idempotency_key=key, on_upload=screen.uploading)
+    if not json:
+        screen.out.print(f"{found.id}  {found.name}  {found.state}  {found.trials} trials")
+    if wait:
+        found = client.wait_for_sweep(found.id)
+    if json:
+        screen.json(found)
+    elif wait:
+        sweeps.show(screen, found, client.trials(found.id).items, 20)
+    else:
+        screen.hint(f"See its trials with: shardyard sweeps {found.id}")
+    if wait:
+        raise typer.Exit(of_state(found.state))
+
+
+def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
+    if json:
+        screen.json(found)
+        return
+    spares = f" + {found.spares} spare{'s' * (found.spares > 1)}" if found.spares else ""
+    screen.facts(
+        found.name,
+        [
+            ("layout", f"{found.layout}  ({found.world_size} ranks{spares})"),
+            *(_of_command(found.command) if found.command else _of_training(found)),
+            *(("", reason) for reason in found.choices),
+            *(_memory(found.memory) if found.memory else ()),
+            ("resumes", found.resume),
+            *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
+        ],
+    )
+    screen.warnings(found.warnings)
+    screen.hint(f"Submit it with: shardyard submit {spec}")
+
+
+def _of_command(command: Sequence[str]) -> list[tuple[str, str | None]]:
+    return [("command", shlex.join(command))]
+
+
+def _of_training(found: Preview) -> list[tuple[str, str | None]]:
+    return [
+        ("batch", found.batch),
+        ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
+        ("parameters", number(found.parameters)),
+        ("precision", chosen(found.precision or "", bool(found.compile))),
+    ]
+
+
+def _memory(plan: MemoryPlan) -> list[tuple[str, str]]:
+    """A rank's plan in one line, and its kinds in another."""
+    fits = {True: "fits", False: "does not fit", None: "unknown whether it fits"}[plan.fits]
+    has = ""
+    if plan.device_bytes is not None:
+        has = f" of {size(plan.device_bytes)} " + ("per GPU" if plan.device == "cuda" else "per node")
+    kinds = [f"{one.kind} {size(one.bytes)}" for one in plan.kinds]
+    kinds += [f"{one.kind} on the host {size(one.bytes)}" for one in plan.host]
+    return [
+        ("memory", f"{fits}: {size(plan.needed_bytes)} per rank{has}"),
+        ("at the peak", f"{', '.join(kinds)}, the process itself {size(plan.reserved_bytes)}"),
+        *(("", note) for note in plan.notes),
+    ]

@@ -1,0 +1,59 @@
+import { expect, test } from "vitest";
+import { parse } from "yaml";
+import type { SubmittedSpec } from "../api/submitted-spec";
+import { childText } from "./child-text";
+
+const TEXT = `# Why: the baseline of June.
+name: nano # short
+
+train:
+  data: { source: text, files: [ "a.txt" ] } # all of it
+  # until noon
+  steps: 600
+  seed: 9007199254740993
+  optimizer:
+    lr: 3e-4
+  resume_from: other # where it began
+  resume_data: restart
+labels:
+  team: a # ours
+`;
+
+const given = (text: string, more: Partial<SubmittedSpec> = {}): SubmittedSpec => ({ format: "yaml", text, layoutChanged: false, ...more });
+const PARENT = { name: "nano", labels: { team: "a" }, train: { steps: 600 } };
+const child = (train: object, labels: object = { team: "a", parent: "job-1" }) => ({ parent: PARENT, child: { name: "nano-fork", labels, train }, layout: { data: 4 } });
+
+test("a fork changes only what is its own", async () => {
+  const text = await childText(given(TEXT), child({ steps: 600, resume_from: null }));
+  expect(text).toBe(
+    TEXT.replace("name: nano #", "name: nano-fork #")
+      .replace("  resume_from: other # where it began\n  resume_data: restart\n", "")
+      .replace("team: a # ours\n", "team: a # ours\n  parent: job-1\n"),
+  );
+});
+
+test("one that resumes names the checkpoint, and has more steps if there are none left", async () => {
+  const text = await childText(given(TEXT), child({ steps: 1200, resume_from: "/c/step-00000600" }));
+  expect(text).toContain("  # until noon\n  steps: 1200\n");
+  expect(text).toContain("resume_from: /c/step-00000600 # where it began\n");
+  expect(text).not.toContain("resume_data");
+});
+
+test("the layout is that of the job, where it was changed since", async () => {
+  expect(await childText(given(TEXT, { layoutChanged: true }), child({ steps: 600 }))).toContain("  layout:\n    data: 4\n");
+});
+
+test("steps that were left out stay so, and a job without a training gets none", async () => {
+  expect(await childText(given("name: nano\ntrain: {}\n"), child({ steps: 600 }, { parent: "job-1" }))).toBe("name: nano-fork\ntrain: {}\nlabels:\n  parent: job-1\n");
+  const program = { parent: { name: "nano" }, child: { name: "nano-resumed", labels: {}, resume_from: "/c/1" }, layout: {} };
+  expect(await childText(given("name: nano # a\ncommand: [ python, a.py ]\n"), program)).toBe("name: nano-resumed # a\ncommand: [ python, a.py ]\nlabels: {}\nresume_from: /c/1\n");
+});
+
+test("a text in JSON becomes YAML", async () => {
+  const text = await childText(given('{"name": "nano", "train": {"steps": 600}}', { format: "json" }), child({ steps: 600 }));
+  expect(parse(text ?? "")).toEqual({ name: "nano-fork", train: { steps: 600 }, labels: { team: "a", parent: "job-1" } });
+});
+
+test.each(["a: [", "- a", "text"])("a text that is no spec is not changed (%s)", async (text) => {
+  expect(await childText(given(text), child({ steps: 600 }))).toBe(null);
+});

@@ -1,0 +1,60 @@
+/** The text of a child: that of its parent, whose comments stay, with the values in which the child differs. */
+
+import type { Document } from "yaml";
+import type { SubmittedSpec } from "../api/submitted-spec";
+
+type Mapping = Readonly<Record<string, unknown>>;
+type Path = readonly string[];
+
+const STEPS: Path = ["train", "steps"];
+/** Keys of a child that its parent's text need not have. */
+const ENDS: readonly Path[] = [["resume_from"], ["train", "resume_from"], ["train", "resume_data"]];
+
+export interface Child {
+  /** The specs with every default. */
+  parent: Mapping;
+  child: Mapping;
+  /** Of the child, without defaults. */
+  layout: unknown;
+}
+
+/** Null if the text cannot be changed. */
+export async function childText({ format, text, layoutChanged }: SubmittedSpec, { parent, child, layout }: Child): Promise<string | null> {
+  const yaml = await import("yaml");
+  // Whole numbers of 64 bits stay exact.
+  const document: Document = format === "yaml" ? yaml.parseDocument(text, { intAsBigInt: true }) : new yaml.Document(JSON.parse(text));
+  if (document.errors.length > 0 || !yaml.isMap(document.contents)) return null;
+  change(document, ["name"], child.name);
+  change(document, ["labels"], child.labels);
+  if (at(child, STEPS) !== at(parent, STEPS)) change(document, STEPS, at(child, STEPS));
+  for (const path of ENDS) end(document, path, at(child, path));
+  if (layoutChanged) document.setIn(["train", "layout"], document.createNode(layout));
+  const changed = document.toString({ lineWidth: 0 });
+  return asText(yaml.parse(changed, { intAsBigInt: true })) === asText(document.toJS()) ? changed : null;
+}
+
+/** Whole numbers alike, whether they were read or set. */
+const asText = (value: unknown) => JSON.stringify(value, (_, item: unknown) => (typeof item === "bigint" || Number.isInteger(item) ? String(item) : item));
+
+function at(value: unknown, path: Path): unknown {
+  const [first, ...rest] = path;
+  if (first === undefined) return value;
+  return typeof value === "object" && value !== null ? at((value as Mapping)[first], rest) : undefined;
+}
+
+/** Each value of a mapping for itself, so that the comments at the others stay. What is as it was is not written. */
+function change(document: Document, path: Path, value: unknown): void {
+  if (value === undefined || !document.hasIn(path.slice(0, -1))) return;
+  const before: unknown = at(document.toJS(), path);
+  if (typeof value === "object" && value !== null && typeof before === "object" && before !== null) {
+    for (const [key, inner] of Object.entries(value)) change(document, [...path, key], inner);
+  } else if (asText(before) !== asText(value)) {
+    document.setIn(path, typeof value === "object" ? document.createNode(value) : value);
+  }
+}
+
+/** What is null or missing in the child is not in its text. */
+function end(document: Document, path: Path, value: unknown): void {
+  if (value !== undefined && value !== null) document.setIn(path, value);
+  else if (document.hasIn(path)) document.deleteIn(path);
+}
