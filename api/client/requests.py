@@ -34,7 +34,6 @@ from ...service.schemas.session import SignInCode
 from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
 from ...service.schemas.submitted_spec import SubmittedSpec
-from ...service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from ...service.schemas.system import SystemCurves
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
@@ -77,27 +76,6 @@ def submit(document: Any, key: str | None, spec: Spec | None = None) -> Call[Job
     content = json.dumps(document, indent=2) if text is None else text
     headers = _keyed(key) if text is None else _keyed(key) | {"Content-Type": "application/yaml"}
     return Call("POST", "/v1/jobs", Job.model_validate, content=content.encode(), headers=headers)
-
-
-def submit_sweep(document: Any, key: str | None) -> Call[SweepDetail]:
-    content = json.dumps(document).encode()
-    return Call("POST", "/v1/sweeps", SweepDetail.model_validate, content=content, headers=_keyed(key))
-
-
-def sweeps(limit: int, cursor: str | None) -> Call[Sweeps]:
-    return Call("GET", "/v1/sweeps", Sweeps.model_validate, params={"limit": limit, "cursor": cursor})
-
-
-def sweep(name: str) -> Call[SweepDetail]:
-    return Call("GET", f"/v1/sweeps/{_quoted(name)}", SweepDetail.model_validate)
-
-
-def trials(name: str, since: float | None) -> Call[SweepTrials]:
-    return Call("GET", f"/v1/sweeps/{_quoted(name)}/trials", SweepTrials.model_validate, params={"since": since})
-
-
-def cancel_sweep(name: str) -> Call[SweepDetail]:
-    return Call("POST", f"/v1/sweeps/{_quoted(name)}/cancel", SweepDetail.model_validate)
 
 
 def preview(document: Any) -> Call[Preview]:

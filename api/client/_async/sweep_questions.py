@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ....service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
-from .. import requests
+from .. import requests, sweep_requests
 from ..transport import Call
 from .runtime import Answer, sleep
 
@@ -35,7 +35,7 @@ class AsyncSweepQuestions(ABC):
     ) -> SweepDetail:
         """Submit a sweep: a job's spec with a part `sweep`. Otherwise as `submit`; returns the stored sweep."""
         document = await self._uploaded(requests.document(spec), on_upload)
-        return await self._ask(requests.submit_sweep(document, idempotency_key))
+        return await self._ask(sweep_requests.submit(document, idempotency_key))
 
     async def wait_for_sweep(self, sweep: str, timeout_s: float | None = None) -> SweepDetail:
         """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`."""
@@ -50,16 +50,16 @@ class AsyncSweepQuestions(ABC):
 
     async def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:
         """One page of sweeps, newest first."""
-        return await self._ask(requests.sweeps(limit, cursor))
+        return await self._ask(sweep_requests.sweeps(limit, cursor))
 
     async def sweep(self, sweep: str) -> SweepDetail:
         """A sweep by its id, or the newest of that name."""
-        return await self._ask(requests.sweep(sweep))
+        return await self._ask(sweep_requests.sweep(sweep))
 
     async def trials(self, sweep: str, *, since: float | None = None) -> SweepTrials:
         """The trials of a sweep, by number. `since`: the `as_of` of an earlier answer; only those that may have changed since then."""
-        return await self._ask(requests.trials(sweep, since))
+        return await self._ask(sweep_requests.trials(sweep, since))
 
     async def cancel_sweep(self, sweep: str) -> SweepDetail:
         """Cancel all trials of a sweep that have not ended. Repeating is harmless. Raises `ApiError` `sweep_ended`."""
-        return await self._ask(requests.cancel_sweep(sweep))
+        return await self._ask(sweep_requests.cancel(sweep))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ....service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
-from .. import requests
+from .. import requests, sweep_requests
 from ..transport import Call
 from .runtime import Answer, sleep
 
@@ -36,7 +36,7 @@ class SweepQuestions(ABC):
     ) -> SweepDetail:
         """Submit a sweep: a job's spec with a part `sweep`. Otherwise as `submit`; returns the stored sweep."""
         document = self._uploaded(requests.document(spec), on_upload)
-        return self._ask(requests.submit_sweep(document, idempotency_key))
+        return self._ask(sweep_requests.submit(document, idempotency_key))
 
     def wait_for_sweep(self, sweep: str, timeout_s: float | None = None) -> SweepDetail:
         """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`."""
@@ -51,16 +51,16 @@ class SweepQuestions(ABC):
 
     def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:
         """One page of sweeps, newest first."""
-        return self._ask(requests.sweeps(limit, cursor))
+        return self._ask(sweep_requests.sweeps(limit, cursor))
 
     def sweep(self, sweep: str) -> SweepDetail:
         """A sweep by its id, or the newest of that name."""
-        return self._ask(requests.sweep(sweep))
+        return self._ask(sweep_requests.sweep(sweep))
 
     def trials(self, sweep: str, *, since: float | None = None) -> SweepTrials:
         """The trials of a sweep, by number. `since`: the `as_of` of an earlier answer; only those that may have changed since then."""
-        return self._ask(requests.trials(sweep, since))
+        return self._ask(sweep_requests.trials(sweep, since))
 
     def cancel_sweep(self, sweep: str) -> SweepDetail:
         """Cancel all trials of a sweep that have not ended. Repeating is harmless. Raises `ApiError` `sweep_ended`."""
-        return self._ask(requests.cancel_sweep(sweep))
+        return self._ask(sweep_requests.cancel(sweep))

@@ -27,7 +27,12 @@ export function TableStart({ table, onClose }: { table: Artifact; onClose: () =>
           <tbody>{rows.map((row, number) => <tr key={number}>{row.map((value, at) => <td key={at}>{value}</td>)}</tr>)}</tbody>
         </table>
       )}
-      {head && <p className="pad quiet">{cut || read.length > ROWS ? "The first " : ""}{rows.length} {rows.length === 1 ? "row" : "rows"}</p>}
+      {head && <p className="pad quiet">{shown(rows.length, cut || read.length > ROWS)}</p>}
     </section>
   );
+}
+
+function shown(rows: number, first: boolean) {
+  if (first) return rows === 1 ? "The first row" : `The first ${rows} rows`;
+  return rows === 1 ? "1 row" : `${rows} rows`;
 }
