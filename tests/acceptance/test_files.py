@@ -76,7 +76,10 @@ def test_a_later_attempt_has_the_commit_of_the_first(plane: ControlPlane, hub: H
         "code": {"dir": str(code)},
         "policy": {"max_retries": 1},
     }
-    spec |= {"files": {"model": "hf://org/model"}, "resources": {"env": {"HF_ENDPOINT": hub.url}}}
+    spec |= {
+        "files": {"model": "hf://org/model"},
+        "resources": {"env": {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}},
+    }
     with plane.client() as client:
         job = client.submit(spec)
         until(lambda: "has old" in lines(client, job.id), PATIENCE_S, "the first attempt")
@@ -97,7 +100,7 @@ def test_a_cancelled_fetch_ends_at_once_and_a_long_one_is_no_hang(
     plane: ControlPlane, hub: Hub, tmp_path: Path
 ) -> None:
     hub.gates["a.txt"] = threading.Event()
-    more = {"resources": {"env": {"HF_ENDPOINT": hub.url}}, "policy": {"hang_timeout_s": 1}}
+    more = {"resources": {"env": {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}}, "policy": {"hang_timeout_s": 1}}
     files = {"model": f"hf://org/model@{NEW}"}
     with plane.client() as client:
         job = submitted(client, tmp_path, SCRIPT, ranks=1, files=files, **more)

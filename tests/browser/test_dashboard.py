@@ -163,6 +163,8 @@ def it_shows_what_happened(page: Page) -> None:
         expect(history.get_by_text(state, exact=True)).to_be_visible()
     open_tab(page, "Spec")
     spec = page.get_by_role("region", name="Spec")
+    expect(spec.get_by_role("tabpanel")).to_contain_text('"import": "chatty:build"')  # as it was submitted
+    spec.get_by_role("tab", name="YAML").click()
     expect(spec.get_by_role("tabpanel")).to_contain_text("import: chatty:build")
     spec.get_by_role("tab", name="JSON").click()
     shown = json.loads(spec.get_by_role("tabpanel").text_content() or "")

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import threading
 import urllib.parse
 from collections import Counter
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
+
+from huggingface_hub import constants
 
 from .patience import PATIENCE_S
 
@@ -128,7 +132,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def running_hub() -> Iterator[Hub]:
-    """A hub on loopback, without repositories."""
+    """A hub on loopback, without repositories. This process and those that it starts may ask it, whatever other tests have set."""
     hub = Hub()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_Answer,), {"hub": hub}))
     server.daemon_threads = True
@@ -136,7 +140,8 @@ def running_hub() -> Iterator[Hub]:
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield hub
+        with mock.patch.dict(os.environ, HF_HUB_OFFLINE="0"), mock.patch.object(constants, "HF_HUB_OFFLINE", False):
+            yield hub
     finally:
         server.shutdown()
         server.server_close()

@@ -100,7 +100,9 @@ async def test_cancel_is_idempotent(api: httpx2.AsyncClient) -> None:
 async def test_the_schema_is_published(api: httpx2.AsyncClient) -> None:
     schema = (await api.get("/v1/schema/job")).json()
     assert schema["additionalProperties"] is False
-    assert {"apiVersion", "name", "train", "resources", "secrets", "policy", "labels"} == schema["properties"].keys()
+    assert {*("apiVersion", "name", "train", "resources", "secrets", "policy", "retention", "labels")} == schema[
+        "properties"
+    ].keys()
 
 
 async def test_openapi_is_complete(api: httpx2.AsyncClient) -> None:
