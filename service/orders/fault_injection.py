@@ -12,11 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import FaultEvent
 from ...workers.messages.fault_request import OF_A_RANK
 from ...workers.messages.fault_request import Fault as GangFault
-from ..errors import FaultsDisabled, InvalidFault, JobNotRunning
+from ..errors import FaultsDisabled, InvalidFault
 from ..jobs.transitions import Cause
 from ..schemas.fault import Fault, FaultRequest
 from ..settings import Settings
-from ..states import State
 from ..store import orders
 from ..store.engine import Store
 from ..store.tables import faults
@@ -52,11 +51,7 @@ def _with_defaults(request: FaultRequest) -> FaultRequest:
 
 
 async def _prepare(_tx: AsyncConnection, job: RowMapping, request: FaultRequest) -> dict[str, Any]:
-    if job["state"] != State.RUNNING:
-        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
-        raise JobNotRunning(
-            f"{job['id']} is {job['state']}; faults can be injected only into running jobs.", remedy=remedy
-        )
+    order_frame.refuse_unless_running(job, "faults can be injected only into running jobs")
     _check_rank(request, job["world_size"])
     for name in ("delay_ms", "duration_s"):
         if getattr(request, name) is not None and request.kind != "slow-rank":

@@ -16,10 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import ExecEvent, FaultEvent, ProfileEvent, TraceFinishedEvent, to_json
 from .. import ids
 from ..cluster.interface import UserOrder
-from ..errors import IdempotencyConflict, InvalidCursor
+from ..errors import IdempotencyConflict, InvalidCursor, JobNotRunning
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..queries.jobs import existing
+from ..states import State
 from ..store import events, jobs, orders
 
 Request = TypeVar("Request")
@@ -59,6 +60,13 @@ async def create(
     if row is None:
         row = await _created(tx, kind, locked, request, {"idempotency_key": key, "actor": actor})
     return locked, row
+
+
+def refuse_unless_running(job: RowMapping, what: str) -> None:
+    """Raises JobNotRunning, which says `what` is possible in running jobs only."""
+    if job["state"] != State.RUNNING:
+        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
+        raise JobNotRunning(f"{job['id']} is {job['state']}; {what}.", field="job", remedy=remedy)
 
 
 async def _replayed(

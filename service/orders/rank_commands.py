@@ -13,17 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import ExecEvent
 from ...workers.messages.exec_request import MOST_BYTES
 from ...workers.messages.exec_request import Exec as GangExec
-from ..errors import JobNotRunning
 from ..jobs.transitions import Cause
-from ..profile_errors import CommandTooLong, ExecDisabled, ExecOpen, ProfileRankUnknown
+from ..profile_errors import CommandTooLong, ExecDisabled, ExecOpen
 from ..schemas.exec import Exec, ExecRequest, Execs
 from ..settings import Settings
-from ..states import State
 from ..store import orders
 from ..store.engine import Store
 from ..store.profile_tables import execs
 from . import order_frame
 from .order_frame import Delivery, OrderKind
+from .rank_profiles import refuse_unknown_rank
 
 #: Records of commands that are kept when they are settled.
 KEPT: Final = 1000
@@ -43,13 +42,8 @@ async def create(store: Store, settings: Settings, job: str, request: ExecReques
 
 
 async def _prepare(tx: AsyncConnection, job: RowMapping, request: ExecRequest) -> dict[str, Any]:
-    if job["state"] != State.RUNNING:
-        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
-        message = f"{job['id']} is {job['state']}; commands run beside ranks of running jobs only."
-        raise JobNotRunning(message, field="job", remedy=remedy)
-    if request.rank >= job["world_size"]:
-        remedy = f"Name one from 0 to {job['world_size'] - 1}."
-        raise ProfileRankUnknown(f"{job['id']} has no rank {request.rank}.", field="rank", remedy=remedy)
+    order_frame.refuse_unless_running(job, "commands run beside ranks of running jobs only")
+    refuse_unknown_rank(job, request.rank)
     if sum(len(part.encode()) + 1 for part in request.command) > MOST_BYTES:
         remedy = "Put the text into a file that the job's code has."
         raise CommandTooLong(f"The command has more than {MOST_BYTES:,} bytes.", field="command", remedy=remedy)

@@ -13,13 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import ArtifactsEvent, ProfileEvent
 from ...workers.messages.profile_request import Profile as GangProfile
-from ..errors import JobNotRunning
 from ..jobs import artifacts
 from ..jobs.transitions import Cause
 from ..profile_errors import ProfileRankUnknown, TooManyProfiles
 from ..schemas.profile import Profile, ProfileRequest, Profiles
 from ..settings import Settings
-from ..states import State
 from ..store import orders
 from ..store.engine import Store
 from ..store.profile_tables import profiles
@@ -41,14 +39,16 @@ async def create(store: Store, job: str, request: ProfileRequest, key: str | Non
     return _record(row)
 
 
-async def _prepare(tx: AsyncConnection, job: RowMapping, request: ProfileRequest) -> dict[str, Any]:
-    if job["state"] != State.RUNNING:
-        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
-        message = f"{job['id']} is {job['state']}; only ranks of running jobs can be profiled."
-        raise JobNotRunning(message, field="job", remedy=remedy)
-    if request.rank >= job["world_size"]:
+def refuse_unknown_rank(job: RowMapping, rank: int) -> None:
+    """Raises ProfileRankUnknown."""
+    if rank >= job["world_size"]:
         remedy = f"Name one from 0 to {job['world_size'] - 1}."
-        raise ProfileRankUnknown(f"{job['id']} has no rank {request.rank}.", field="rank", remedy=remedy)
+        raise ProfileRankUnknown(f"{job['id']} has no rank {rank}.", field="rank", remedy=remedy)
+
+
+async def _prepare(tx: AsyncConnection, job: RowMapping, request: ProfileRequest) -> dict[str, Any]:
+    order_frame.refuse_unless_running(job, "only ranks of running jobs can be profiled")
+    refuse_unknown_rank(job, request.rank)
     open_ones = await orders.open_of(tx, profiles, job["id"])
     if len(open_ones) >= MOST_OPEN:
         message = f"{len(open_ones)} profiles of {job['id']} are being taken."

@@ -14,11 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import TraceEvent, TraceFinishedEvent
 from ...workers.messages.trace_request import Trace as GangTrace
 from .. import ids
-from ..errors import JobNotRunning, TraceOpen
+from ..errors import TraceOpen
 from ..jobs.transitions import Cause
 from ..queries.traces import KEPT, trace_record
 from ..schemas.trace import Trace, Traces
-from ..states import State
 from ..store import orders
 from ..store import traces as rows
 from ..store.engine import Store
@@ -46,10 +45,7 @@ async def create(store: Store, job: str, steps: int, key: str | None, actor: str
 
 
 async def _prepare(tx: AsyncConnection, job: RowMapping, _request: TraceRequest) -> dict[str, Any]:
-    if job["state"] != State.RUNNING:
-        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
-        message = f"{job['id']} is {job['state']}; only running jobs can be traced."
-        raise JobNotRunning(message, field="job", remedy=remedy)
+    order_frame.refuse_unless_running(job, "only running jobs can be traced")
     for row in await orders.open_of(tx, traces, job["id"]):
         remedy = "Wait for its end: shardyard trace JOB --list"
         raise TraceOpen(f"{row['id']} is being recorded.", field="job", remedy=remedy)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from harness.chromium import chromium
 from harness.control_plane import ControlPlane
+from harness.live_server import LiveServer
 from harness.patience import PATIENCE_MS
 from playwright.sync_api import Browser, expect
 
@@ -36,3 +37,11 @@ def token(plane: ControlPlane) -> str:
 def browser() -> Iterator[Browser]:
     with chromium() as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A control plane without a cluster: a test reports what jobs do."""
+    served = LiveServer(tmp_path_factory.mktemp("stage"))
+    yield served
+    served.stop()

@@ -1,7 +1,6 @@
 """The tab Files in a real browser: images, tables and downloads of what a program logged."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,6 @@ from shardyard.workers.messages.artifact import Artifact
 from shardyard.workers.messages.event import ArtifactsEvent, to_json
 from shardyard.workers.program.image_file import png
 from shardyard.workers.program.table_file import content
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
 
 
 @pytest.fixture(scope="module")

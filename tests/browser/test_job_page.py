@@ -39,13 +39,6 @@ def _weigh(answer: Response, sizes: list[tuple[int, str]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
-
-
-@pytest.fixture(scope="module")
 def million(stage: LiveServer) -> LiveJob:
     """512 ranks, a million steps with one spike, incidents, checkpoints, validations and lines."""
     layout = {"data": 512}

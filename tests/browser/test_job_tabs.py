@@ -33,13 +33,6 @@ TABS = {
 STEPS = 60
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
-
-
 @pytest.fixture
 def page(browser: Browser, stage: LiveServer) -> Iterator[Page]:
     """A fresh page; what it complains of on its console fails the test."""

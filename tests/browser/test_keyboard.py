@@ -16,13 +16,6 @@ TRAIN = {"steps": 600, "global_batch": 16, "layout": {"data": 2}}
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
-
-
-@pytest.fixture(scope="module")
 def jobs(stage: LiveServer) -> list[LiveJob]:
     """Three that run, the newest last."""
     made = [stage.placed({"name": name, "train": TRAIN}) for name in ("ant", "bee", "cat")]

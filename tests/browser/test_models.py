@@ -1,6 +1,5 @@
 """A checkpoint is named, and its version gets an alias, in a real browser; the files of a checkpoint are downloaded there."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,6 @@ from harness.stored_checkpoints import FILE, save_checkpoint
 from playwright.sync_api import Browser, expect
 
 SPEC = {"name": "poet", "train": {"steps": 20, "global_batch": 8, "layout": {"data": 2}, "data": {"seq_len": 64}}}
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
 
 
 @pytest.fixture(scope="module")

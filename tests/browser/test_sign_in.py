@@ -3,7 +3,6 @@
 The screenshots lie in `build/screenshots/`, to be looked at.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,6 @@ from playwright.sync_api import Browser, expect
 
 from shardyard import Client
 from shardyard.api.access_token import sign_in_link
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])

@@ -19,13 +19,6 @@ WRONG = "name: wrong\ntrain:\n  # a comment\n  layout: { data: 2, tensor: 3 }\n 
 REFUSALS = ["status of 422", "status of 400"]
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    served = LiveServer(tmp_path_factory.mktemp("stage"))
-    yield served
-    served.stop()
-
-
 @pytest.fixture
 def page(browser: Browser, stage: LiveServer) -> Iterator[Page]:
     """A fresh page; what else it complains of on its console fails the test, so no style and no picture was refused."""

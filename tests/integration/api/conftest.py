@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,15 +129,21 @@ class Plane:
         await self.store.close()
 
 
+@contextmanager
+def served(settings: Settings) -> Iterator[Plane]:
+    plane = Plane(settings)
+    plane.start()
+    try:
+        yield plane
+    finally:
+        plane.end()
+
+
 @pytest.fixture
 def plane(settings: Settings) -> Iterator[Plane]:
     """A served API; its url is where `Client()` looks."""
-    served = Plane(settings)
-    served.start()
-    try:
-        yield served
-    finally:
-        served.end()
+    with served(settings) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -187,6 +194,15 @@ class Gang:
 
     def log(self, rank: int, first: int, *lines: str) -> None:
         self.emit(("log", {"rank": rank, "stream": "stdout", "first": first, "lines": list(lines)}))
+
+
+def running_job(plane: Plane, client: Client) -> tuple[str, Gang]:
+    """A job that runs, by its id, and its gang."""
+    job = client.submit(SPEC).id
+    gang = Gang(plane, job)
+    gang.state("starting")
+    gang.state("running")
+    return job, gang
 
 
 def step(number: int) -> dict[str, Any]:

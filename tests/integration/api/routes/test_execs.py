@@ -10,32 +10,20 @@ from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import Client
 from shardyard.service.settings import Settings
 
-from ..conftest import SPEC, Gang, Plane, ask, problem
+from ..conftest import SPEC, Plane, ask, problem, running_job, served
 
 
 @pytest.fixture
 def allowed(settings: Settings) -> Iterator[Plane]:
     """A served API that lets users run commands."""
-    served = Plane(settings.model_copy(update={"exec": True}))
-    served.start()
-    try:
-        yield served
-    finally:
-        served.end()
+    with served(settings.model_copy(update={"exec": True})) as opened:
+        yield opened
 
 
 @pytest.fixture
 def client(allowed: Plane) -> Iterator[Client]:
     with Client(allowed.url) as opened:
         yield opened
-
-
-def running(plane: Plane, client: Client) -> tuple[str, Gang]:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
-    return job, gang
 
 
 async def test_a_server_refuses_by_default(api: httpx2.AsyncClient) -> None:
@@ -46,7 +34,7 @@ async def test_a_server_refuses_by_default(api: httpx2.AsyncClient) -> None:
 
 
 def test_a_command_runs_once_by_its_key_and_its_end_names_who_ran_it(allowed: Plane, client: Client) -> None:
-    job, gang = running(allowed, client)
+    job, gang = running_job(allowed, client)
     asked = client.execute(job, ["nvidia-smi", "-L"], rank=1, idempotency_key="mine")
     assert (asked.command, asked.rank, asked.seconds, asked.status) == (["nvidia-smi", "-L"], 1, 60, None)
     assert client.execute(job, ["nvidia-smi", "-L"], rank=1, idempotency_key="mine") == asked
@@ -72,6 +60,6 @@ def test_a_command_runs_once_by_its_key_and_its_end_names_who_ran_it(allowed: Pl
     ids=["rank", "empty", "text", "long", "seconds", "missing"],
 )
 def test_refused_commands(allowed: Plane, client: Client, body: Any, status: int, code: str, field: str) -> None:
-    job, _ = running(allowed, client)
+    job, _ = running_job(allowed, client)
     [error, *_] = problem(ask("POST", f"{allowed.url}/v1/jobs/{job}/execs", json=body), status, code)["errors"]
     assert error["field"] == field and error["message"] and error["remedy"]

@@ -11,32 +11,20 @@ from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
 from shardyard.service.settings import Settings
 
-from ..conftest import SPEC, Gang, Plane, ask, problem
+from ..conftest import SPEC, Plane, ask, problem, running_job, served
 
 
 @pytest.fixture
 def harmed(settings: Settings) -> Iterator[Plane]:
     """A served API that lets faults be struck."""
-    served = Plane(settings.model_copy(update={"fault_injection": True}))
-    served.start()
-    try:
-        yield served
-    finally:
-        served.end()
+    with served(settings.model_copy(update={"fault_injection": True})) as opened:
+        yield opened
 
 
 @pytest.fixture
 def client(harmed: Plane) -> Iterator[Client]:
     with Client(harmed.url) as opened:
         yield opened
-
-
-def running(plane: Plane, client: Client) -> tuple[str, Gang]:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
-    return job, gang
 
 
 async def test_a_server_refuses_by_default(api: httpx2.AsyncClient) -> None:
@@ -47,7 +35,7 @@ async def test_a_server_refuses_by_default(api: httpx2.AsyncClient) -> None:
 
 
 def test_a_fault_is_asked_for_once_by_its_key(harmed: Plane, client: Client) -> None:
-    job, gang = running(harmed, client)
+    job, gang = running_job(harmed, client)
     asked = client.inject_fault(job, "kill-rank", rank=1, idempotency_key="mine")
     assert (asked.job, asked.kind, asked.rank, asked.actor, asked.settled_at) == (job, "kill-rank", 1, "local", None)
     assert client.inject_fault(job, "kill-rank", rank=1, idempotency_key="mine") == asked
@@ -84,7 +72,7 @@ def test_a_fault_is_asked_for_once_by_its_key(harmed: Plane, client: Client) -> 
     ids=str,
 )
 def test_refused_faults(harmed: Plane, client: Client, body: Any, status: int, code: str, field: str) -> None:
-    job, _ = running(harmed, client)
+    job, _ = running_job(harmed, client)
     answer = ask("POST", f"{harmed.url}/v1/jobs/{job}/faults", json=body)
     [error, *_] = problem(answer, status, code)["errors"]
     assert error["field"] == field and error["message"] and error["remedy"]
@@ -99,7 +87,7 @@ def test_jobs_that_do_not_run_are_left_alone(client: Client) -> None:
 
 
 def test_other_formats_and_sites_are_kept_out(harmed: Plane, client: Client) -> None:
-    job, _ = running(harmed, client)
+    job, _ = running_job(harmed, client)
     path = f"{harmed.url}/v1/jobs/{job}/faults"
     body = json.dumps({"kind": "kill-supervisor"})
     problem(ask("POST", path, content=body, headers={"Content-Type": "text/plain"}), 415, "unsupported_media_type")
@@ -112,7 +100,7 @@ def test_the_command_line(
     harmed: Plane, client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHARDYARD_URL", harmed.url)
-    job, gang = running(harmed, client)
+    job, gang = running_job(harmed, client)
     assert run(["chaos", job, "--kill-rank", "1"]) == 0
     printed = capsys.readouterr()
     fault, *rest = printed.out.split()

@@ -7,16 +7,12 @@ import pytest
 from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import ApiError, Client
 
-from ..conftest import SPEC, Gang, Plane, ask, problem
+from ..conftest import SPEC, Gang, Plane, ask, problem, running_job
 
 
 @pytest.fixture
 def running(plane: Plane, client: Client) -> tuple[str, Gang]:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
-    return job, gang
+    return running_job(plane, client)
 
 
 def test_a_profile_is_taken_once_by_its_key(running: tuple[str, Gang], client: Client) -> None:

@@ -10,16 +10,12 @@ from harness.trace_events import crowded_trace_part, trace_events, trace_part
 
 from shardyard.api.client import ApiError, AsyncClient, Client
 
-from ..conftest import SPEC, Gang, Plane, ask, problem
+from ..conftest import Gang, Plane, ask, problem, running_job
 
 
 @pytest.fixture
 def running(plane: Plane, client: Client) -> tuple[str, Gang]:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
-    return job, gang
+    return running_job(plane, client)
 
 
 def test_a_trace_is_asked_for_once_by_its_key_and_reported_once(running: tuple[str, Gang], client: Client) -> None:

@@ -1,7 +1,6 @@
 """Asking for faults, over both databases: what is refused leaves nothing behind, and one key is one fault."""
 
 import asyncio
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from shardyard.service.errors import (
     ShardyardError,
 )
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.jobs.transitions import Cause, move
+from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import fault_injection
 from shardyard.service.orders.fault_injection import create
 from shardyard.service.queries import live_tail
@@ -26,7 +25,6 @@ from shardyard.service.schemas.fault import FaultRequest
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
-from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import orders
 from shardyard.service.store.engine import Store
@@ -35,6 +33,7 @@ from shardyard.workers.messages.event import FaultEvent
 from shardyard.workers.messages.fault_request import Kind
 
 from ..conftest import Submit
+from ..running_job import running, started
 
 
 def requested(
@@ -51,21 +50,6 @@ def harmed(settings: Settings) -> Settings:
     return settings.model_copy(update={"fault_injection": True})
 
 
-async def running(store: Store, submit: Submit, **fields: Any) -> Job:
-    return await started(store, await submit(ranks=2, **fields))
-
-
-async def started(store: Store, job: Job) -> Job:
-    async with store.write() as tx:
-        for before, to in (
-            (State.QUEUED, State.PLACING),
-            (State.PLACING, State.STARTING),
-            (State.STARTING, State.RUNNING),
-        ):
-            await move(tx, job.id, before, to, Cause("test", time.time()))
-    return job
-
-
 async def reported(store: Store, job: Job) -> list[dict[str, Any]]:
     return [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items if item.kind == "fault"]
 
@@ -80,7 +64,7 @@ async def test_what_cannot_be_struck_is_refused(
     cases: list[tuple[str, FaultRequest, type[ShardyardError], str | None]] = [
         ("absent", KILL, JobNotFound, None),
         ("nul\0", KILL, JobNotFound, None),
-        (queued.id, KILL, JobNotRunning, None),
+        (queued.id, KILL, JobNotRunning, "job"),
         (job.id, requested("kill-rank"), InvalidFault, "rank"),
         (job.id, requested("kill-actor", 2), InvalidFault, "rank"),
         (job.id, requested("hang-rank", -1), InvalidFault, "rank"),

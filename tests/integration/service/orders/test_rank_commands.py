@@ -1,26 +1,23 @@
 """Asking for commands beside ranks, over both databases: what is refused leaves nothing behind, and one key is one command."""
 
 import asyncio
-import time
-from typing import Any
 
 import pytest
 
 from shardyard.service.dispatch.retry import lose_attempt
 from shardyard.service.errors import IdempotencyConflict, JobNotFound, JobNotRunning, ShardyardError
-from shardyard.service.jobs.transitions import Cause, move
+from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import rank_commands
 from shardyard.service.orders.rank_commands import create, page
 from shardyard.service.profile_errors import CommandTooLong, ExecDisabled, ExecOpen, ProfileRankUnknown
 from shardyard.service.schemas.exec import ExecRequest
-from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.messages.event import ExecEvent
 
 from ..conftest import Submit
+from ..running_job import running
 
 LIST = ExecRequest(rank=1, command=["ls", "-l"])
 
@@ -28,18 +25,6 @@ LIST = ExecRequest(rank=1, command=["ls", "-l"])
 @pytest.fixture
 def allowed(settings: Settings) -> Settings:
     return settings.model_copy(update={"exec": True})
-
-
-async def running(store: Store, submit: Submit, **fields: Any) -> Job:
-    job = await submit(ranks=2, **fields)
-    async with store.write() as tx:
-        for before, to in (
-            (State.QUEUED, State.PLACING),
-            (State.PLACING, State.STARTING),
-            (State.STARTING, State.RUNNING),
-        ):
-            await move(tx, job.id, before, to, Cause("test", time.time()))
-    return job
 
 
 async def test_what_may_not_run_is_refused(store: Store, settings: Settings, allowed: Settings, submit: Submit) -> None:

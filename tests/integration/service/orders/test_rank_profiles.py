@@ -1,9 +1,7 @@
 """Asking for profiles, over both databases: what is refused leaves nothing behind, one key is one profile, and its file is the job's."""
 
 import asyncio
-import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from shardyard.service.errors import (
     JobNotRunning,
     ShardyardError,
 )
-from shardyard.service.jobs.transitions import Cause, move
+from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import rank_profiles
 from shardyard.service.orders.rank_profiles import MOST_OPEN, create, page
 from shardyard.service.profile_errors import ProfileRankUnknown, TooManyProfiles
@@ -24,7 +22,6 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.profile import ProfileRequest
 from shardyard.service.settings import Settings
-from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -33,21 +30,10 @@ from shardyard.workers.messages.event import ProfileEvent, to_json
 
 from ..conftest import Submit
 from ..gang_events import event_batch, state
+from ..running_job import running
 
 STACKS = ProfileRequest(rank=1)
 FILE = Artifact(name="profiles/rank-1-stacks-x.txt", bytes=9, sha256="a" * 64)
-
-
-async def running(store: Store, submit: Submit, **fields: Any) -> Job:
-    job = await submit(ranks=2, **fields)
-    async with store.write() as tx:
-        for before, to in (
-            (State.QUEUED, State.PLACING),
-            (State.PLACING, State.STARTING),
-            (State.STARTING, State.RUNNING),
-        ):
-            await move(tx, job.id, before, to, Cause("test", time.time()))
-    return job
 
 
 async def test_what_cannot_be_profiled_is_refused(store: Store, submit: Submit) -> None:

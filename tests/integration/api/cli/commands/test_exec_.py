@@ -12,28 +12,21 @@ from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.service.settings import Settings
 
-from ...conftest import SPEC, Gang, Plane, until
+from ...conftest import Plane, running_job, served, until
 
 
 @pytest.fixture
 def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plane]:
-    served = Plane(settings.model_copy(update={"exec": True}))
-    served.start()
-    monkeypatch.setenv("SHARDYARD_URL", served.url)
-    try:
-        yield served
-    finally:
-        served.end()
+    with served(settings.model_copy(update={"exec": True})) as plane:
+        monkeypatch.setenv("SHARDYARD_URL", plane.url)
+        yield plane
 
 
 @contextmanager
 def running(plane: Plane, *reported: dict[str, Any]) -> Iterator[None]:
     """While the block runs, commands of a running job end like these, in order; each prints two lines, and the rank itself one."""
     with Client(plane.url) as client:
-        job = client.submit(SPEC).id
-        gang = Gang(plane, job)
-        gang.state("starting")
-        gang.state("running")
+        job, gang = running_job(plane, client)
 
         def report() -> None:
             for number, how in enumerate(reported):

@@ -13,7 +13,7 @@ from harness.patience import PATIENCE_S
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from ...conftest import SPEC, Gang, Plane, until
+from ...conftest import Gang, Plane, running_job, until
 
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
@@ -22,10 +22,7 @@ CONTENT = b"Thread 1\n    inner [b.py:2]\n"
 
 @pytest.fixture
 def running(plane: Plane, client: Client) -> tuple[str, Gang]:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
+    job, gang = running_job(plane, client)
     folder = Path(plane.settings.artifacts(job))
     folder.mkdir(parents=True)
     (folder / hashlib.sha256(CONTENT).hexdigest()).write_bytes(CONTENT)

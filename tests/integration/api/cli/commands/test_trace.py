@@ -15,18 +15,14 @@ from shardyard.api.cli.main import run
 from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import Client
 
-from ...conftest import SPEC, Gang, Plane, until
+from ...conftest import Gang, Plane, running_job, until
 
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
 @pytest.fixture
 def running(plane: Plane, client: Client) -> tuple[str, Gang]:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
-    return job, gang
+    return running_job(plane, client)
 
 
 def answering(client: Client, job: str, report: Callable[[str], None]) -> threading.Thread:
