@@ -1,9 +1,10 @@
-"""Processes that end with the one that started them, however that one dies (Linux)."""
+"""Processes that end with the one that started them, however that one dies (Linux); and what they leave behind."""
 
 import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Container
 from pathlib import Path
 from typing import Final
 
@@ -28,3 +29,20 @@ def children() -> list[int]:
     with contextlib.suppress(OSError):
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
     return []
+
+
+def kill_orphans(spared: Container[int]) -> None:
+    """Kill the children of this process that are not `spared`, until none is left: an orphan may have children of its own.
+
+    One of another user, which cannot be killed, stays.
+    """
+    stays: set[int] = set()
+    while orphans := [pid for pid in children() if pid not in spared and pid not in stays]:
+        for pid in orphans:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except PermissionError:
+                stays.add(pid)
+            except (ProcessLookupError, ChildProcessError):
+                pass  # it has ended, and another thread has waited for it

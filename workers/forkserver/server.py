@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..parent_death import adopt_orphans, children, die_with_parent
+from ..parent_death import adopt_orphans, die_with_parent, kill_orphans
 from .client import fingerprint
 from .protocol import Request, receive, reply
 
@@ -176,15 +176,7 @@ class Server:
             if not child.disconnected:
                 self.selector.unregister(child.connection)
                 child.connection.close()
-        self._kill_orphans()
-
-    def _kill_orphans(self) -> None:
-        """Kill what trainers that ended have left behind, until nothing is: an orphan may have children of its own."""
-        while orphans := [pid for pid in children() if pid not in self.children]:
-            for pid in orphans:
-                with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+        kill_orphans(self.children)
 
     def _reply(self, child: Child, message: dict[str, Any]) -> None:
         if not child.disconnected:

@@ -23,7 +23,7 @@ from typing import Final
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..messages.rendezvous import RankAssignment
-from ..parent_death import adopt_orphans, children
+from ..parent_death import adopt_orphans, children, kill_orphans
 from ..trainer.process_groups import name_interface
 from .agents import listening
 from .environment import environment, of_node, of_rank
@@ -39,8 +39,6 @@ _HOST: Final = "127.0.0.1"
 _GUARD: Final = Path(__file__).with_name("local_guard.py")
 #: Signals that end the run.
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds for the ends of killed processes.
-_KILL_S: Final = 10.0
 #: What a shell adds to the number of a signal that ended a program.
 _OF_SIGNAL: Final = 128
 
@@ -209,11 +207,4 @@ def _kill(group: int, others: set[int]) -> None:
     """Kill the whole group, and what has left it. `others`: children of this process that the run has not started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-    deadline = time.monotonic() + _KILL_S  # one of another user cannot be killed
-    while (
-        orphans := [pid for pid in children() if pid not in others and pid != group]
-    ) and time.monotonic() < deadline:
-        for pid in orphans:
-            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+    kill_orphans(others | {group})

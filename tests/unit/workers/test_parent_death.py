@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from harness.patience import PATIENCE_S
+
+from shardyard.workers import parent_death
 
 #: Starts a child, writes its pid, and waits. The child's end closes the pipe that only it and its parent hold.
 PARENT = """
@@ -38,3 +41,37 @@ def test_a_killed_parent_takes_its_child_along(tmp_path: Path) -> None:
 def test_a_child_whose_parent_has_died_before_exits_at_once() -> None:
     program = "from shardyard.workers.parent_death import die_with_parent; die_with_parent(1 << 22)"
     assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=False).returncode == 1
+
+
+#: Its child has a child in another session, which is adopted when its parent is killed; another child is spared.
+ADOPTER = """
+import subprocess, sys
+from shardyard.workers.parent_death import adopt_orphans, children, kill_orphans
+adopt_orphans()
+spared = subprocess.Popen(["sleep", "600"])
+subprocess.Popen(["sh", "-c", "setsid sleep 600 & echo started; wait"], stdout=subprocess.PIPE).stdout.readline()
+kill_orphans({spared.pid})
+print(children() == [spared.pid])
+spared.kill()
+"""
+
+
+def test_orphans_of_orphans_are_killed_and_others_spared() -> None:
+    done = subprocess.run([sys.executable, "-c", ADOPTER], timeout=PATIENCE_S, check=True, capture_output=True)
+    assert done.stdout == b"True\n"
+
+
+def test_an_orphan_that_cannot_be_killed_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of another user. This process may be root, which no process refuses."""
+
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(parent_death, "children", lambda: [other.pid])
+                patch.setattr(os, "kill", refused)
+                parent_death.kill_orphans(())
+        finally:
+            other.kill()

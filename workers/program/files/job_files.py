@@ -96,7 +96,7 @@ class JobFiles:
         if listing is None:
             raise FilesNotFetched(f"{source.where}: the job's record lacks it; submit the job again.")
         remote, place = _remote(source), self._cache / "files" / listing.digest
-        if not place.is_dir() and (there := _cached_by_library(remote, listing)) is not None:
+        if not place.is_dir() and (there := remote.cached(listing)) is not None:
             return there
         waits = False
 
@@ -178,12 +178,6 @@ def _remote(source: Source) -> Remote:
 
 def _listing(source: Source) -> Listing:
     return _remote(source).listing()
-
-
-def _cached_by_library(remote: Remote, listing: Listing) -> Path | None:
-    from .hub_remote import HubRemote
-
-    return remote.cached(listing) if isinstance(remote, HubRemote) else None
 
 
 def _shared_path(source: Source) -> Path:

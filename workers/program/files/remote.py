@@ -4,6 +4,7 @@ Every request ends by a time-out. `Unanswered` is raised where a later try may s
 """
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, Protocol
 
 from .errors import UNREACHABLE, FilesNotFetched
@@ -50,6 +51,10 @@ class Remote(ABC):
     @abstractmethod
     def verify(self, file: RemoteFile, digest: str) -> None:
         """Check a file that was read whole. Raises Damaged, FilesNotFetched if it changed meanwhile, Unanswered."""
+
+    def cached(self, _: Listing) -> Path | None:
+        """The listed files where this node has them already, whole, by other means than this cache; None if it does not."""
+        return None
 
     def changed(self, file: RemoteFile) -> FilesNotFetched:
         """The error for a file that is not the listed one any more."""
