@@ -1,10 +1,14 @@
 """Streams, events and the host on the fake device: the detector finds small races, and the code that trains has none."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from harness.dry_run import DryRunner
 from harness.fake_device import FakeDevice, OnFakeDevice
+
+from shardyard.workers.dry_run.race_detector import RaceDetector
 
 PROGRAMS = (
     "read_on_another_stream",
@@ -94,3 +98,16 @@ STEPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_step_has_no_races(name: str, dry: DryRunner) -> None:
     layout, changes = STEPS[name]
     dry.report(layout, races=True, **changes)
+
+
+def test_operators_of_two_threads_run_one_after_the_other() -> None:
+    """FakeTensorMode says by one field for all threads whether it is inside of a kernel."""
+    together = threading.Barrier(2, timeout=0.5)
+
+    def kernel() -> None:
+        together.wait()  # until the other thread is in its kernel, too
+
+    detector = RaceDetector()
+    with ThreadPoolExecutor(2) as threads:
+        met = [threads.submit(detector.run, kernel, (), {}) for _ in range(2)]
+    assert all(isinstance(one.exception(), threading.BrokenBarrierError) for one in met)

@@ -53,12 +53,12 @@ class RaceDetector:
             yield self
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operator, and check what it reads and writes."""
-        result = func(*args, **kwargs)
-        op = self._operators.get(func) or self._operators.setdefault(func, operator_of(func))
-        if op.touches_nothing:
-            return result
+        """Run an operator, and check what it reads and writes. One at a time: torch's FakeTensorMode has state that threads share."""
         with self._lock:
+            result = func(*args, **kwargs)
+            op = self._operators.get(func) or self._operators.setdefault(func, operator_of(func))
+            if op.touches_nothing:
+                return result
             if op.name == "_c10d_functional::wait_tensor":
                 self._collectives.arrived(args[0], _current())
             else:
