@@ -17,13 +17,12 @@ from typing import Final, NamedTuple
 
 from ..messages.exec_request import STREAM, Exec, ExecEnd
 from . import process_tree
+from .idempotent_tasks import IdempotentTasks
 from .log_pipe import MAX_LINE
 from .secret_mask import SecretMask
 
 #: Seconds between two looks at whether the rank has ended.
 LOOK_S: Final = 0.2
-#: Ends of commands that are kept for a supervisor that asks again.
-_MOST_KEPT: Final = 100
 #: Parts of the output that are read between two looks at the time.
 _AT_ONCE: Final = 16
 _GUARD: Final = Path(__file__).with_name("exec_guard.py")
@@ -47,16 +46,11 @@ class CommandRunner:
 
     def __init__(self, add: AddLines) -> None:
         self._add = add
-        self._ends: dict[str, asyncio.Task[ExecEnd]] = {}
-        self._busy = asyncio.Lock()
+        self._tasks = IdempotentTasks[ExecEnd]()
 
     async def run(self, order: Exec, place: Place) -> ExecEnd:
         """Run a command, or wait for the one of this id; returns how it ended."""
-        if order.id not in self._ends:
-            for old in [name for name, task in self._ends.items() if task.done()][:-_MOST_KEPT]:
-                del self._ends[old]
-            self._ends[order.id] = asyncio.get_running_loop().create_task(self._run(order, place))
-        return await asyncio.shield(self._ends[order.id])
+        return await self._tasks.run(order.id, lambda: self._run(order, place))
 
     async def _run(self, order: Exec, place: Place) -> ExecEnd:
         loop = asyncio.get_running_loop()
@@ -68,11 +62,10 @@ class CommandRunner:
             """A command that prints faster than the log takes it waits here."""
             asyncio.run_coroutine_threadsafe(added(lines), loop).result()
 
-        async with self._busy:
-            try:
-                return await asyncio.to_thread(run, order, place, add)
-            except OSError as error:
-                return ExecEnd(f"the command could not be started beside the rank: {error.strerror or error}")
+        try:
+            return await asyncio.to_thread(run, order, place, add)
+        except OSError as error:
+            return ExecEnd(f"the command could not be started beside the rank: {error.strerror or error}")
 
 
 def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEnd:

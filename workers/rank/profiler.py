@@ -19,6 +19,7 @@ from ..messages.artifact import Artifact
 from ..messages.profile_request import Profile
 from ..storage.open_folder import folder_at
 from . import process_tree
+from .idempotent_tasks import IdempotentTasks
 
 #: Maximum number of processes whose stacks are in one profile.
 MOST_PROCESSES: Final = 16
@@ -28,8 +29,6 @@ RATE_HZ: Final = 100
 PATIENCE_S: Final = 60.0
 #: Stacks of a process that changes them meanwhile are read again.
 _TRIES: Final = 3
-#: Profiles whose outcome is kept for a supervisor that asks again.
-_MOST_KEPT: Final = 100
 _ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json"}
 #: What py-spy says if the kernel does not let it read a process.
 _DENIED: Final = ("permission denied", "operation not permitted")
@@ -69,25 +68,19 @@ class Profiler:
     """The profiles of one rank."""
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, asyncio.Task[Outcome]] = {}
-        self._busy = asyncio.Lock()
+        self._tasks = IdempotentTasks[Outcome]()
 
     async def profile(self, order: Profile, target: Target) -> Outcome:
         """Take a profile, or wait for the one of this id; returns how it ended."""
-        if order.id not in self._outcomes:
-            for old in [name for name, task in self._outcomes.items() if task.done()][:-_MOST_KEPT]:
-                del self._outcomes[old]
-            self._outcomes[order.id] = asyncio.get_running_loop().create_task(self._taken(order, target))
-        return await asyncio.shield(self._outcomes[order.id])
+        return await self._tasks.run(order.id, lambda: self._taken(order, target))
 
     async def _taken(self, order: Profile, target: Target) -> Outcome:
-        async with self._busy:
-            try:
-                return await self._take(order, target)
-            except ProfileFailed as error:
-                return Outcome(str(error))
-            except Exception as error:  # noqa: BLE001  (the outermost call of the task: storage raises many kinds of errors)
-                return Outcome(f"the profile could not be stored: {type(error).__name__}: {error}")
+        try:
+            return await self._take(order, target)
+        except ProfileFailed as error:
+            return Outcome(str(error))
+        except Exception as error:  # noqa: BLE001  (the outermost call of the task: storage raises many kinds of errors)
+            return Outcome(f"the profile could not be stored: {type(error).__name__}: {error}")
 
     async def _take(self, order: Profile, target: Target) -> Outcome:
         pids = await asyncio.to_thread(python_processes, target)

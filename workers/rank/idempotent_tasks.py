@@ -1,0 +1,30 @@
+"""Work that is requested by an id, maybe several times, and done once, one after the other. Needs neither Ray nor torch."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+#: Results that are kept for one that asks again.
+MOST_KEPT: Final = 100
+
+
+class IdempotentTasks(Generic[T]):
+    """The tasks of one kind. A caller that is cancelled cancels none."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[T]] = {}
+        self._busy = asyncio.Lock()
+
+    async def run(self, name: str, do: Callable[[], Awaitable[T]]) -> T:
+        """The result of `do`, which is called once for each name, when all earlier ones are done."""
+        if name not in self._tasks:
+            for old in [known for known, task in self._tasks.items() if task.done()][:-MOST_KEPT]:
+                del self._tasks[old]
+            self._tasks[name] = asyncio.get_running_loop().create_task(self._next(do))
+        return await asyncio.shield(self._tasks[name])
+
+    async def _next(self, do: Callable[[], Awaitable[T]]) -> T:
+        async with self._busy:
+            return await do()
