@@ -12,7 +12,7 @@ from .errors import AmbiguousNode, NodeNotFound
 from .ids import job_of
 from .policies import cordon as policy
 from .policies import queue
-from .schemas.node import Cordon, DeviceCapacity, Node, NodeAllocation, Replicas
+from .schemas.node import Cordon, DeviceCapacity, ElasticRanks, Node, NodeAllocation
 from .schemas.system import NodeUse
 from .settings import Settings
 from .store import cordons, jobs, nodes, system_samples
@@ -104,8 +104,8 @@ def _devices(row: RowMapping, settings: Settings) -> list[DeviceCapacity]:
 
 def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) -> NodeAllocation:
     ranks = round(share["gpu"] or share["cpu"] * settings.cpu_ranks_per_core)
-    degrees = [form["data"] for form in job["elastic"] or ()]
-    elastic = Replicas(min=min(degrees), max=max(degrees)) if degrees else None
+    sizes = [form["world_size"] for form in job["elastic"] or ()]
+    elastic = ElasticRanks(min=min(sizes), max=max(sizes)) if sizes else None
     return NodeAllocation(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
 
 

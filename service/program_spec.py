@@ -1,10 +1,11 @@
 """Parts of the spec of a job that runs a program: its arguments, its code, and its Python environment. Imports no torch and no Ray."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from ..strategies.elastic import Range, beside_the_number, number_or_range
 from ..strategies.layout import Refusal
 from ..workers.spec_part import PLAIN_TEXT, PathText, SpecPart
 from ..workers.storage.uri import Storage
@@ -124,6 +125,82 @@ class ProgramCheckpoints(SpecPart):
         None,
         description="Folder of the checkpoints, `s3://bucket/prefix` or a path; the job's own folder is made in it. null: the server's.",
     )
+
+
+#: More ranks than that are taken for a typing error.
+MOST_RANKS: Final = 100_000
+
+
+class RankRange(Range):
+    """The smallest and the largest number of ranks with which a command may run."""
+
+    min: int = Field(ge=1, le=MOST_RANKS, description="The smallest number of ranks with which the job continues.")
+    max: int = Field(
+        ge=1, le=MOST_RANKS, description="The number of ranks that the job uses if there are enough devices."
+    )
+
+
+#: Of an elastic command; all of them are in the job's row, which each pass of the queue reads.
+MOST_SIZES: Final = 256
+
+
+class CommandLayout(SpecPart):
+    """The number of ranks of a command, and how they share nodes."""
+
+    ranks: int = Field(
+        1,
+        ge=1,
+        le=MOST_RANKS,
+        description="Number of ranks, each on a device of its own. `{min: 2, max: 8}`: as many of them as there are devices for; the "
+        "command starts again when their number changes.",
+        json_schema_extra=number_or_range,
+    )
+    elastic: RankRange | None = Field(
+        None, description="The numbers between which the service may change `ranks`; what `ranks: {min, max}` becomes."
+    )
+    ranks_per_node: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_beside_the_number(cls, given: Any) -> Any:
+        return beside_the_number(given, "ranks", RankRange)
+
+    @field_validator("elastic")
+    @classmethod
+    def _ranks_within(cls, given: RankRange | None, info: ValidationInfo) -> RankRange | None:
+        if given is not None and info.data.get("ranks", given.max) not in given:
+            raise ValueError(f"ranks {info.data['ranks']} is not within {given}")
+        return given
+
+    @model_validator(mode="after")
+    def _nodes_are_full(self) -> "CommandLayout":
+        least = self.ranks if self.elastic is None else self.elastic.min
+        for ranks in (self.ranks, least):
+            if ranks % self.together:
+                raise ValueError(f"ranks_per_node {self.together} does not divide ranks {ranks}: choose a divisor")
+        if len(self.sizes) > MOST_SIZES:
+            raise Refusal(
+                "ranks",
+                f"{self.elastic} are {len(self.sizes):,} numbers of ranks; a job may choose from {MOST_SIZES}.",
+                "Set a smaller range, or ranks_per_node, of which the numbers are multiples.",
+            )
+        return self
+
+    @property
+    def sizes(self) -> range:
+        """The numbers of ranks with which the command may run, largest first."""
+        within = self.elastic or RankRange(min=self.ranks, max=self.ranks)
+        return range(within.max, within.min - 1, -self.together)
+
+    @property
+    def together(self) -> int:
+        """The number of consecutive ranks that share a node."""
+        return self.ranks_per_node or 1
 
 
 class RayNodes(SpecPart):

@@ -10,7 +10,17 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import PLAIN_TEXT, Finite, PathText, SpecPart
 from ..workers.storage.uri import Address
-from .program_spec import Argument, Code, Environment, FileTarget, ProgramCheckpoints, RayNodes, read_ray
+from .policy_spec import CommandPolicy, Policy
+from .program_spec import (
+    Argument,
+    Code,
+    CommandLayout,
+    Environment,
+    FileTarget,
+    ProgramCheckpoints,
+    RayNodes,
+    read_ray,
+)
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
@@ -72,108 +82,6 @@ class Resources(SpecPart):
         if self.device == "cpu" and self.gpu is not None:
             raise ValueError("gpu names a model of GPU, and device is cpu: set device to cuda, or leave gpu out")
         return self
-
-
-class StragglerPolicy(SpecPart):
-    """When a rank that computes more slowly than its peers is reported as an incident. The gang is not repaired for it."""
-
-    factor: float = Field(
-        1.5,
-        gt=1,
-        le=100,
-        description="Its compute time divided by that of ranks with an equal share of the work, or by its own earlier one.",
-    )
-    steps: int = Field(
-        20, ge=5, le=10_000, description="Number of recent steps; the rank must be slow in nearly all of them."
-    )
-    seconds: float = Field(30.0, ge=0, le=86_400, description="Minimum duration of the slowness, in seconds.")
-
-
-class LossSpikePolicy(SpecPart):
-    """When a step whose loss rises far above the losses before it is reported as an incident. Training continues."""
-
-    window: int = Field(100, ge=32, le=10_000, description="Number of earlier steps that the loss is compared with.")
-    deviations: float = Field(
-        10.0,
-        gt=0,
-        le=1000,
-        description="Number of standard deviations (estimated by the median absolute deviation) above the median; at least 5% above it.",
-    )
-
-
-class CommonPolicy(SpecPart):
-    """What follows a fault, for every kind of job."""
-
-    max_restarts: int = Field(
-        3,
-        ge=0,
-        le=1000,
-        description="New attempts after machine faults that no repair in place ended, at most; those of the whole cluster do not count.",
-    )
-    max_retries: int = Field(
-        0,
-        ge=0,
-        le=1000,
-        description="New attempts after exceptions of the training code, at most; the same one at the same step fails the job.",
-    )
-    spares: int = Field(
-        0,
-        ge=0,
-        le=1000,
-        description="Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, "
-        "so that the repair does not wait for a new process.",
-    )
-
-
-class Policy(CommonPolicy):
-    max_repairs: int = Field(
-        20,
-        ge=0,
-        le=100_000,
-        description="Repairs in place per attempt, at most: a lost rank is replaced, and training continues from memory.",
-    )
-    hang_timeout_s: float | None = Field(
-        30.0,
-        ge=1,
-        le=86_400,
-        description="Seconds without progress, or five median steps if that is longer, after which a gang is examined as hung: "
-        "the incident names the cause, and the gang is repaired. null: never.",
-    )
-    # A factory, so that the schema shows no object as the default of what may be null: generators of clients drop such a field's parents.
-    straggler: StragglerPolicy | None = Field(
-        default_factory=StragglerPolicy,
-        description="When a slow rank is reported as an incident. null: never.",
-    )
-    loss_spike: LossSpikePolicy | None = Field(
-        default_factory=LossSpikePolicy, description="When a loss spike is reported as an incident. null: never."
-    )
-    elastic_grace_s: float = Field(
-        60.0,
-        ge=0,
-        le=86_400,
-        allow_inf_nan=False,
-        description="For a job whose layout.data is a range: seconds that devices are missing before it continues with fewer replicas, "
-        "and seconds that devices are free before it takes more.",
-    )
-
-
-class CommandPolicy(CommonPolicy):
-    """What follows a fault of a job that runs a command."""
-
-    max_repairs: int = Field(
-        20,
-        ge=0,
-        le=100_000,
-        description="Repairs in place per attempt, at most: a lost rank is replaced, and the command starts again on all ranks.",
-    )
-    hang_timeout_s: float | None = Field(
-        600.0,
-        ge=1,
-        le=86_400,
-        description="Seconds in which no rank prints anything and no collective of torch begins or ends, after which a gang is examined as "
-        "hung: the incident names the cause, and the command starts again. A program without torch.distributed never counts as hung. "
-        "null: never.",
-    )
 
 
 class SecretUse(SpecPart):
@@ -264,7 +172,7 @@ class JobSpec(SpecOfJob):
         return self.train.layout.tensor
 
 
-class CommandSpec(SpecOfJob):
+class CommandSpec(CommandLayout, SpecOfJob):
     """A job that runs a program of the user's own, one process per rank, as YAML or JSON."""
 
     command: (
@@ -278,13 +186,6 @@ class CommandSpec(SpecOfJob):
         description="`rank`: each rank runs the command. `node`: one process per node runs it, and starts the node's ranks itself, as "
         "torchrun does; it finds the number of nodes, its own, and the number of its ranks in PET_NNODES, PET_NODE_RANK and "
         "PET_NPROC_PER_NODE, which torchrun reads.",
-    )
-    ranks: int = Field(1, ge=1, le=100_000, description="Number of ranks, each on a device of its own.")
-    ranks_per_node: int | None = Field(
-        None,
-        ge=1,
-        le=1024,
-        description="Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.",
     )
     # A factory, so that the schema shows no object as the default of what may be null.
     code: Code | None = Field(
@@ -331,11 +232,7 @@ class CommandSpec(SpecOfJob):
     policy: CommandPolicy = CommandPolicy()
 
     @model_validator(mode="after")
-    def _nodes_are_full(self) -> "CommandSpec":
-        if self.ranks_per_node is not None and self.ranks % self.ranks_per_node:
-            raise ValueError(
-                f"ranks_per_node {self.ranks_per_node} does not divide ranks {self.ranks}: choose a divisor"
-            )
+    def _runs_once(self) -> "CommandSpec":
         if self.command_per == "node" and self.ranks_per_node is None:
             raise ValueError(
                 "command_per is node, and ranks_per_node is not given: set it to the ranks that a node starts"
@@ -352,11 +249,6 @@ class CommandSpec(SpecOfJob):
     @property
     def world_size(self) -> int:
         return self.ranks
-
-    @property
-    def together(self) -> int:
-        """The number of consecutive ranks that share a node."""
-        return self.ranks_per_node or 1
 
 
 AnySpec = JobSpec | CommandSpec

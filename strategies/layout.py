@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from .elastic import MOST, DataRange, beside_the_degree, schema_of_data
+from .elastic import MOST, DataRange, beside_the_number, number_or_range
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
 
@@ -69,7 +69,7 @@ class Layout(BaseModel):
         le=MOST,
         description="Data-parallel degree: replicas of the model (sharded when `zero` > 0). "
         "`{min: 1, max: 4}`: as many of them as there are devices for.",
-        json_schema_extra=schema_of_data,
+        json_schema_extra=number_or_range,
     )
     elastic: DataRange | None = Field(
         None, description="The degrees between which the service may change `data`; what `data: {min, max}` becomes."
@@ -124,7 +124,7 @@ class Layout(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _range_beside_the_degree(cls, given: Any) -> Any:
-        return beside_the_degree(given)
+        return beside_the_number(given, "data", DataRange)
 
     @field_validator("zero", mode="before")
     @classmethod

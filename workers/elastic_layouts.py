@@ -12,7 +12,7 @@ from .spec import TrainSpec
 
 @dataclass(frozen=True)
 class Form:
-    """One degree of data parallelism and what follows from it. `layout` and `batch` are text."""
+    """One degree of data parallelism, or number of ranks of a command, and what follows from it. `layout` and `batch` are text."""
 
     data: int
     world_size: int

@@ -19,7 +19,7 @@ from ...service.schemas.job import Job, JobEdit, Jobs, Order
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
 from ...service.schemas.submitted_spec import SubmittedSpec
-from ...service.spec import AnySpec, JobSpec
+from ...service.spec import AnySpec
 from ...service.spec_text import SpecText
 from ...service.states import State
 from ...service.store.jobs import Filter
@@ -257,7 +257,10 @@ async def resume(job: str, context: In, actor: Actor) -> Job:
     openapi_extra={"requestBody": _LAYOUT_BODY},
 )  # fmt: skip
 async def reshard(job: str, request: Request, context: In, actor: Actor) -> Job:
-    """Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it."""
+    """Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it.
+
+    The layout of a job that runs a command is its ranks, and ranks_per_node. Its ranks get SIGTERM, and the command starts again.
+    """
     form = request_body.format_of(request)
     content = await request_body.read(request)
     found = await jobs.get_job(context.store, job)
@@ -267,19 +270,23 @@ async def reshard(job: str, request: Request, context: In, actor: Actor) -> Job:
     return changed
 
 
-def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> JobSpec:
+def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> AnySpec:
     """The job's spec with the layout of the body, which holds nothing else."""
-    document = parse(content, form)
-    if "train" not in spec:
-        remedy = "Submit the job again with another number of ranks."
-        raise InvalidDocument(
-            [FieldError(field="layout", message="This job runs a command, which has no layout.", remedy=remedy)]
-        )
+    document, trains = parse(content, form), "train" in spec
     if not isinstance(document, dict) or document.keys() != {"layout"} or not isinstance(document["layout"], dict):
         remedy = 'Such as {"layout": {"data": 2, "tensor": 2}}; degrees that are left out are 1.'
-        finding = FieldError(field="layout", message="The body must hold a layout and nothing else.", remedy=remedy)
-        raise InvalidDocument([finding])
-    return read_training_spec(spec | {"train": spec["train"] | document})
+        of_command = 'Such as {"layout": {"ranks": 2}}.'
+        message = "The body must hold a layout and nothing else."
+        raise InvalidDocument([FieldError(field="layout", message=message, remedy=remedy if trains else of_command)])
+    if trains:
+        return read_training_spec(spec | {"train": spec["train"] | document})
+    layout: dict[str, Any] = document["layout"]
+    unknown = next((name for name in layout if name not in ("ranks", "ranks_per_node")), None)
+    if unknown is not None or "ranks" not in layout:
+        message = "A job that runs a command has no such degree." if unknown else "The number of ranks is missing."
+        remedy = "The layout of a command is its ranks, such as ranks=2, and ranks_per_node."
+        raise InvalidDocument([FieldError(field=f"layout.{unknown or 'ranks'}", message=message, remedy=remedy)])
+    return read_spec({**spec, "elastic": None, **layout})
 
 
 def _read_spec(content: bytes, form: Format) -> tuple[AnySpec, str]:

@@ -2,7 +2,8 @@
 
 Waiting jobs come first. Devices must have been free for the job's grace time. A job that was placed
 recently keeps its size (`elastic.SETTLED`), so that devices that come and go do not move it all the time. A gang that grows
-saves and ends as after a change of layout. Only the dispatcher that manages a job lets it grow.
+saves and ends as after a change of layout. A command starts again, and so it grows only after it has saved a checkpoint in its present
+attempt. Only the dispatcher that manages a job lets it grow.
 """
 
 import time
@@ -20,7 +21,7 @@ from ..nodes import fleet, machine_of
 from ..policies.queue import Machine, Start, Waiting, decide, restricted
 from ..settings import Settings
 from ..states import State
-from ..store import jobs
+from ..store import events, jobs
 from ..store.engine import Store
 
 
@@ -38,9 +39,23 @@ class Growth:
             room = {} if wanted or not small else await _room(tx, settings, small)
         now = time.monotonic()
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
-        for row in small:
-            if row["id"] in room and now - self._since[row["id"]] >= max(elastic.grace_s(row), elastic.FREED_S):
+        patient = [row for row in small if row["id"] in room and now - self._since[row["id"]] >= _patience_s(row)]
+        for row in patient:
+            if await _can_continue(store, row):
                 await _grow(store, row, row["world_size"] + room[row["id"]], actor)
+
+
+def _patience_s(row: RowMapping) -> float:
+    return max(elastic.grace_s(row), elastic.FREED_S)
+
+
+async def _can_continue(store: Store, row: RowMapping) -> bool:
+    """Whether the next attempt need not repeat all that this one has done. A gang that trains saves when it ends."""
+    if "train" in row["spec"]:
+        return True
+    async with store.read() as tx:
+        saved = await events.newest(tx, row["id"], "checkpoint")
+    return saved is not None and saved["attempt"] == row["attempt"]
 
 
 async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapping]) -> dict[str, int]:

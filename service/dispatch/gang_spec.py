@@ -40,7 +40,6 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
         found,
         run=run.model_dump(mode="json", by_alias=True),
         neighbours=neighbours(train.layout),
-        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
     )
 
 
@@ -108,4 +107,5 @@ def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> Gan
         cpus_per_gpu=resources.get("cpus_per_gpu", 0.0),
         spares=policy.get("spares", 0),
         secrets=bool(job["spec"].get("secrets")),
+        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
     )

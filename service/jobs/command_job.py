@@ -12,10 +12,10 @@ from ..spec_files import SpecFiles
 from ..store.engine import Store
 from . import (
     code_archives,
+    elastic,
     program_checkpoints,
     program_environment,
     program_files,
-    queued_job,
     rank_environment,
     validation,
 )
@@ -50,21 +50,18 @@ async def new_row(
         clusters = await capacity.inventories(tx, settings)
         code = await code_archives.named_by(tx, spec) if uploaded else None
         await secrets.sealed(tx, spec.secrets)
-    validation.check_ranks(spec, spec.ranks, clusters)
+    validation.check_ranks(spec, spec.sizes[-1], clusters)
     if resume is not None:
         spec = spec.model_copy(update={"resume_from": resume.named})
-    return new_columns(spec) | {
-        "spec": spec.model_dump(mode="json", by_alias=True),
-        "layout": f"{spec.ranks} rank{'s' if spec.ranks > 1 else ''}",
-        "batch": "",
-        "world_size": spec.ranks,
-        "tensor": spec.together,
-        "shape": queued_job.waiting(spec).shape,
-        "elastic": None,
-        "resume": None if resume is None else resume.path,
-        "code": code,
-        "steps": 0,
-    }
+    return (
+        new_columns(spec)
+        | elastic.columns_of_command(spec)
+        | {
+            "resume": None if resume is None else resume.path,
+            "code": code,
+            "steps": 0,
+        }
+    )
 
 
 def _check_cwd(cwd: str, *, in_code: bool) -> None:

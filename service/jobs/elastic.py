@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.elastic_layouts import Form
 from ...workers.messages.event import ReshardEvent, to_json
 from ...workers.messages.incident_events import ReshardReason
-from ..spec import JobSpec, Policy
+from ..policy_spec import CommonPolicy
+from ..spec import CommandSpec, JobSpec
 from ..store import events, jobs
 from ..store.dialect import unix_now
 from . import queued_job
@@ -41,12 +42,32 @@ def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, An
     }
 
 
+def columns_of_command(spec: CommandSpec) -> dict[str, Any]:
+    """As `columns`, for a job that runs a command. Each number of ranks is a layout."""
+    forms = [asdict(Form(ranks, ranks, layout_of_command(ranks), "")) for ranks in spec.sizes]
+    return {
+        "spec": spec.model_dump(mode="json", by_alias=True),
+        "layout": layout_of_command(spec.ranks),
+        "batch": "",
+        "world_size": spec.ranks,
+        "tensor": spec.together,
+        "shape": replace(queued_job.waiting(spec), world_size=spec.sizes[-1]).shape,
+        "elastic": forms if len(forms) > 1 else None,
+    }
+
+
+def layout_of_command(ranks: int) -> str:
+    return f"{ranks} rank{'s' if ranks > 1 else ''}"
+
+
 def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether two specs request the same, apart from the present data degree of an elastic job."""
+    """Whether two specs request the same, apart from the present data degree, or ranks, of an elastic job."""
     return _without_degree(before) == _without_degree(after)
 
 
 def _without_degree(spec: dict[str, Any]) -> dict[str, Any]:
+    if spec.get("elastic"):
+        return spec | {"ranks": None}
     layout = spec.get("train", {}).get("layout", {})
     if not layout.get("elastic"):
         return spec
@@ -55,7 +76,7 @@ def _without_degree(spec: dict[str, Any]) -> dict[str, Any]:
 
 def grace_s(row: RowMapping) -> float:
     """Seconds that the job waits for devices before it takes fewer, or more. `row` has its `spec`."""
-    default = float(Policy.model_fields["elastic_grace_s"].default)
+    default = float(CommonPolicy.model_fields["elastic_grace_s"].default)
     return float(row["spec"].get("policy", {}).get("elastic_grace_s", default))
 
 
@@ -106,6 +127,12 @@ async def take(
     change = ReshardEvent(before=row["layout"], after=form["layout"], reason=reason)
     event = {"attempt": row["attempt"], "kind": change.kind, "ts": time.time(), "actor": actor}
     await events.append(tx, row["id"], [event | {"data": to_json(change)}])
-    train = row["spec"]["train"]
-    spec = row["spec"] | {"train": train | {"layout": train["layout"] | {"data": form["data"]}}}
-    return {"spec": spec, **{name: form[name] for name in ("layout", "batch", "world_size")}}
+    changed = {"spec": _with_degree(row["spec"], form["data"])}
+    return changed | {name: form[name] for name in ("layout", "batch", "world_size")}
+
+
+def _with_degree(spec: dict[str, Any], degree: int) -> dict[str, Any]:
+    if "train" not in spec:
+        return spec | {"ranks": degree}
+    train = spec["train"]
+    return spec | {"train": train | {"layout": train["layout"] | {"data": degree}}}

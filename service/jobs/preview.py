@@ -52,6 +52,7 @@ async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files
         world_size=row["world_size"],
         spares=spec.policy.spares,
         command=[*argv(spec.command)],
+        forms=[Form(**form) for form in row["elastic"] or ()],
         resume=row["resume"],
         warnings=warnings(spec),
     )

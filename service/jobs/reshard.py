@@ -16,7 +16,7 @@ from ..errors import JobEnded, JobPausing, StateChanged
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
-from ..spec import JobSpec
+from ..spec import AnySpec, CommandSpec
 from ..spec_files import SpecFiles
 from ..states import MOVES, State
 from ..store import events, submitted_specs
@@ -31,29 +31,38 @@ _RESTING = (State.QUEUED, State.PAUSED, State.RESHARDING)
 
 
 async def reshard(
-    store: Store, settings: Settings, job_id: str, spec: JobSpec, actor: str, files: SpecFiles | None = None
+    store: Store, settings: Settings, job_id: str, spec: AnySpec, actor: str, files: SpecFiles | None = None
 ) -> Job:
-    """Continue the job as `spec`, which differs from its own only in the layout. Harmless if repeated.
+    """Continue the job as `spec`, which differs from its own only in the layout, or in its ranks. Harmless if repeated.
 
     Raises JobNotFound, JobEnded, JobPausing, InvalidLayout, TooManyRanks, DoesNotFit; then nothing is changed.
     """
-    checked = await validation.check(spec, settings, files or SpecFiles())
-    async with store.read() as tx:
-        clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
-    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
-    known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
-    await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
-    columns = elastic.columns(spec, checked.batch, checked.forms)
+    columns = await _checked(store, settings, spec, files or SpecFiles())
     while True:
         try:
             async with store.write() as tx:
                 before = await existing(tx, job_id)
                 if not elastic.same(before["spec"], columns["spec"]):
-                    also = {"elastic_at": unix_now(tx) + spec.policy.elastic_grace_s if checked.forms else None}
+                    also = {"elastic_at": unix_now(tx) + spec.policy.elastic_grace_s if columns["elastic"] else None}
                     await _change(tx, before, columns | also, actor)
                 return job_of(await existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our read and our write; each time around something else made progress
+
+
+async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
+    """The columns of the new layout, which can run."""
+    checked = None if isinstance(spec, CommandSpec) else await validation.check(spec, settings, files)
+    async with store.read() as tx:
+        clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
+    if isinstance(spec, CommandSpec):
+        validation.check_ranks(spec, spec.sizes[-1], clusters)
+        return elastic.columns_of_command(spec)
+    assert checked is not None
+    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
+    known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
+    await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
+    return elastic.columns(spec, checked.batch, checked.forms)
 
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:

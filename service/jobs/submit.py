@@ -93,7 +93,7 @@ async def create(
     row |= request.columns() | {"parent": job_in(row["resume"]) if row["resume"] else None}
     async with store.write() as tx:
         await _keep_sources(tx, row)
-        if row["elastic"] and isinstance(spec, JobSpec):
+        if row["elastic"]:
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
         if row.get("code") is not None:
             await code_archives.use(tx, row["code"])

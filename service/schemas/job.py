@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ...strategies.layout import Layout, Refusal
+from ..program_spec import CommandLayout
 from ..spec import Labels, Name
 from .base import Timestamp, Value
 from .cursor import CursorText
@@ -153,11 +154,11 @@ class Jobs(Value):
 
 
 class LayoutChange(BaseModel):
-    """The layout with which a job continues."""
+    """The layout with which a job continues. That of a job that runs a command is its ranks."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    layout: Layout
+    layout: Layout | CommandLayout
 
 
 class JobEdit(BaseModel):

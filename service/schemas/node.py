@@ -60,8 +60,8 @@ class DeviceCapacity(Value):
     free: int
 
 
-class Replicas(Value):
-    """Smallest and largest number of data-parallel replicas of an elastic job."""
+class ElasticRanks(Value):
+    """Smallest and largest number of ranks of an elastic job."""
 
     min: int
     max: int
@@ -74,7 +74,7 @@ class NodeAllocation(Value):
     name: str
     state: str
     ranks: int = Field(description="Number of devices, including those of hot spares.")
-    elastic: Replicas | None = Field(None, description="Range of replicas of an elastic job; null for other jobs.")
+    elastic: ElasticRanks | None = Field(None, description="Range of ranks of an elastic job; null for other jobs.")
 
 
 class Node(Value):

@@ -267,7 +267,7 @@ async def may_grow(tx: AsyncConnection) -> Sequence[RowMapping]:
 
 def growing(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
     """The query of `may_grow`: it reads only elastic jobs."""
-    wanted = ("id", "world_size", "tensor", "device", "elastic", "lease_token", "spec")
+    wanted = ("id", "world_size", "tensor", "device", "elastic", "lease_token", "spec", "attempt")
     settled = (jobs.c.elastic_at.is_not(None), jobs.c.elastic_at <= unix_begin(tx))
     return select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.RUNNING, *settled).order_by(jobs.c.id)
 

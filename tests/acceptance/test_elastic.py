@@ -1,12 +1,14 @@
 """An elastic job loses half of its devices, goes on with the others from memory, and takes as many again when they are there."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, spec, until
 from harness.nodes import Nodes, running_nodes
 from harness.patience import PATIENCE_S
+from harness.programs import lines, submitted
 
 from shardyard.api.client import Client
 
@@ -82,3 +84,61 @@ def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: ControlPlane, 
         assert client.wait(whole, timeout_s=600).state == "succeeded"
         curve = [point.loss for point in client.metrics(whole, max_points=10_000).points]
         assert [point.loss for point in points[:last]] == pytest.approx(curve, rel=1e-6)
+
+
+#: Counts steps, and saves each; all ranks agree on the first.
+COUNTS = """
+import os, pathlib, time
+import shardyard, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+saved = shardyard.resume()
+step = 0 if saved is None else saved.load()["step"]
+if dist.get_rank() == 0:
+    print("starts", os.environ["WORLD_SIZE"], step, flush=True)
+while True:
+    ones = torch.ones(1)
+    dist.all_reduce(ones)
+    assert ones.item() == dist.get_world_size()
+    step += 1
+    if dist.get_rank() == 0:
+        shardyard.checkpoint({"step": step}, step=step)
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1500)
+def test_a_command_goes_on_with_fewer_ranks_and_grows_again(plane: ControlPlane, nodes: Nodes, tmp_path: Path) -> None:
+    def runs(ranks: int, attempt: int) -> int:
+        """Wait until it has saved a step on so many ranks; returns the step."""
+        began = lambda: client.job(job).attempt == attempt and client.job(job).world_size == ranks  # noqa: E731
+        until(began, PATIENCE_S, f"{ranks} ranks")
+        found: list[Any] = []
+
+        def saved() -> bool:
+            found[:] = [e for e in client.events(job) if e.kind == "checkpoint" and e.attempt == attempt]
+            return bool(found)
+
+        until(saved, PATIENCE_S, "a checkpoint")
+        return int(found[-1].data["step"])
+
+    with plane.client() as client:
+        policy = {"elastic_grace_s": 3.0, "max_restarts": 0}
+        job = submitted(client, tmp_path, COUNTS, ranks={"min": 1, "max": 4}, policy=policy).id
+        first = runs(4, attempt=1)
+        nodes.kill_node(nodes.nodes[1])
+        second = runs(2, attempt=2)
+        nodes.add_node(1)
+        third = runs(4, attempt=3)
+        client.cancel(job)
+        done = client.wait(job, timeout_s=PATIENCE_S)
+        assert (done.state, done.attempt, done.restarts, done.spec["ranks"]) == ("cancelled", 3, 0, 4)
+        assert first < second < third
+        starts = [line.split()[1:] for line in lines(client, job) if line.startswith("starts")]
+        sizes, steps = [one[0] for one in starts], [int(one[1]) for one in starts]
+        assert (sizes[0], sizes[-1], set(sizes)) == ("4", "4", {"4", "2"})
+        assert steps[0] == 0 and steps == sorted(steps) and steps[-1] >= second
+        events = list(client.events(job))
+        reported = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "reshard"]
+        assert reported == [("2 ranks", "no_room"), ("4 ranks", "devices_free")]
+        assert "devices_lost" in [event.data["cause"] for event in events if event.kind == "incident"]

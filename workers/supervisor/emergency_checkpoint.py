@@ -45,6 +45,11 @@ class BrokenGang:
     distrusted: bool = False
 
     @property
+    def trains(self) -> bool:
+        """Whether its ranks run Shardyard's loop, which keeps snapshots."""
+        return "train" in self.run
+
+    @property
     def stages(self) -> int:
         return int(self.run["train"]["layout"]["pipeline"])
 
@@ -54,7 +59,12 @@ class BrokenGang:
 
 
 async def save_and_emit(members: Sequence[Member], broken: BrokenGang) -> str:
-    """Save what is in memory and emit its events; returns text: from where the next attempt continues."""
+    """Save what is in memory and emit its events; returns text: from where the next attempt continues.
+
+    What a program of the user's own has in memory is known to it alone.
+    """
+    if not broken.trains:
+        return "the command starts again, and continues from its newest checkpoint if it has one"
     try:
         saved = await save_from_memory(members, broken)
     except CheckpointError as error:

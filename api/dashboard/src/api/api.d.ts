@@ -172,6 +172,8 @@ export interface paths {
         /**
          * Change a job's layout
          * @description Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it.
+         *
+         *     The layout of a job that runs a command is its ranks, and ranks_per_node. Its ranks get SIGTERM, and the command starts again.
          */
         readonly post: operations["reshardJob"];
         readonly delete?: never;
@@ -1851,6 +1853,16 @@ export interface components {
             readonly free: number;
         };
         /**
+         * ElasticRanks
+         * @description Smallest and largest number of ranks of an elastic job.
+         */
+        readonly ElasticRanks: {
+            /** Min */
+            readonly min: number;
+            /** Max */
+            readonly max: number;
+        };
+        /**
          * Evaluation
          * @description One validation. Losses are in nats per token.
          */
@@ -3031,8 +3043,8 @@ export interface components {
              * @description Number of devices, including those of hot spares.
              */
             readonly ranks: number;
-            /** @description Range of replicas of an elastic job; null for other jobs. */
-            readonly elastic: components["schemas"]["Replicas"] | null;
+            /** @description Range of ranks of an elastic job; null for other jobs. */
+            readonly elastic: components["schemas"]["ElasticRanks"] | null;
         };
         /**
          * NodeUse
@@ -3621,16 +3633,6 @@ export interface components {
              * @description Ranks that hot spares took over.
              */
             readonly spares: readonly number[];
-        };
-        /**
-         * Replicas
-         * @description Smallest and largest number of data-parallel replicas of an elastic job.
-         */
-        readonly Replicas: {
-            /** Min */
-            readonly min: number;
-            /** Max */
-            readonly max: number;
         };
         /**
          * ResourceReport
@@ -5063,6 +5065,12 @@ export interface components {
              */
             readonly spares: number;
             /**
+             * Elastic Grace S
+             * @description For an elastic job, whose layout.data or ranks is a range: seconds that devices are missing before it continues with fewer, and seconds that devices are free before it takes more.
+             * @default 60
+             */
+            readonly elastic_grace_s: number;
+            /**
              * Max Repairs
              * @description Repairs in place per attempt, at most: a lost rank is replaced, and training continues from memory.
              * @default 20
@@ -5078,12 +5086,6 @@ export interface components {
             readonly straggler?: components["schemas"]["StragglerPolicy"] | null;
             /** @description When a loss spike is reported as an incident. null: never. */
             readonly loss_spike?: components["schemas"]["LossSpikePolicy"] | null;
-            /**
-             * Elastic Grace S
-             * @description For a job whose layout.data is a range: seconds that devices are missing before it continues with fewer replicas, and seconds that devices are free before it takes more.
-             * @default 60
-             */
-            readonly elastic_grace_s: number;
         };
         /**
          * PrecisionSpec
@@ -5550,6 +5552,7 @@ export interface components {
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
+             *       "elastic_grace_s": 60,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 30,
              *       "straggler": {
@@ -5560,8 +5563,7 @@ export interface components {
              *       "loss_spike": {
              *         "deviations": 10,
              *         "window": 100
-             *       },
-             *       "elastic_grace_s": 60
+             *       }
              *     }
              */
             readonly policy: components["schemas"]["Policy"];
@@ -5625,6 +5627,12 @@ export interface components {
              */
             readonly spares: number;
             /**
+             * Elastic Grace S
+             * @description For an elastic job, whose layout.data or ranks is a range: seconds that devices are missing before it continues with fewer, and seconds that devices are free before it takes more.
+             * @default 60
+             */
+            readonly elastic_grace_s: number;
+            /**
              * Max Repairs
              * @description Repairs in place per attempt, at most: a lost rank is replaced, and the command starts again on all ranks.
              * @default 20
@@ -5677,6 +5685,22 @@ export interface components {
              * @default null
              */
             readonly uri: string | null;
+        };
+        /**
+         * RankRange
+         * @description The smallest and the largest number of ranks with which a command may run.
+         */
+        readonly RankRange: {
+            /**
+             * Min
+             * @description The smallest number of ranks with which the job continues.
+             */
+            readonly min: number;
+            /**
+             * Max
+             * @description The number of ranks that the job uses if there are enough devices.
+             */
+            readonly max: number;
         };
         /**
          * RayNodes
@@ -5737,6 +5761,26 @@ export interface components {
              */
             readonly retention: components["schemas"]["Retention"];
             /**
+             * Ranks
+             * @description Number of ranks, each on a device of its own. `{min: 2, max: 8}`: as many of them as there are devices for; the command starts again when their number changes.
+             * @default 1
+             */
+            readonly ranks: number | {
+                readonly min: number;
+                readonly max: number;
+            };
+            /**
+             * @description The numbers between which the service may change `ranks`; what `ranks: {min, max}` becomes.
+             * @default null
+             */
+            readonly elastic: components["schemas"]["RankRange"] | null;
+            /**
+             * Ranks Per Node
+             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
+             * @default null
+             */
+            readonly ranks_per_node: number | null;
+            /**
              * Command
              * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
              */
@@ -5748,18 +5792,6 @@ export interface components {
              * @enum {string}
              */
             readonly command_per: "rank" | "node";
-            /**
-             * Ranks
-             * @description Number of ranks, each on a device of its own.
-             * @default 1
-             */
-            readonly ranks: number;
-            /**
-             * Ranks Per Node
-             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
-             * @default null
-             */
-            readonly ranks_per_node: number | null;
             /** @description A folder or a repository of code to upload. null: the code is on the nodes already. */
             readonly code?: components["schemas"]["Code"] | null;
             /**
@@ -5803,6 +5835,7 @@ export interface components {
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
+             *       "elastic_grace_s": 60,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 600
              *     }
@@ -5861,6 +5894,7 @@ export interface components {
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
+             *       "elastic_grace_s": 60,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 30,
              *       "straggler": {
@@ -5871,8 +5905,7 @@ export interface components {
              *       "loss_spike": {
              *         "deviations": 10,
              *         "window": 100
-             *       },
-             *       "elastic_grace_s": 60
+             *       }
              *     }
              */
             readonly policy: components["schemas"]["Policy"];
@@ -5925,6 +5958,26 @@ export interface components {
              */
             readonly retention: components["schemas"]["Retention"];
             /**
+             * Ranks
+             * @description Number of ranks, each on a device of its own. `{min: 2, max: 8}`: as many of them as there are devices for; the command starts again when their number changes.
+             * @default 1
+             */
+            readonly ranks: number | {
+                readonly min: number;
+                readonly max: number;
+            };
+            /**
+             * @description The numbers between which the service may change `ranks`; what `ranks: {min, max}` becomes.
+             * @default null
+             */
+            readonly elastic: components["schemas"]["RankRange"] | null;
+            /**
+             * Ranks Per Node
+             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
+             * @default null
+             */
+            readonly ranks_per_node: number | null;
+            /**
              * Command
              * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
              */
@@ -5936,18 +5989,6 @@ export interface components {
              * @enum {string}
              */
             readonly command_per: "rank" | "node";
-            /**
-             * Ranks
-             * @description Number of ranks, each on a device of its own.
-             * @default 1
-             */
-            readonly ranks: number;
-            /**
-             * Ranks Per Node
-             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
-             * @default null
-             */
-            readonly ranks_per_node: number | null;
             /** @description A folder or a repository of code to upload. null: the code is on the nodes already. */
             readonly code?: components["schemas"]["Code"] | null;
             /**
@@ -5991,6 +6032,7 @@ export interface components {
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
+             *       "elastic_grace_s": 60,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 600
              *     }
@@ -6151,11 +6193,38 @@ export interface components {
             readonly pinned: boolean | null;
         };
         /**
+         * CommandLayout
+         * @description The number of ranks of a command, and how they share nodes.
+         */
+        readonly CommandLayout: {
+            /**
+             * Ranks
+             * @description Number of ranks, each on a device of its own. `{min: 2, max: 8}`: as many of them as there are devices for; the command starts again when their number changes.
+             * @default 1
+             */
+            readonly ranks: number | {
+                readonly min: number;
+                readonly max: number;
+            };
+            /**
+             * @description The numbers between which the service may change `ranks`; what `ranks: {min, max}` becomes.
+             * @default null
+             */
+            readonly elastic: components["schemas"]["RankRange"] | null;
+            /**
+             * Ranks Per Node
+             * @description Number of consecutive ranks that share a node; it divides `ranks`. null: as the nodes have room.
+             * @default null
+             */
+            readonly ranks_per_node: number | null;
+        };
+        /**
          * LayoutChange
-         * @description The layout with which a job continues.
+         * @description The layout with which a job continues. That of a job that runs a command is its ranks.
          */
         readonly LayoutChange: {
-            readonly layout: components["schemas"]["Layout"];
+            /** Layout */
+            readonly layout: components["schemas"]["Layout"] | components["schemas"]["CommandLayout"];
         };
         /**
          * VersionRequest

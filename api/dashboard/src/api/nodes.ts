@@ -14,7 +14,7 @@ export interface Holding {
   name: string;
   state: string;
   ranks: number;
-  /** Of an elastic job: the fewest and the most replicas that it may have. */
+  /** Of an elastic job: the fewest and the most ranks that it may have. */
   range: readonly [number, number] | null;
 }
 

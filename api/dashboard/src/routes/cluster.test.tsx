@@ -18,7 +18,7 @@ test("a machine names its devices and the jobs that hold them", async () => {
   expect(card.getByText("4 of 32 in use")).toBeTruthy();
   expect(card.getByText("1 of 2 in use")).toBeTruthy();
   expect(card.getByRole("link", { name: "llama" }).getAttribute("href")).toBe("/jobs/job-1");
-  expect(card.getByText("4 ranks · elastic, 1 to 8 replicas")).toBeTruthy();
+  expect(card.getByText("4 ranks · elastic, 1 to 8 ranks")).toBeTruthy();
   expect(card.getByText("and 3 more")).toBeTruthy();
   expect(container.textContent).not.toMatch(/CPUs/);
   expect(screen.getByText("1 machine · 1 of 2 GPUs in use · 4 of 32 CPU ranks in use")).toBeTruthy();

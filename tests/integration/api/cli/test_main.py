@@ -136,6 +136,16 @@ def test_reshard_of_a_waiting_job(client: Client, spec: str, capsys: pytest.Capt
     assert "is cancelled" in capsys.readouterr().err
 
 
+def test_reshard_of_a_command(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    client.submit({"name": "mine", "command": ["a"], "ranks": 2})
+    assert run(["reshard", "mine", "ranks={min: 1, max: 3}"]) == 0
+    assert "mine  queued  3 ranks" in capsys.readouterr().out
+    for wrong, field in (("data=2", "layout.data"), ("ranks_per_node=2", "layout.ranks"), ("ranks=0", "ranks")):
+        assert run(["reshard", "mine", wrong]) == 1
+        assert field in capsys.readouterr().err
+    assert client.job("mine").spec["elastic"] == {"min": 1, "max": 3}
+
+
 def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     job = client.submit(SPEC)
     assert run(["incidents", job.id]) == 0

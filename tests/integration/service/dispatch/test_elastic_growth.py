@@ -13,7 +13,7 @@ from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.spec import JobSpec
+from shardyard.service.spec import CommandSpec, JobSpec
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
@@ -142,6 +142,46 @@ async def test_a_small_job_grows_when_devices_stay_free_and_no_job_waits_for_the
     assert sizes(cluster) == [(2, 2), (4, 4)]
     assert [one["reason"] for one in await reshards(store, job)] == ["no_room", "devices_free"]
     assert "resharding" in await states(store, job)
+
+
+@ONE_DATABASE
+async def test_a_command_grows_once_it_has_saved_a_checkpoint_to_start_again_from(
+    store: Store,
+    settings: Settings,
+    cluster: InProcessCluster,
+) -> None:
+    saves = asyncio.Event()
+
+    async def runs(gang: Gang) -> None:
+        await gang.state("starting", "placed")
+        await gang.state("running", "first_step")
+        has_room_for(cluster, 4)
+        await saves.wait()
+        await gang.emit("checkpoint", step=7, path="/c/7", bytes=1, seconds=0.1, held_s=0.1)
+        await gang.stopped.wait()
+
+    has_room_for(cluster, 2)
+    cluster.script = runs
+    wanted = {"ranks": {"min": 1, "max": 4}, "policy": {"elastic_grace_s": 0.1}}
+    spec = CommandSpec.model_validate({"name": "mine", "command": ["a"], **wanted})
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    assert (job.world_size, job.layout) == (4, "4 ranks")
+    async with dispatching(store, settings, cluster):
+        job = await until(store, job, reached(State.RUNNING))
+        assert (job.world_size, job.spec["ranks"]) == (2, 2)
+        await asyncio.sleep(FREED_S + 1.0)  # longer than the time after which a gang that trains grows
+        assert (await jobs.get_job(store, job.id)).state == State.RUNNING, "it would begin again"
+        saves.set()
+        job = await until(store, job, lambda now: now.world_size == 4 and now.state == State.RUNNING)
+        await submitting.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert (job.attempt, job.restarts, job.spec["ranks"]) == (2, 0, 4)
+    assert [one.world_size for one in cluster.specs] == [2, 4]
+    assert [one.elastic_grace_s for one in cluster.specs] == [0.1, 0.1]
+    assert await reshards(store, job) == [
+        {"before": "4 ranks", "after": "2 ranks", "reason": "no_room"},
+        {"before": "2 ranks", "after": "4 ranks", "reason": "devices_free"},
+    ]
 
 
 async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(

@@ -2,17 +2,19 @@
 
 import pytest
 
-from shardyard.service.errors import InvalidLayout, JobEnded
+from shardyard.service.errors import InvalidLayout, JobEnded, TooManyRanks
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.spec import JobSpec
+from shardyard.service.spec import CommandSpec, JobSpec
 from shardyard.service.states import State
+from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import InProcessCluster, ignore_stop, run_until_stopped, train
+from ..gang_events import NODE
 from .dispatching import dispatching, ended, eventually, job_history, reached, states, submit, until
 
 
@@ -69,6 +71,21 @@ async def test_a_job_that_makes_room_can_be_cancelled(
         job = await ended(store, job)
         await eventually(lambda: not cluster.living)
     assert (job.state, job.attempt) == (State.CANCELLED, 1)
+
+
+async def test_a_command_takes_another_number_of_ranks(store: Store, settings: Settings) -> None:
+    spec = CommandSpec.model_validate({"name": "mine", "command": ["a"], "ranks": 2, "resources": {"device": "cpu"}})
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    within = CommandSpec.model_validate(job.spec | {"ranks": {"min": 1, "max": 4}})
+    changed = await reshard(store, settings, job.id, within, "tester")
+    assert (changed.state, changed.world_size, changed.layout) == (State.QUEUED, 4, "4 ranks")
+    assert changed.spec["elastic"] == {"min": 1, "max": 4}
+    with pytest.raises(TooManyRanks) as refusal:
+        await reshard(store, settings, job.id, CommandSpec.model_validate(job.spec | {"ranks": 99_999}), "tester")
+    assert refusal.value.field == "ranks"
+    assert (await jobs.get_job(store, job.id)).world_size == 4
 
 
 async def test_a_waiting_job_takes_a_layout_at_once_and_none_that_cannot_be(store: Store, settings: Settings) -> None:

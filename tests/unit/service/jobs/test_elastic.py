@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from shardyard.service.jobs import elastic as forms
+from shardyard.service.spec import CommandSpec
 
 
 def row(world_size: int, impatient: bool = False, sizes: tuple[int, ...] = (8, 4, 2), grace_s: float = 60.0) -> Any:
@@ -45,3 +46,31 @@ def test_specs_that_differ_in_an_elastic_degree_alone_are_the_same() -> None:
     assert not forms.same(spec(4, within), spec(4, {"min": 2, "max": 4}))
     assert not forms.same(spec(4, None), spec(2, None))
     assert not forms.same(spec(2, within), spec(2, None))
+
+
+def command(**fields: Any) -> CommandSpec:
+    return CommandSpec.model_validate({"name": "mine", "command": ["a"], **fields})
+
+
+def test_the_forms_of_a_command_are_its_numbers_of_ranks() -> None:
+    columns = forms.columns_of_command(command(ranks={"min": 2, "max": 6}, ranks_per_node=2))
+    assert [(one["world_size"], one["layout"]) for one in columns["elastic"]] == [
+        (6, "6 ranks"),
+        (4, "4 ranks"),
+        (2, "2 ranks"),
+    ]
+    assert (columns["world_size"], columns["layout"], columns["tensor"]) == (6, "6 ranks", 2)
+    assert columns["shape"] == forms.columns_of_command(command(ranks=2, ranks_per_node=2))["shape"]
+    fixed = forms.columns_of_command(command())
+    assert (fixed["elastic"], fixed["layout"]) == (None, "1 rank")
+    assert forms.columns_of_command(command(ranks={"min": 4, "max": 4}))["elastic"] is None
+
+
+def test_commands_that_differ_in_elastic_ranks_alone_are_the_same() -> None:
+    def spec(ranks: int, elastic: Any) -> dict[str, Any]:
+        return {"command": ["a"], "ranks": ranks, "elastic": elastic}
+
+    within = {"min": 1, "max": 4}
+    assert forms.same(spec(4, within), spec(2, within))
+    assert not forms.same(spec(4, within), spec(4, {"min": 2, "max": 4}))
+    assert not forms.same(spec(4, None), spec(2, None))

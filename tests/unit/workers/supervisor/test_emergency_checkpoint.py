@@ -1,6 +1,6 @@
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.snapshot.header import StoredSlice
-from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, divided
+from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, divided, save_and_emit
 from shardyard.workers.supervisor.event_merger import EventMerger
 
 
@@ -32,3 +32,11 @@ def test_each_stage_must_have_left_a_rank() -> None:
     broken = BrokenGang({"train": {"layout": {"pipeline": 2}}}, 8, EventMerger(Spool(1 << 20), 8, 0.0))
     assert broken.complete([1, 6])
     assert not broken.complete([0, 1, 2, 3])
+
+
+async def test_what_a_program_has_in_memory_is_not_saved() -> None:
+    program = BrokenGang({"job": "j-1", "command": ["a"]}, 2, EventMerger(Spool(1 << 20), 2, 0.0))
+    assert (
+        await save_and_emit([], program)
+        == "the command starts again, and continues from its newest checkpoint if it has one"
+    )

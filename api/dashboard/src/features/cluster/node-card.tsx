@@ -100,7 +100,7 @@ function Holders({ node: { held, heldMore } }: { node: Node }) {
           <Link href={jobAddress(job)}>{name}</Link>
           <StateBadge state={state} />
           <span className="quiet number">
-            {ranks} {ranks === 1 ? "rank" : "ranks"}{range && ` · elastic, ${range[0]} to ${range[1]} replicas`}
+            {ranks} {ranks === 1 ? "rank" : "ranks"}{range && ` · elastic, ${range[0]} to ${range[1]} ranks`}
           </span>
         </li>
       ))}
