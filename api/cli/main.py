@@ -43,6 +43,7 @@ from .commands import (
     top,
     trace,
     up_down,
+    verify,
 )
 from .exit_codes import ExitCode, in_words
 from .terminal.screen import Screen
@@ -64,6 +65,7 @@ _PANELS = {
         run_watch.run,
         submit.submit,
         dry_run.dry_run,
+        verify.verify,
         run_watch.watch,
         jobs.pause,
         jobs.resume,

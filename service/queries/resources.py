@@ -49,8 +49,8 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
     return ResourceReport(
         layout=row["layout"],
         step=measured.get("step"),
-        memory=_memory(setting, measured.get("memory") or {}, planned),
-        traffic=_traffic(setting, measured.get("traffic") or {}),
+        memory=memory_usage(setting, measured.get("memory") or {}, planned),
+        traffic=comm_volume(setting, measured.get("traffic") or {}),
         over_plan=_over_plan(planned, measured.get("memory") or {}),
         reason=setting.reason if isinstance(setting, Unknown) else None,
     )
@@ -86,7 +86,8 @@ def _vocabulary(spec: TrainSpec, reported: RowMapping | None) -> int | Unknown:
     )
 
 
-def _memory(setting: Setting | Unknown, measured: Numbers, planned: Plan | None) -> list[MemoryUsage]:
+def memory_usage(setting: Setting | Unknown, measured: Numbers, planned: Plan | None) -> list[MemoryUsage]:
+    """Memory by kind, from a probe's `memory` and the memory plan."""
     said: dict[str, Answer] = {} if isinstance(setting, Unknown) else memory(setting)
     kept: dict[str, float] = {} if planned is None else dict(planned.by_kind.items()) | {"allocated": planned.peak}
     more = [kind for kind in kept if kind not in (*_MEASURED, "allocated")]
@@ -114,7 +115,8 @@ def _held(kind: str, said: Answer, measured: Numbers, planned: float | None) -> 
     return MemoryUsage(kind=kind, least=least, most=most, planned=planned, **formula)
 
 
-def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[CommVolume]:
+def comm_volume(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[CommVolume]:
+    """Traffic by axis and collective, from a probe's `traffic`."""
     said = Traffic({}, {}) if isinstance(setting, Unknown) else traffic(setting)
     flows = {
         (axis, kind): numbers

@@ -52,6 +52,7 @@ class LocalRun:
     folder: Path
     env: Mapping[str, str]
     gpus: str | None = None  # of all ranks, as CUDA_VISIBLE_DEVICES; None on CPUs
+    piped: bool = False  # the output of a single rank, too, goes where the others' does
 
 
 @dataclass
@@ -128,8 +129,8 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
 def _start(
     run: LocalRun, env: Mapping[str, str], group: int, rank: int, output: RankOutput
 ) -> "subprocess.Popen[bytes]":
-    """Start one rank. The output of a single one is not changed: it may be a terminal's."""
-    pipe = subprocess.PIPE if run.ranks > 1 else None
+    """Start one rank. The output of a single one is not changed, unless it is `piped`: it may be a terminal's."""
+    pipe = subprocess.PIPE if run.ranks > 1 or run.piped else None
     process = subprocess.Popen(
         run.program.command,
         cwd=run.folder,

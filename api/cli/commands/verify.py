@@ -1,0 +1,128 @@
+"""`shardyard verify`: a spec's layout and one process train the same on this machine, in float64; a certificate says how far they differ.
+
+Takes no control plane. The certificate is JSON that is signed with this user's key, and a page of HTML beside it.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from ....service.certificate_signature import KeyUnusable, SignatureInvalid, fingerprint, signed
+from ....service.schemas.certificate import Certificate, NumbersCompared
+from ....service.schemas.resource import CommVolume
+from ....service.settings import Settings
+from ....workers.certificate.exact_spec import LEAST_STEPS
+from ... import spec_file
+from ...errors import InvalidParameter
+from ...http.validation_errors import read_training_spec
+from ..certificate_page import page
+from ..exit_codes import ExitCode
+from ..options import Json
+from ..terminal.screen import Screen
+
+
+def verify(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="Spec file, YAML or JSON; with --check a certificate.")],
+    steps: Annotated[int, typer.Option("--steps", min=LEAST_STEPS, max=1000, help="Number of steps.")] = 4,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The certificate. Default: NAME.certificate.json in this folder."),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Train the model, layout and batch as they are, however large.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check the signature of a certificate.")] = False,
+    json: Json = False,
+) -> None:
+    """Prove a layout: train it and one process on this machine in float64, and compare every number."""
+    screen = Screen()
+    if check:
+        _show(screen, _checked(Path(spec)), json)
+        return
+    document = spec_file.load(spec)
+    given = read_training_spec(document)
+    with tempfile.TemporaryDirectory(prefix="shardyard-verify-") as folder:
+        from .local_proof import proven
+
+        made = proven(given.name, given.train, steps, whole, Path(folder), screen)
+    try:
+        certificate = signed(made, Settings())
+    except KeyUnusable as error:
+        remedy = "Give the file to this user alone (chmod 600), or remove it, so that another key is made."
+        raise InvalidParameter(str(error), field="SHARDYARD_DATA_DIR", remedy=remedy) from None
+    path = out or Path(f"{given.name}.certificate.json")
+    _write(path, certificate)
+    _show(screen, certificate, json)
+    if not json:
+        screen.say(f"Written: {path} and {_page_of(path).name}")
+    if not certificate.equal:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _checked(path: Path) -> Certificate:
+    """The certificate in a file, whose signature is right. Raises InvalidParameter."""
+    try:
+        certificate = Certificate.model_validate_json(path.read_bytes())
+        fingerprint(certificate)
+    except OSError as error:
+        message, remedy = f"{path} cannot be read: {error.strerror}.", "Name a file that shardyard verify has written."
+    except ValidationError:
+        message, remedy = f"{path} is no certificate.", "Name a file that shardyard verify has written."
+    except SignatureInvalid as error:
+        message, remedy = str(error), "Make another with: shardyard verify SPEC"
+    else:
+        return certificate
+    raise InvalidParameter(message, field="--check", remedy=remedy)
+
+
+def _page_of(path: Path) -> Path:
+    return path.with_suffix(".html")
+
+
+def _write(path: Path, certificate: Certificate) -> None:
+    """Both files. Raises InvalidParameter."""
+    try:
+        path.write_text(certificate.model_dump_json(indent=2) + "\n")
+        _page_of(path).write_text(page(certificate, fingerprint(certificate)))
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror}."
+        raise InvalidParameter(message, field="--out", remedy="Name a file in a folder of yours.") from None
+
+
+def _show(screen: Screen, certificate: Certificate, json: bool) -> None:
+    if json:
+        screen.json(certificate)
+        return
+    key = fingerprint(certificate)
+    facts: list[tuple[str, str | None]] = [
+        ("layout", certificate.layout),
+        ("steps", str(certificate.steps)),
+        ("key", f"{key} (Ed25519)"),
+    ]
+    screen.facts(f"{certificate.name}: {'equal to' if certificate.equal else 'DIFFERENT from'} one process", facts)
+    screen.table(
+        ("numbers", "compared", "largest difference", "bound", "at"), [_row(one) for one in certificate.numbers]
+    )
+    rows = [_flow(one) for one in certificate.traffic]
+    if rows:
+        screen.table(("axis", "collective", "bytes sent", "by formula", ""), rows)
+
+
+def _row(one: NumbersCompared) -> list[str]:
+    largest = "not finite or missing" if one.difference is None else f"{one.difference:.1e}"
+    return [
+        one.what,
+        f"{one.compared:,}",
+        largest,
+        f"{one.bound:.0e}",
+        "" if one.equal and not one.difference else one.where,
+    ]
+
+
+def _flow(one: CommVolume) -> list[str]:
+    counted = "-" if one.bytes is None else f"{one.bytes:,.0f}"
+    said = "-" if one.formula_bytes is None else f"{one.formula_bytes:,.0f}"
+    return [one.axis, one.collective, counted, said, one.formula or one.reason or ""]

@@ -1,0 +1,50 @@
+"""The certificate of a layout: what was trained twice, how far the numbers differ, and what was moved, signed."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .base import Value
+from .resource import CommVolume, MemoryUsage
+
+
+class NumbersCompared(Value):
+    """The largest difference between the layout and one process, of one kind of number."""
+
+    what: str
+    compared: int = Field(description="Count of numbers.")
+    difference: float | None = Field(description="The largest difference; null if a number is missing or not finite.")
+    bound: float = Field(description="The largest difference that counts as equal; relative for losses and norms.")
+    where: str = Field(description="Where the largest difference is, such as the name of a parameter.")
+    equal: bool
+
+
+class Signature(Value):
+    """An Ed25519 signature of everything else in the certificate, as canonical JSON."""
+
+    key: str = Field(description="Public key, as base64.")
+    value: str = Field(description="The signature, as base64.")
+
+
+class Certificate(Value):
+    """A training on a layout and the same in one process, in float64, number by number."""
+
+    format: Literal["shardyard/certificate/v1"] = "shardyard/certificate/v1"
+    name: str
+    made_at: float = Field(description="Unix time in seconds.")
+    equal: bool = Field(description="Whether all numbers are equal within their bounds.")
+    layout: str
+    world_size: int
+    steps: int
+    parameters: int | None
+    losses: list[float] = Field(description="Of each step, on the layout.")
+    losses_alone: list[float] = Field(description="Of each step, in one process.")
+    numbers: list[NumbersCompared]
+    traffic: list[CommVolume] = Field(description="What rank 0 sent in step 2, counted and by formula.")
+    memory: list[MemoryUsage] = Field(description="Memory of the ranks in step 2, measured and by formula.")
+    changes: list[str] = Field(description="What was made smaller, such as `model.layers: 32 → 4`.")
+    given: dict[str, Any] = Field(description="The train spec as it was given.")
+    trained: dict[str, Any] = Field(description="The train spec as it was trained.")
+    versions: dict[str, str] = Field(description="Of Shardyard, torch and Python.")
+    machine: str
+    signature: Signature | None = None

@@ -1,0 +1,93 @@
+"""`verify` needs no control plane: a right layout is equal, a model that mixes a batch is not, a changed certificate is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.cli.main import run
+
+SPEC = """\
+name: proof
+train:
+  model: { preset: nano, layers: 2 }
+  data: { seq_len: 32 }
+  layout: { data: 2, zero: 3 }
+  precision: bf16
+  steps: 1000
+  global_batch: 8
+"""
+#: Its output for a sequence depends on the other sequences of the rank: no strategy is to blame, and none can repair it.
+OWN = """\
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, vocab):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Embedding(vocab, 16), nn.BatchNorm1d(16, track_running_stats=False), nn.Linear(16, vocab)
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.embed(tokens).transpose(1, 2)).transpose(1, 2))
+
+def make(vocab_size):
+    return Model(vocab_size)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "proof.yaml").write_text(SPEC)
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["proof.yaml", "--check"], "is no certificate"),
+        (["none.json", "--check"], "cannot be read"),
+        (["proof.yaml", "--steps", "1"], "--steps"),
+    ],
+)
+def test_a_wrong_argument_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", *arguments]) != 0
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_layout_is_equal_and_its_certificate_cannot_be_changed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", "proof.yaml", "--steps", "2", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    path = folder / "proof.certificate.json"
+    assert json.loads(path.read_text()) == printed and "equal to one process" in path.with_suffix(".html").read_text()
+    assert printed["equal"] and [one["what"] for one in printed["numbers"]] == [
+        "losses",
+        "gradient norms",
+        "validation losses",
+        "parameters",
+        "optimizer state",
+    ]
+    assert all(one["compared"] > 0 and one["difference"] < 1e-12 for one in printed["numbers"])
+    flows = {(one["axis"], one["collective"]): one for one in printed["traffic"]}
+    assert flows.keys() >= {("data", "all_gather"), ("data", "reduce_scatter")}
+    assert all(one["bytes"] == one["formula_bytes"] for one in printed["traffic"])
+    assert run(["verify", str(path), "--check"]) == 0
+    path.write_text(path.read_text().replace('"world_size": 2', '"world_size": 4'))
+    assert run(["verify", str(path), "--check"]) == 1
+    assert "is not what was signed" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_model_that_mixes_a_batch_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = "{ import: 'own:make', code: ., args: { vocab_size: 256 } }"
+    own = SPEC.replace("{ preset: nano, layers: 2 }", own).replace("zero: 3", "zero: 0")
+    (folder / "proof.yaml").write_text(own)
+    assert run(["verify", "proof.yaml", "--steps", "2"]) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+    found = json.loads((folder / "proof.certificate.json").read_text())
+    assert not found["equal"] and not found["numbers"][0]["equal"]

@@ -1,0 +1,70 @@
+"""A certificate that was changed after it was signed is refused, and so is one without a signature."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.service.certificate_signature import FILE_NAME, KeyUnusable, SignatureInvalid, fingerprint, signed
+from shardyard.service.schemas.certificate import Certificate, Signature
+from shardyard.service.settings import Settings
+
+
+def certificate(**fields: Any) -> Certificate:
+    given = {
+        "name": "proof",
+        "made_at": 1.5,
+        "equal": True,
+        "layout": "data 2 × tensor 2",
+        "world_size": 4,
+        "steps": 2,
+        "parameters": 10,
+        "losses": [5.0, 4.0],
+        "losses_alone": [5.0, 4.0],
+        "numbers": [],
+        "traffic": [],
+        "memory": [],
+        "changes": [],
+        "given": {},
+        "trained": {"steps": 2},
+        "versions": {"torch": "2"},
+        "machine": "x",
+    }
+    return Certificate.model_validate(given | fields)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data")  # type: ignore[call-arg]
+
+
+def test_a_signature_is_of_this_users_key_and_survives_the_file(settings: Settings) -> None:
+    first, second = signed(certificate(), settings), signed(certificate(name="other"), settings)
+    assert fingerprint(first) == fingerprint(second)
+    assert fingerprint(Certificate.model_validate_json(first.model_dump_json(indent=2))) == fingerprint(first)
+    assert (settings.data_dir / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_was_changed_is_refused(settings: Settings, tmp_path: Path) -> None:
+    mine = signed(certificate(), settings)
+    other = signed(certificate(), Settings(data_dir=tmp_path / "other"))  # type: ignore[call-arg]
+    assert mine.signature is not None and other.signature is not None
+    swapped = Signature(key=other.signature.key, value=mine.signature.value)
+    for wrong in (
+        mine.model_copy(update={"equal": False}),
+        mine.model_copy(update={"losses": [5.0, 4.000000001]}),
+        mine.model_copy(update={"signature": None}),
+        mine.model_copy(update={"signature": swapped}),
+        mine.model_copy(update={"signature": Signature(key="x", value="?")}),
+    ):
+        with pytest.raises(SignatureInvalid):
+            fingerprint(wrong)
+    assert fingerprint(other) != fingerprint(mine)
+
+
+def test_a_key_that_is_none_is_refused_with_its_file(settings: Settings) -> None:
+    settings.data_dir.mkdir()
+    (settings.data_dir / FILE_NAME).write_text("no key\n")
+    (settings.data_dir / FILE_NAME).chmod(0o600)
+    with pytest.raises(KeyUnusable, match=FILE_NAME):
+        signed(certificate(), settings)

@@ -1,0 +1,84 @@
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.layout import Layout, Refusal
+from shardyard.workers.certificate.shrunk_spec import (
+    MOST_PARAMETERS,
+    MOST_RANKS,
+    MOST_TOKENS,
+    Shrunk,
+    shrunk,
+)
+from shardyard.workers.models.presets import Architecture
+from shardyard.workers.spec import TrainSpec
+
+
+def spec(**fields: Any) -> TrainSpec:
+    return TrainSpec.model_validate({"steps": 10, "global_batch": 16, **fields})
+
+
+def made(train: TrainSpec) -> Shrunk:
+    found = shrunk(train, train.architecture(256))
+    arch = found.train.architecture(256)
+    assert arch is not None and arch.parameters <= MOST_PARAMETERS
+    assert found.train.layout.world_size <= MOST_RANKS
+    assert found.train.global_batch * found.train.data.seq_len <= MOST_TOKENS
+    found.train.check()
+    return found
+
+
+def axes(layout: Layout) -> list[bool]:
+    numbers = (layout.data, layout.tensor, layout.ring, layout.ulysses, layout.pipeline, layout.expert)
+    return [number > 1 for number in numbers]
+
+
+def test_a_small_spec_is_trained_as_it_is() -> None:
+    train = spec(layout={"data": 2, "tensor": 2})
+    assert shrunk(train, train.architecture(256)) == Shrunk(train)
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "batch"),
+    [
+        ({"preset": "70B"}, {"data": 8, "tensor": 8, "pipeline": 8, "schedule": "interleaved", "virtual": 2}, 1024),
+        ({"preset": "8B"}, {"data": 16, "zero": 3, "shard": 8, "tensor": 4}, 512),
+        ({"preset": "7B"}, {"data": 4, "context": 8, "ulysses": 2, "zero": 2}, 64),
+        ({"preset": "8B"}, {"pipeline": 8, "schedule": "zbv", "data": 8, "zero": 1, "micro_batch": 2}, 2048),
+        ({"family": "moe", "preset": "mixtral-8x7B"}, {"data": 8, "expert": 8, "tensor": 4, "zero": 1}, 256),
+    ],
+    ids=str,
+)
+def test_a_large_one_keeps_every_axis(model: dict[str, Any], layout: dict[str, Any], batch: int) -> None:
+    train = spec(model=model, layout=layout, global_batch=batch, data={"seq_len": 2048})
+    found = made(train)
+    after, before = found.train.layout, train.layout
+    assert axes(after) == axes(before)
+    assert (after.zero, after.schedule, after.shard is None) == (before.zero, before.schedule, before.shard is None)
+    assert (after.data > (after.shard or 1)) == (before.data > (before.shard or 1))
+    assert found.train.model.family == train.model.family
+    assert any(change.startswith("layout: ") for change in found.changes)
+
+
+def test_what_is_small_already_stays() -> None:
+    found = made(spec(model={"preset": "7B"}, layout={"data": 2}))
+    assert [change.partition(":")[0] for change in found.changes] == [
+        "model.layers",
+        "model.dim",
+        "model.heads",
+        "model.kv_heads",
+        "model.hidden",
+    ]
+    long = made(spec(layout={"data": 4}, global_batch=4096, data={"seq_len": 1024}))
+    assert long.train.model == spec().model
+    assert [change.partition(":")[0] for change in long.changes] == ["data.seq_len", "global_batch"]
+
+
+def test_a_model_that_no_spec_can_name_smaller_is_refused() -> None:
+    train = spec(model={"preset": "7B"})
+    given = train.architecture(256)
+    assert given is not None
+    arch = Architecture.model_validate({**given.model_dump(), "qk_norm": True})
+    with pytest.raises(Refusal) as refused:
+        shrunk(train, arch)
+    assert refused.value.field == "model" and "qk_norm" in refused.value.message and "--whole" in refused.value.remedy

@@ -1,0 +1,187 @@
+"""A smaller spec with the same strategies: each degree that is above one stays above one, and the model has as many kinds of parts.
+
+Candidates are tried from the smallest, one number after the other, and each passes the spec's own checks. Imports no torch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from ...strategies.layout import Layout, Refusal
+from ..model_spec import ModelSpec
+from ..models.presets import Architecture
+from ..spec import TrainSpec
+
+#: Largest training that is run as it is: ranks, parameters, and tokens of a step.
+MOST_RANKS: Final = 16
+MOST_PARAMETERS: Final = 10_000_000
+MOST_TOKENS: Final = 65_536
+
+_DEGREES: Final = ("data", "tensor", "context", "pipeline", "expert", "shard", "ulysses", "virtual")
+_HEAD: Final = 8
+_SEQUENCES: Final = (32, 64, 128, 256, 512, 1024, 2048)
+#: Numbers of a mixture of experts that a smaller one keeps.
+_OF_MIXTURES: Final = (
+    "shared_experts",
+    "top_k",
+    "router_softmax",
+    "capacity_factor",
+    "balance",
+    "bias_update_speed",
+    "balance_loss",
+    "z_loss",
+)
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A spec that is small enough, and what was changed for that, such as `layers: 32 → 2`."""
+
+    train: TrainSpec
+    changes: tuple[str, ...] = ()
+
+
+def shrunk(train: TrainSpec, arch: Architecture | None) -> Shrunk:
+    """The spec with fewer ranks, a smaller model, shorter and fewer sequences, each where there is too much.
+
+    Raises `Refusal` for a model that has no smaller one.
+    """
+    search = _Search(train)
+    if train.layout.world_size > MOST_RANKS:
+        search.take_layout()
+    if arch is not None and arch.parameters > MOST_PARAMETERS:
+        search.take_model(arch)
+    if _tokens(search.train) > MOST_TOKENS:
+        search.take_length()
+    if _tokens(search.train) > MOST_TOKENS:
+        search.take_batch()
+    return Shrunk(search.train, tuple(search.changes))
+
+
+def _tokens(train: TrainSpec) -> int:
+    return train.global_batch * train.data.seq_len
+
+
+class _Search:
+    """The spec so far, each change of which has passed its checks."""
+
+    def __init__(self, train: TrainSpec) -> None:
+        self.train, self.changes = train, list[str]()
+
+    def take_layout(self) -> None:
+        """The fewest ranks on which all axes of the layout are left."""
+        before = self.train
+        for layout in _layouts(before.layout):
+            for batch in (before.global_batch, *_batches(before, layout)):
+                candidate = before.model_copy(update={"layout": layout, "global_batch": batch})
+                if self._takes(candidate):
+                    self._note("layout", before.layout, layout)
+                    self._note("global_batch", before.global_batch, batch)
+                    return
+
+    def take_length(self) -> None:
+        """The shortest sequences that the layout can divide."""
+        before = self.train.data
+        for length in _SEQUENCES:
+            data = before.model_copy(update={"seq_len": length})
+            if length < before.seq_len and self._takes(self.train.model_copy(update={"data": data})):
+                self._note("data.seq_len", before.seq_len, length)
+                return
+
+    def take_batch(self) -> None:
+        """The fewest sequences with which the layout can run."""
+        before = self.train.global_batch
+        for batch in _batches(self.train, self.train.layout):
+            if self._takes(self.train.model_copy(update={"global_batch": batch})):
+                self._note("global_batch", before, batch)
+                return
+
+    def take_model(self, arch: Architecture) -> None:
+        """A decoder of the same kind, with fewer and narrower blocks."""
+        missing = [name for name in ("qkv_bias", "qk_norm", "window") if getattr(arch, name)]
+        if missing:
+            raise Refusal(
+                "model",
+                f"a model with {', '.join(missing)} has no smaller one that a spec can name.",
+                "Run it as it is, with --whole, on a machine with room for it.",
+            )
+        before = self.train
+        for numbers in _models(arch):
+            model = ModelSpec.model_validate(_kept(before.model, arch) | numbers)
+            if self._takes(before.model_copy(update={"model": model})):
+                for name, number in numbers.items():
+                    self._note(f"model.{name}", getattr(arch, name), number)
+                return
+
+    def _takes(self, candidate: TrainSpec) -> bool:
+        """Whether the candidate can run; it is the spec then."""
+        try:
+            candidate.check()
+        except (Refusal, ValueError):
+            return False
+        self.train = candidate
+        return True
+
+    def _note(self, name: str, before: object, after: object) -> None:
+        if str(before) != str(after):
+            self.changes.append(f"{name}: {before} → {after}")
+
+
+def _layouts(layout: Layout) -> Iterator[Layout]:
+    """Layouts with the same axes, the fewest ranks first; at last the layout itself."""
+    given = {name: getattr(layout, name) or 1 for name in _DEGREES}
+    choices = [sorted({1 if number == 1 else 2, min(number, 4), number}) for number in given.values()]
+    whole = layout.model_copy(update={"elastic": None})
+    found = []
+    for numbers in product(*choices):
+        degrees: dict[str, Any] = dict(zip(_DEGREES, numbers, strict=True))
+        degrees["shard"] = degrees["shard"] if layout.shard else None
+        degrees["micro_batch"] = None if layout.micro_batch is None else 1
+        found.append(whole.model_copy(update=degrees))
+    same = [one for one in found if _axes(one) == _axes(layout)]
+    yield from sorted(same, key=lambda one: (one.world_size, str(one)))
+
+
+def _axes(layout: Layout) -> tuple[bool, ...]:
+    """Which of the mesh axes a layout has."""
+    groups = layout.shard is not None and layout.data > layout.shard
+    degrees = (layout.data, layout.tensor, layout.ring, layout.ulysses, layout.pipeline, layout.expert)
+    return (*(degree > 1 for degree in degrees), groups)
+
+
+def _batches(train: TrainSpec, layout: Layout) -> Iterator[int]:
+    """Smaller global batches for a layout, from one sequence for each replica."""
+    yield from (layout.data << shift for shift in range(12) if layout.data << shift < train.global_batch)
+
+
+def _models(arch: Architecture) -> Iterator[dict[str, Any]]:
+    """Numbers of smaller models, the fewest blocks and heads first."""
+    groups = arch.heads // arch.kv_heads
+    for layers, kv_heads in product(range(1, arch.layers + 1), _up_to(arch.kv_heads)):
+        heads = kv_heads * groups
+        numbers: dict[str, Any] = {"layers": layers, "dim": heads * _HEAD, "heads": heads, "kv_heads": kv_heads}
+        numbers["hidden"] = 4 * heads * _HEAD
+        if arch.experts is None:
+            yield numbers
+            continue
+        for experts in _up_to(arch.experts):
+            if experts >= max(2, arch.top_k) or experts == arch.experts:
+                yield numbers | {"experts": experts}
+
+
+def _kept(model: ModelSpec, arch: Architecture) -> dict[str, Any]:
+    """What a smaller model has of the given one."""
+    kept: dict[str, Any] = {"family": arch.family, "preset": "nano", "tied": arch.tied, "vocab": model.vocab}
+    if arch.family == "llama":
+        kept["rope_theta"] = arch.rope_theta
+    given = {name: getattr(model, name) for name in _OF_MIXTURES}
+    return kept | {name: value for name, value in given.items() if value is not None}
+
+
+def _up_to(number: int) -> list[int]:
+    """Powers of two below `number`, and `number` itself."""
+    found = [1]
+    while found[-1] * 2 < number:
+        found.append(found[-1] * 2)
+    return found if found[-1] == number else [*found, number]
