@@ -47,6 +47,7 @@ def test_trains_to_the_end_and_reports_every_step_once(plane: ControlPlane) -> N
         assert Path(done.summary.checkpoint or "", "manifest.json").exists()
 
 
+@pytest.mark.full
 def test_the_gang_and_torchrun_train_the_same_bits(plane: ControlPlane, tmp_path: Path) -> None:
     document = spec("same-bits", steps=6, layout={"data": 2, "zero": 2}, checkpoint={"final": False})
     file = tmp_path / "spec.yaml"
@@ -133,6 +134,7 @@ def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: ControlPlane)
         assert client.incidents(first.id).items == client.incidents(second.id).items == []
 
 
+@pytest.mark.full
 def test_resumes_a_job_on_another_layout(plane: ControlPlane) -> None:
     with plane.client() as client:
         first = client.wait(client.submit(spec("part-one", steps=4)).id, timeout_s=PATIENCE_S)

@@ -31,7 +31,7 @@ def test_a_deleted_job_is_restored_on_its_page_and_in_the_list(page: Page, plane
         actions.get_by_role("button", name="Delete").click()
         page.get_by_role("button", name="Delete the job").click()
         expect(page.get_by_role("alert")).to_contain_text("The job was deleted", timeout=PATIENCE_MS)
-        assert [one.id for one in client.jobs(deleted=True).items] == [job.id]
+        assert job.id in [one.id for one in client.jobs(deleted=True).items]
         assert_accessible(page)
         page.get_by_role("button", name="Undo").click()
         expect(page.get_by_role("heading", name="errs")).to_be_visible(timeout=PATIENCE_MS)

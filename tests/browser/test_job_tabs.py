@@ -141,6 +141,7 @@ def test_tabs_are_walked_by_keyboard_and_history(page: Page, training: LiveJob) 
     page.wait_for_function("() => scrollY === 250")
 
 
+@pytest.mark.full
 def test_of_a_thousand_metrics_those_in_view_are_drawn(page: Page, program: LiveJob) -> None:
     asked: list[int] = []
     page.on("request", lambda one: asked.append(one.url.count("name=")) if "/logged-curves" in one.url else None)

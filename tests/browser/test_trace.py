@@ -15,6 +15,7 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
         yield page
 
 
+@pytest.mark.full
 def test_a_running_pipelines_step_is_traced_from_its_page(page: Page, plane: ControlPlane) -> None:
     layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
     with plane.client() as client:

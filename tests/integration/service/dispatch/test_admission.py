@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from sqlalchemy import Select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -74,6 +75,7 @@ async def test_a_long_queue_is_read_by_its_index(store: Store, submit: Submit) -
     assert (await jobs.get_job(store, ready.id)).retry_at is None
 
 
+@pytest.mark.full
 async def test_elastic_jobs_are_found_among_all_that_run(store: Store, submit: Submit) -> None:
     """Ten thousand jobs run, of which one may grow."""
     one = await submit(ranks=2, layout={"data": {"min": 1, "max": 2}})

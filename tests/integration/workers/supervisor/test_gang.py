@@ -97,6 +97,7 @@ async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, settings
     await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
+@pytest.mark.full
 async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) -> None:
     gang = gang_spec("exits", ranks=2, misbehave={"rank": 1, "step": 2, "how": "exit"})
     await cluster.start_gang(gang)
@@ -120,6 +121,7 @@ async def test_a_trainer_that_nccls_watchdog_aborts_is_a_hang_of_no_rank(cluster
     await closed(cluster, gang.name, [])
 
 
+@pytest.mark.full
 async def test_a_frozen_trainer_can_be_stopped(cluster: Cluster, tmp_path: Path) -> None:
     gang = gang_spec("frozen", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)

@@ -36,6 +36,7 @@ def assert_each_once(events: list[Event], steps: int) -> None:
     assert kinds.count("plan") == kinds.count("summary") == 1 and is_final(events[-1])
 
 
+@pytest.mark.full
 async def test_it_may_die_at_every_turn(cluster: Cluster, tmp_path: Path) -> None:
     """At the start, while placed, while training, at the last step, before the end, and when all is over."""
     gang = gang_spec("mortal", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))

@@ -273,6 +273,7 @@ def test_the_programs_own_start_up_code_runs(tmp_path: Path, hook: str, monkeypa
 TORCHRUN = ("-m", "torch.distributed.run")
 
 
+@pytest.mark.full
 def test_a_command_per_node_may_be_torchrun_itself(tmp_path: Path) -> None:
     """It takes its options from the environment, and its workers are the job's ranks: their metrics are those of their ranks."""
     script = DDP.replace(
@@ -293,6 +294,7 @@ def test_an_exception_under_torchrun_is_that_of_its_rank(tmp_path: Path) -> None
     assert first["failed"].type == "ChildFailedError"
 
 
+@pytest.mark.full
 def test_a_hang_under_torchrun_is_seen_in_its_rank(tmp_path: Path) -> None:
     script = """
 import sys, time, torch, torch.distributed as dist
