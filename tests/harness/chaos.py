@@ -168,6 +168,8 @@ def _cut_and_forget(stage: ChaosStage, job: str, luck: float) -> bool:
 
 def _damage_and_forget(stage: ChaosStage, job: str, luck: float, damage: Callable[[Path, float], None]) -> bool:
     found = newest_checkpoint(stage.plane, job)
+    if found is not None and _is_the_end(stage, job, found):
+        return False  # nothing would be trained after it, and the job may end with it as it is
     if found is not None:
         with contextlib.suppress(FileNotFoundError):  # it was just being saved again
             damage(found, luck)
@@ -175,6 +177,11 @@ def _damage_and_forget(stage: ChaosStage, job: str, luck: float, damage: Callabl
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     return True
+
+
+def _is_the_end(stage: ChaosStage, job: str, checkpoint: Path) -> bool:
+    with stage.plane.client() as client:
+        return checkpoint.name == f"step-{client.job(job).spec['train']['steps']:08d}"
 
 
 def _fill_disk(stage: ChaosStage, job: str, _: float) -> bool:

@@ -16,8 +16,9 @@ from ....version import __version__
 from ....workers.certificate.comparison import Comparison, compare
 from ....workers.certificate.exact_spec import alone, exact
 from ....workers.certificate.shrunk_spec import Shrunk, shrunk
-from ....workers.certificate.training import Training, TrainingFailed, trained
+from ....workers.certificate.training import Training, trained
 from ....workers.cost_inputs import setting_of, vocabulary
+from ....workers.program.captured_run import RanksFailed
 from ....workers.spec import TrainSpec
 from ...errors import InvalidParameter
 from ..terminal.screen import Screen
@@ -69,7 +70,7 @@ def _small(given: TrainSpec, whole: bool) -> Shrunk:
 def _trained(spec: TrainSpec, name: str, folder: Path) -> Training:
     try:
         return trained(spec, name, folder)
-    except TrainingFailed as error:
+    except RanksFailed as error:
         which = "one process" if name == "alone" else "the layout"
         message = f"The training of {which} ended with status {error.status}: {error.cause[:500]}"
         remedy = "See the whole output with: shardyard run --local SPEC"

@@ -1,18 +1,31 @@
-"""What ranks printed is read back, and a rank that fails is quoted."""
+"""The events of a training become its numbers, and a rank that fails is quoted."""
 
 from pathlib import Path
 
 import pytest
 
 from shardyard.workers.certificate.exact_spec import exact
-from shardyard.workers.certificate.training import TrainingFailed, trained
+from shardyard.workers.certificate.training import Training, _events, _read, trained
+from shardyard.workers.program.captured_run import RanksFailed
 from shardyard.workers.spec import TrainSpec
 
 OWN = """
-import torch
 def make(vocab_size, **_):
     raise RuntimeError("no such model")
 """
+PRINTED = """\
+a line of the model's own
+{"kind": "plan", "data": {"parameters": 7}}
+{"kind": "step", "data": {"step": 1, "loss": 5.5, "grad_norm": 2.0}}
+{"kind": "probe", "data": {"traffic": {}}}
+{"kind": "step", "data": {"step": 2, "loss": 5.25, "grad_norm": 1.0}}
+{"kind": "eval", "data": {"loss": 5.125}}
+"""
+
+
+def test_events_become_numbers() -> None:
+    found = _read(_events(iter(PRINTED.splitlines())), "/c")
+    assert found == Training((5.5, 5.25), (2.0, 1.0), (5.125,), {"parameters": 7}, {"traffic": {}}, "/c/step-00000002")
 
 
 @pytest.mark.full
@@ -20,13 +33,6 @@ def test_a_failed_training_quotes_what_its_ranks_printed(tmp_path: Path) -> None
     (tmp_path / "own.py").write_text(OWN)
     model = {"import": "own:make", "code": str(tmp_path), "args": {"vocab_size": 256}}
     train = TrainSpec.model_validate({"model": model, "steps": 2, "global_batch": 2})
-    with pytest.raises(TrainingFailed, match="no such model") as failed:
+    with pytest.raises(RanksFailed, match="no such model") as failed:
         trained(exact(train, 2), "layout", tmp_path)
-    assert failed.value.status == 1
-    assert failed.value.cause == "RuntimeError: no such model"
-
-
-def test_the_cause_is_the_last_line_that_a_rank_printed_itself() -> None:
-    printed = "[rank 1] [rank1]: ValueError: no\n[rank 1] shardyard: this rank exited with status 1"
-    assert TrainingFailed(1, printed).cause == "ValueError: no"
-    assert TrainingFailed(137, "shardyard: this rank was ended by SIGKILL").cause == "it printed nothing"
+    assert (failed.value.status, failed.value.cause) == (1, "RuntimeError: no such model")

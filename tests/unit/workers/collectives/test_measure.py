@@ -1,0 +1,79 @@
+"""Collectives over real groups of gloo: what is timed moves what it says, and each pair of ends is measured once."""
+
+import json
+import subprocess
+import sys
+from itertools import combinations
+
+import pytest
+from harness.ranks import group, spawn
+
+from shardyard.workers.collectives.measure import ends, rounds
+from shardyard.workers.collectives.report import COLLECTIVES
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 7])
+def test_every_pair_meets_once_and_no_end_twice_in_a_round(count: int) -> None:
+    played = list(rounds(range(count)))
+    assert sorted(pair for each in played for pair in each) == list(combinations(range(count), 2))
+    assert all(len({end for pair in each for end in pair}) == 2 * len(each) for each in played)
+
+
+def test_links_are_between_nodes_where_there_are_several() -> None:
+    assert ends(["a", "a", "b", "b", "a", "c"]) == [0, 2, 5]
+    assert ends(["a", "a", "a"]) == [0, 1, 2]
+
+
+def values(rank: int, world: int, port: int) -> dict[str, list[float]]:
+    """What each collective leaves on a rank, of float32 elements that are all rank + 1."""
+    import torch
+    import torch.distributed as dist
+
+    from shardyard.workers.collectives import measure
+
+    device = group(rank, world, port)
+    whole = dist.group.WORLD
+    assert whole is not None
+    span = measure._Span(whole, device)
+    found = {}
+    zeros = torch.zeros
+    for collective in COLLECTIVES:
+        made: list[torch.Tensor] = []
+
+        def filled(*shape: int, made: list[torch.Tensor] = made, **more: object) -> torch.Tensor:
+            made.append(zeros(*shape, **more).fill_(rank + 1))  # type: ignore[call-overload]
+            return made[-1]
+
+        torch.zeros = filled
+        try:
+            operation = measure._operation(span, collective, 2 * world)
+        finally:
+            torch.zeros = zeros
+        operation()
+        found[collective] = [float(one.sum()) for one in made]
+    return found
+
+
+def test_what_is_timed_is_what_its_name_says() -> None:
+    first, second = spawn(values, 2)
+    whole = 4.0  # elements, of which a rank's share is half
+    assert first["broadcast"][0] == second["broadcast"][0] == 1 * whole
+    assert first["reduce"][0] == 3 * whole
+    assert first["all_reduce"][0] == second["all_reduce"][0] == 3 * whole
+    assert first["reduce_scatter"][1] == second["reduce_scatter"][1] == 3 * whole / 2
+    assert first["all_gather"][0] == second["all_gather"][0] == 1 * 2 + 2 * 2
+
+
+@pytest.mark.full
+def test_ranks_under_torchrun_print_one_report() -> None:
+    layout = json.dumps({"data": 2, "tensor": 2})
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone"]
+    asked = ["-m", "shardyard.workers.collectives", "--layout", layout, "--sizes", "4096,65536", "--json"]
+    done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=300, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    found = json.loads(line)
+    axes = {(one["axis"], one["ranks"]) for one in found["speeds"]}
+    assert axes == {("world", 4), ("replica", 2), ("tensor", 2)}
+    assert len(found["speeds"]) == 3 * 2 * len(COLLECTIVES)
+    assert all(one["seconds"] > 0 and one["bus_bandwidth"] > 0 for one in found["speeds"])
+    assert sorted(tuple(link["ranks"]) for link in found["links"]) == list(combinations(range(4), 2))
