@@ -18,10 +18,11 @@ from .errors import ShardyardError
 MOST_BYTES: Final = 64 << 10
 
 _LEFT_OUT: Final = "# (left out: it may hold a credential)"
-_COMMENT: Final = re.compile(r"(?:^|(?<=\s))#.*")
-#: Tokens by their shape, and passwords in addresses.
+#: PyYAML reads one also directly after a bracket, a quote, or the head of a block.
+_COMMENT: Final = re.compile(r"(?:^|(?<=[\s\[\]{},\"'|>+\d-]))#.*")
+#: Tokens by their shape, and passwords in addresses. A text of one long word is searched in one pass: no part is unbounded at each place.
 _TOKEN: Final = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@]*:[^\s/@]+@[^\s\"']*|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[\w-]{12,}"
+    r"[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s/@:]*:[^\s/@]+@[^\s\"']*|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[\w-]{12,}"
 )
 #: A variable whose name says that its value is secret.
 _ASSIGNED: Final = re.compile(r"(?i)(?:token|secret|password|passwd|api_?key|access_?key)[\"']?\s*[:=]\s*\S")
@@ -95,7 +96,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class _CannotChange(Exception):
-    """A key is missing in the new document, or the text is none of a mapping."""
+    """A key is missing in the new document, or the text has no values."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def _edits(node: Any, before: Any, after: Any, text: str) -> Iterator[_Edit]:
     """Of two that begin at one place, that of the outer node first: it is applied first, and so stands below the other."""
     if _same(before, after):
         return
+    if node is None:
+        raise _CannotChange
     if isinstance(node, yaml.MappingNode) and isinstance(before, dict) and isinstance(after, dict):
         if not before.keys() <= after.keys():
             raise _CannotChange
