@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardyard.api.spec_document import parse, read_text
-from shardyard.service.spec_text import MOST_BYTES, SpecText, changed, kept
+from shardyard.service.spec_text import _TOKEN, MOST_BYTES, SpecText, changed, kept
 
 TEXT = """\
 # Why this run: the baseline of June.
@@ -121,11 +121,10 @@ def test_a_comment_without_a_space_before_it_is_one_too(head: str) -> None:
     assert kept(SpecText("yaml", text), read_text) == SpecText("yaml", text.replace("# HF_TOKEN: abcdef", LEFT_OUT))
 
 
-@pytest.mark.parametrize("words", ["a" * 60_000, "a://" + ":" * 60_000, "a:" * 30_000, "http://" * 8_000])
-def test_a_text_of_one_long_word_is_searched_in_one_pass(words: str) -> None:
-    # With a search from each of its places this takes half a minute.
-    text = f"name: a  # {words}\n# password: x\n"
-    assert kept(SpecText("yaml", text), read_text) == SpecText("yaml", text.replace("# password: x", LEFT_OUT))
+@pytest.mark.parametrize("word", ["a" * 500_000, "a://" + ":" * 500_000, "http://" * 70_000])
+def test_one_long_word_is_searched_in_one_pass(word: str) -> None:
+    # A search of the whole rest from each of its places takes longer than a test may.
+    assert _TOKEN.search(word) is None
 
 
 def test_a_value_that_the_spec_accepts_stays() -> None:
