@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final, SupportsFloat
 
 import torch
+from torch.distributed.tensor import DTensor
 
 #: Maximum number of names: each is two numbers in every step's collective.
 MOST_NAMES: Final = 64
@@ -59,5 +60,8 @@ def _number(name: str, value: SupportsFloat | torch.Tensor) -> Number:
         return float(value)
     if value.numel() != 1:
         raise ValueError(f"{name!r} is a tensor of {value.numel()} elements; log a scalar, such as its mean")
-    scalar = value.detach().reshape(())
+    scalar = value.detach()
+    if isinstance(scalar, DTensor):  # of a parameter that is sharded over the tensor axis, whose ranks all log it
+        scalar = scalar.full_tensor()
+    scalar = scalar.reshape(())
     return float(scalar) if scalar.device.type == "cpu" else scalar.double()

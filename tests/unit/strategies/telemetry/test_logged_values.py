@@ -1,10 +1,15 @@
 """What a model logs in a step is summed by name, and outside of a step it is ignored."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 
+from shardyard.strategies.logged_means import put
 from shardyard.strategies.telemetry import current
 from shardyard.strategies.telemetry.current import Telemetry
 from shardyard.strategies.telemetry.logged_values import MOST_NAMES, LoggedValues
@@ -29,6 +34,26 @@ def test_what_is_no_scalar_with_a_name_is_refused(name: Any, value: Any) -> None
     values = LoggedValues()
     with values.microbatch(), pytest.raises(ValueError, match=r"log a scalar|is not a name"):
         values.add(name, value)
+
+
+@pytest.fixture
+def alone() -> Iterator[DeviceMesh]:
+    """The mesh of one process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield DeviceMesh("cpu", [0])
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])  # a tensor on the latter is read by none, as one of a GPU
+def test_a_value_of_a_sharded_parameter_is_a_plain_number_or_tensor(alone: DeviceMesh, device: str) -> None:
+    values, numbers = LoggedValues(), torch.zeros(1, dtype=torch.float64, device=device)
+    weight = DTensor.from_local(torch.ones(4, 2, device=device), alone, [Shard(0)], run_check=False)
+    with values.microbatch():
+        values.add("sum", weight.sum())
+    put(numbers, 0, values.sums["sum"][0])
+    assert device == "meta" or numbers.tolist() == [8.0]
 
 
 def test_names_are_bounded() -> None:
