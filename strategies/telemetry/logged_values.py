@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, SupportsFloat
+from typing import Final, SupportsFloat, cast
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -44,6 +44,10 @@ class LoggedValues:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def add(self, name: str, value: SupportsFloat | torch.Tensor) -> None:
         """Count a value of the step. Raises ValueError, TypeError for what is no scalar with a name."""
+        if isinstance(value, DTensor) and value.numel() == 1:
+            # Of a sharded parameter: all ranks of its tensor group log it. Also where it does not count, because a
+            # pass that runs again has to have the collectives of the first one.
+            value = cast(DTensor, value.detach()).full_tensor()
         if not self._open:
             return
         number = _number(name, value)
@@ -60,8 +64,5 @@ def _number(name: str, value: SupportsFloat | torch.Tensor) -> Number:
         return float(value)
     if value.numel() != 1:
         raise ValueError(f"{name!r} is a tensor of {value.numel()} elements; log a scalar, such as its mean")
-    scalar = value.detach()
-    if isinstance(scalar, DTensor):  # of a parameter that is sharded over the tensor axis, whose ranks all log it
-        scalar = scalar.full_tensor()
-    scalar = scalar.reshape(())
+    scalar = value.detach().reshape(())
     return float(scalar) if scalar.device.type == "cpu" else scalar.double()
