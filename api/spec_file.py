@@ -5,6 +5,7 @@ Relative paths are relative to the spec file's folder, so that a job means the s
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +17,38 @@ from .given_path import given_path
 from .spec_document import parse, read_text
 
 
-def load(spec: JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> Any:
-    """The document to send. A path is read (YAML, or JSON by its suffix); in a mapping, paths are relative to the working folder."""
+@dataclass(frozen=True)
+class GivenSpec:
+    """A spec that was read once: a pipe is empty when it is read again, and a file may be another one by then."""
+
+    document: Any
+    """With absolute paths."""
+    text: str | None = None
+    """Of a file in YAML."""
+
+
+def read(spec: GivenSpec | JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> GivenSpec:
+    """A path is read (YAML, or JSON by its suffix); in a mapping, paths are relative to the working folder."""
+    if isinstance(spec, GivenSpec):
+        return spec
     if isinstance(spec, JobSpec | CommandSpec):
-        return absolute(spec.model_dump(mode="json", by_alias=True, exclude_unset=True), Path.cwd())
+        return GivenSpec(absolute(spec.model_dump(mode="json", by_alias=True, exclude_unset=True), Path.cwd()))
     if isinstance(spec, Mapping):
-        return absolute(dict(spec), Path.cwd())
+        return GivenSpec(absolute(dict(spec), Path.cwd()))
     path = given_path(spec)
-    data = parse(_read(path), "json" if path.suffix == ".json" else "yaml")
-    return absolute(data, path.resolve().parent)
+    content, is_json = _read(path), path.suffix == ".json"
+    document = absolute(parse(content, "json" if is_json else "yaml"), path.resolve().parent)
+    return GivenSpec(document, None if is_json else content.decode("utf-8-sig"))
 
 
-def text_of(spec: str | Path, document: Any) -> str | None:
+def load(spec: GivenSpec | JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> Any:
+    """The document to send, as `read`."""
+    return read(spec).document
+
+
+def text_of(given: GivenSpec, document: Any) -> str | None:
     """The text of a file in YAML, with the values of `document` in it. None: another file, or it cannot be changed in place."""
-    path = given_path(spec)
-    if path.suffix == ".json":
-        return None
-    try:
-        found = changed(SpecText("yaml", path.read_text("utf-8-sig")), document, read_text)
-    except (OSError, ValueError):  # it has been read once; now it is another one
-        return None
+    found = None if given.text is None else changed(SpecText("yaml", given.text), document, read_text)
     return None if found is None else found.text
 
 

@@ -18,10 +18,14 @@ from .errors import ShardyardError
 MOST_BYTES: Final = 64 << 10
 
 _LEFT_OUT: Final = "# (left out: it may hold a credential)"
-_COMMENT: Final = re.compile(r"(?:^|(?<=\s))#.*")
-#: Tokens by their shape, and passwords in addresses.
+_COMMENT: Final = re.compile(r"#[^\r\n\x85\u2028\u2029]*")
+#: The head of a block of text, which has its comment inside of the block's token.
+_HEAD: Final = re.compile(rf"[|>][-+\d]*[ \t]*({_COMMENT.pattern})")
+#: As specs are read by: libyaml accepts comments that PyYAML's own loader refuses.
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: Tokens by their shape, and passwords in addresses. A text of one long word is searched in one pass: no part is unbounded at each place.
 _TOKEN: Final = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@]*:[^\s/@]+@[^\s\"']*|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[\w-]{12,}"
+    r"[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s/@:]*:[^\s/@]+@[^\s\"']*|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[\w-]{12,}"
 )
 #: A variable whose name says that its value is secret.
 _ASSIGNED: Final = re.compile(r"(?i)(?:token|secret|password|passwd|api_?key|access_?key)[\"']?\s*[:=]\s*\S")
@@ -51,8 +55,12 @@ def kept(given: SpecText, read: Read) -> SpecText | None:
         return None
     if given.format == "json" or not (_TOKEN.search(given.text) or _ASSIGNED.search(given.text)):
         return given
-    document, text = read(given), "".join(map(_harmless, given.text.splitlines(keepends=True)))
+    document, text = read(given), given.text
     values = json.dumps(document, ensure_ascii=False)
+    for start, end in reversed([*_comments(text)]):
+        comment = text[start:end]
+        if _TOKEN.search(comment) or _ASSIGNED.search(comment):
+            text = text[:start] + _LEFT_OUT + text[end:]
     if any(found.group() not in values for found in _TOKEN.finditer(text)) or not _reads_to(document, text, read):
         return None
     return SpecText("yaml", text)
@@ -75,11 +83,15 @@ def changed(given: SpecText, after: Any, read: Read) -> SpecText | None:
     return SpecText("yaml", text) if _reads_to(after, text, read) else None
 
 
-def _harmless(line: str) -> str:
-    comment = _COMMENT.search(line)
-    if comment is None or not (_TOKEN.search(comment.group()) or _ASSIGNED.search(comment.group())):
-        return line
-    return line[: comment.start()] + _LEFT_OUT + line[comment.end() :]
+def _comments(text: str) -> Iterator[tuple[int, int]]:
+    """Where comments are, in order. They are between PyYAML's tokens; a `#` in a value is none."""
+    after = 0
+    for token in yaml.scan(text, Loader=_LOADER):
+        start, end = token.start_mark.index, token.end_mark.index
+        yield from (found.span() for found in _COMMENT.finditer(text, after, max(after, start)))
+        if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">") and (head := _HEAD.match(text, start)):
+            yield head.span(1)
+        after = max(after, end)
 
 
 def _reads_to(document: Any, text: str, read: Read) -> bool:
@@ -95,7 +107,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class _CannotChange(Exception):
-    """A key is missing in the new document, or the text is none of a mapping."""
+    """A key is missing in the new document, or the text has no values."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,8 @@ def _edits(node: Any, before: Any, after: Any, text: str) -> Iterator[_Edit]:
     """Of two that begin at one place, that of the outer node first: it is applied first, and so stands below the other."""
     if _same(before, after):
         return
+    if node is None:
+        raise _CannotChange
     if isinstance(node, yaml.MappingNode) and isinstance(before, dict) and isinstance(after, dict):
         if not before.keys() <= after.keys():
             raise _CannotChange

@@ -38,16 +38,18 @@ from ...service.schemas.system import SystemCurves
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...service.spec import CommandSpec, JobKind, JobSpec
+from ...service.spec_text import MOST_BYTES
 from ...strategies.layout import Layout
 from ...workers.code_archive import Manifest
 from ...workers.messages import json_codec
 from .. import spec_file
 from ..errors import InvalidParameter
+from ..spec_file import GivenSpec
 from . import code_folder
 from .code_folder import PackedCode
 from .transport import ApiError, Call
 
-Spec = JobSpec | CommandSpec | Mapping[str, Any] | str | Path
+Spec = GivenSpec | JobSpec | CommandSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]
 Stream = Literal["stdout", "stderr"]
 
@@ -55,10 +57,15 @@ _JSON = {"Content-Type": "application/json"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
+def given(spec: Spec) -> GivenSpec:
+    """The spec as plain data, and the text of its file. Raises `ApiError` for a file that cannot be read."""
+    with _as_api_error():
+        return spec_file.read(spec)
+
+
 def document(spec: Spec) -> Any:
     """The spec as plain data. Raises `ApiError` for a file that cannot be read."""
-    with _as_api_error():
-        return spec_file.load(spec)
+    return given(spec).document
 
 
 @contextmanager
@@ -70,12 +77,18 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
         yield found
 
 
-def submit(document: Any, key: str | None, spec: Spec | None = None) -> Call[Job]:
+def submit(document: Any, key: str | None, spec: GivenSpec) -> Call[Job]:
     """`spec`: what the document was made of. The text of a file is sent with its comments, and the document's values."""
-    text = None if isinstance(spec, JobSpec | CommandSpec | Mapping | None) else spec_file.text_of(spec, document)
-    content = json.dumps(document, indent=2) if text is None else text
+    text = spec_file.text_of(spec, document)
+    content = _lines(document) if text is None else text
     headers = _keyed(key) if text is None else _keyed(key) | {"Content-Type": "application/yaml"}
     return Call("POST", "/v1/jobs", Job.model_validate, content=content.encode(), headers=headers)
+
+
+def _lines(document: Any) -> str:
+    """JSON with a line per value, as the service keeps it; one that is too long to be kept is not made longer."""
+    text = json.dumps(document, indent=2)
+    return text if len(text) <= MOST_BYTES else json.dumps(document)
 
 
 def preview(document: Any) -> Call[Preview]:

@@ -208,13 +208,13 @@ class Advance:
         except (JobPausing, DatabaseError) as error:
             log.debug("%s, trial %d: %s", found.id, one["number"], error)
             return
-        except (JobEnded, JobNotFound, JobDeleted) as error:  # the job was faster, or a user; its end is news later
-            if one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
-                done |= {"standing": "active", "outcome": None}
         except (ShardyardError, Refusal, ValidationError) as error:
             if getattr(error, "retry_after_s", None) is not None:
                 return
-            done |= {"standing": "over", "outcome": "refused", "message": _said(error)}
+            if one["due"] == "submit" or not isinstance(error, JobEnded | JobNotFound | JobDeleted):
+                done |= {"standing": "over", "outcome": "refused", "message": _said(error)}
+            elif one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
+                done |= {"standing": "active", "outcome": None}  # the job was faster, or a user; its end is news later
         async with self._store.write() as tx:
             if await rows.lock(tx, found.id, self._token) is None:
                 raise SweepLeaseLost(f"another dispatcher advances {found.id}")

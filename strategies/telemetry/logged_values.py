@@ -5,9 +5,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, SupportsFloat
+from typing import Final, SupportsFloat, cast
 
 import torch
+from torch.distributed.tensor import DTensor
 
 #: Maximum number of names: each is two numbers in every step's collective.
 MOST_NAMES: Final = 64
@@ -43,6 +44,10 @@ class LoggedValues:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def add(self, name: str, value: SupportsFloat | torch.Tensor) -> None:
         """Count a value of the step. Raises ValueError, TypeError for what is no scalar with a name."""
+        if isinstance(value, DTensor) and value.numel() == 1:
+            # Of a sharded parameter: all ranks of its tensor group log it. Also where it does not count, because a
+            # pass that runs again has to have the collectives of the first one.
+            value = cast(DTensor, value.detach()).full_tensor()
         if not self._open:
             return
         number = _number(name, value)

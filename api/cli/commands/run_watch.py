@@ -5,6 +5,7 @@ Ctrl-C leaves a watched job running. In `run` the first one cancels the job and 
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from ....service.settings import Settings
 from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event
 from ...errors import InvalidParameter
+from ...spec_file import GivenSpec
 from ...spec_overrides import overridden
 from ..exit_codes import ExitCode, of_state
 from ..options import JobName, Json, SpecPath, Url
@@ -66,15 +68,15 @@ def run(
 ) -> None:
     """Train a spec to its end. Starts a control plane if none runs, and stops it afterwards."""
     screen = Screen()
-    document = _document(spec, overrides or [])
+    given = _given(spec, overrides or [])
     if local:
         _refuse_of_a_server(sample, url, json)
         from .local_run import run_local  # which imports torch
 
-        raise typer.Exit(run_local(document, screen))
+        raise typer.Exit(run_local(given.document, screen))
     with ExitStack() as stack:
-        client, borrowed = _client_for_run(screen, stack, url, document)
-        submitted = client.submit(document, on_upload=screen.uploading)
+        client, borrowed = _client_for_run(screen, stack, url, given.document)
+        submitted = client.submit(given, on_upload=screen.uploading)
         screen.warnings(submitted.warnings)
         screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
         job = _run_to_the_end(client, screen, submitted, borrowed)
@@ -148,9 +150,10 @@ def _print_events(client: Client, screen: Screen, job: Job) -> Job:
     return client.job(job.id)
 
 
-def _document(spec: str, overrides: Sequence[str]) -> Any:
+def _given(spec: str, overrides: Sequence[str]) -> GivenSpec:
     """The spec with the values of the command line, and absolute paths."""
-    return spec_file.absolute(overridden(spec_file.load(spec), overrides), Path.cwd())
+    found = spec_file.read(spec)
+    return replace(found, document=spec_file.absolute(overridden(found.document, overrides), Path.cwd()))
 
 
 def _refuse_of_a_server(sample: str | None, url: str | None, json: bool) -> None:

@@ -32,15 +32,16 @@ def submit(
 ) -> None:
     """Submit a job, or a sweep of jobs, and return, or wait for its end."""
     screen = Screen()
-    document = requests.document(spec)
+    given = requests.given(spec)
+    document = given.document
     with Client(url) as client:
         if isinstance(document, dict) and "sweep" in document:
             _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
             return
         if dry_run:
-            _preview(screen, client.preview(spec), spec, json)
+            _preview(screen, client.preview(given), spec, json)
             return
-        job = client.submit(spec, idempotency_key=key, on_upload=screen.uploading)
+        job = client.submit(given, idempotency_key=key, on_upload=screen.uploading)
         screen.warnings(job.warnings)
         if not json:
             screen.out.print(f"{job.id}  {job.name}  {state(job)}")

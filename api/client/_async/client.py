@@ -96,8 +96,9 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
         that have arrived, and of all, before each part.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        document = await self._uploaded(requests.document(spec), on_upload)
-        return await self._handle(requests.submit(document, idempotency_key, spec))
+        given = requests.given(spec)
+        document = await self._uploaded(given.document, on_upload)
+        return await self._handle(requests.submit(document, idempotency_key, given))
 
     async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""

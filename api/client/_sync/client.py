@@ -97,8 +97,9 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
         that have arrived, and of all, before each part.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        document = self._uploaded(requests.document(spec), on_upload)
-        return self._handle(requests.submit(document, idempotency_key, spec))
+        given = requests.given(spec)
+        document = self._uploaded(given.document, on_upload)
+        return self._handle(requests.submit(document, idempotency_key, given))
 
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""

@@ -1,11 +1,14 @@
 """Relative paths in a spec count from its own folder."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
+from shardyard.api.client import requests
 from shardyard.api.errors import SpecFileMissing
-from shardyard.api.spec_file import absolute, load
+from shardyard.api.spec_file import GivenSpec, absolute, load, read, text_of
 
 
 def test_paths_count_from_the_specs_folder(tmp_path: Path) -> None:
@@ -47,6 +50,24 @@ def test_other_shapes_are_left_for_the_server(document: object, tmp_path: Path) 
 def test_json_is_read_as_json(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text('{"name": "a"}')
     assert load(tmp_path / "spec.json") == {"name": "a"}
+
+
+def test_a_file_is_read_once(tmp_path: Path) -> None:
+    # As `shardyard submit <(make-spec)` and `/dev/stdin`: nothing is left in a pipe that was read.
+    reader, writer = os.pipe()
+    os.write(writer, b"name: a  # mine\ncommand: [python, a.py]\n")
+    os.close(writer)
+    found = read(f"/dev/fd/{reader}")
+    os.close(reader)
+    assert text_of(read(found), found.document | {"name": "b"}) == "name: b  # mine\ncommand: [python, a.py]\n"
+    (tmp_path / "spec.json").write_text('{"name": "a"}')
+    assert read(tmp_path / "spec.json") == GivenSpec({"name": "a"})
+
+
+def test_a_document_with_many_values_is_not_sent_longer_than_it_is() -> None:
+    few, many = {"names": ["a"]}, {"names": ["a"] * 100_000}
+    assert requests.submit(few, None, GivenSpec(few)).content == json.dumps(few, indent=2).encode()
+    assert requests.submit(many, None, GivenSpec(many)).content == json.dumps(many).encode()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardyard.api.spec_document import parse, read_text
-from shardyard.service.spec_text import MOST_BYTES, SpecText, changed, kept
+from shardyard.service.spec_text import _TOKEN, MOST_BYTES, SpecText, changed, kept
 
 TEXT = """\
 # Why this run: the baseline of June.
@@ -31,6 +31,7 @@ train:
   # the end of train
 labels: {}
 """
+LEFT_OUT = "# (left out: it may hold a credential)"
 
 
 def edited(text: str, change: dict[str, Any]) -> str | None:
@@ -78,6 +79,7 @@ def test_keys_that_are_added_at_one_place_belong_to_their_own_mappings() -> None
 
 def test_a_text_that_cannot_be_changed_in_place_is_not_guessed() -> None:
     assert edited(TEXT, {"train": {"steps": 3}}) is None
+    assert changed(SpecText("yaml", "# nothing\n"), {"a": 1}, read_text) is None
     assert changed(SpecText("yaml", "a: *b"), {"a": 1}, read_text) is None
     assert changed(SpecText("yaml", "- 1"), {"a": 1}, read_text) is not None
 
@@ -110,14 +112,27 @@ def test_a_harmless_text_is_kept_as_it_is(text: str) -> None:
 )
 def test_a_comment_that_may_hold_a_credential_is_left_out(secret: str) -> None:
     found = kept(SpecText("yaml", f"name: a  # {secret}\n# why\nsteps: 3\n  # env: {{ {secret} }}\n"), read_text)
-    note = "# (left out: it may hold a credential)"
-    assert found == SpecText("yaml", f"name: a  {note}\n# why\nsteps: 3\n  {note}\n")
+    assert found == SpecText("yaml", f"name: a  {LEFT_OUT}\n# why\nsteps: 3\n  {LEFT_OUT}\n")
+
+
+@pytest.mark.parametrize("head", ["command: [a]", "name: 'a'", "name: {b: c}", "note: |", "note: >2-"])
+def test_a_comment_without_a_space_before_it_is_one_too(head: str) -> None:
+    text = f"{head}# HF_TOKEN: abcdef\n" + "  b\n" * head.startswith("note")
+    assert kept(SpecText("yaml", text), read_text) == SpecText("yaml", text.replace("# HF_TOKEN: abcdef", LEFT_OUT))
+
+
+@pytest.mark.parametrize("word", ["a" * 500_000, "a://" + ":" * 500_000, "http://" * 70_000])
+def test_one_long_word_is_searched_in_one_pass(word: str) -> None:
+    # A search of the whole rest from each of its places takes longer than a test may.
+    assert _TOKEN.search(word) is None
 
 
 def test_a_value_that_the_spec_accepts_stays() -> None:
-    text = "env:\n  HF_TOKEN_PATH: /run/token\n  MY_TOKEN: public\ncommand: 'echo # TOKEN=x'\n"
-    assert kept(SpecText("yaml", text.replace("'echo # TOKEN=x'", "echo")), read_text) is not None
-    assert kept(SpecText("yaml", text), read_text) is None  # what looks like a comment is a part of a value
+    text = "env:\n  HF_TOKEN_PATH: /run/token\n  MY_TOKEN: public\ncommand: 'echo # TOKEN=x'  # why\n"
+    text += "script: |  # as bash\n  # HF_TOKEN: see the secrets\n  echo\n\nplain: a#password=x\n"
+    assert kept(SpecText("yaml", text), read_text) == SpecText("yaml", text)
+    end = "# TOKEN: x\n  # TOKEN: y\n"  # after the block of text
+    assert kept(SpecText("yaml", text + end), read_text) == SpecText("yaml", f"{text}{LEFT_OUT}\n  {LEFT_OUT}\n")
 
 
 @pytest.mark.parametrize(

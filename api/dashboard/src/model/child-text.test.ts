@@ -1,5 +1,4 @@
 import { expect, test } from "vitest";
-import { parse } from "yaml";
 import type { SubmittedSpec } from "../api/submitted-spec";
 import { childText } from "./child-text";
 
@@ -50,8 +49,9 @@ test("steps that were left out stay so, and a job without a training gets none",
 });
 
 test("a text in JSON becomes YAML", async () => {
-  const text = await childText(given('{"name": "nano", "train": {"steps": 600}}', { format: "json" }), child({ steps: 600 }));
-  expect(parse(text ?? "")).toEqual({ name: "nano-fork", train: { steps: 600 }, labels: { team: "a", parent: "job-1" } });
+  const json = '{"name": "nano", "train": {\n\t"steps": 600,\n\t"seed": 9007199254740993, "note": "\\ud83d\\ude80\\/"}}';
+  const text = await childText(given(json, { format: "json" }), child({ steps: 600 }));
+  expect(text).toBe("name: nano-fork\ntrain:\n  steps: 600\n  seed: 9007199254740993\n  note: 🚀/\nlabels:\n  team: a\n  parent: job-1\n");
 });
 
 test.each(["a: [", "- a", "text"])("a text that is no spec is not changed (%s)", async (text) => {

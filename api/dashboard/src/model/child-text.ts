@@ -21,8 +21,9 @@ export interface Child {
 /** Null if the text cannot be changed. */
 export async function childText({ format, text, layoutChanged }: SubmittedSpec, { parent, child, layout }: Child): Promise<string | null> {
   const yaml = await import("yaml");
-  // Whole numbers of 64 bits stay exact.
-  const document: Document = format === "yaml" ? yaml.parseDocument(text, { intAsBigInt: true }) : new yaml.Document(JSON.parse(text));
+  // Whole numbers of 64 bits stay exact. JSON is YAML; its values are written again, a line each.
+  const given: Document = yaml.parseDocument(text, { intAsBigInt: true });
+  const document = format === "yaml" || given.errors.length > 0 ? given : new yaml.Document(given.toJS());
   if (document.errors.length > 0 || !yaml.isMap(document.contents)) return null;
   change(document, ["name"], child.name);
   change(document, ["labels"], child.labels);

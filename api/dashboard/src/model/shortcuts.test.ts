@@ -26,7 +26,8 @@ test("every key of the help does something", () => {
   }
 });
 
-test("every page of the bar has keys", () => {
-  const pages = ["j", "n", "c", "p", "w", "m", "s"].map((key) => actionOf(pressed(key), true, true));
+test("every page of the bar has keys, which the help has", () => {
+  const letters = MEANINGS.filter(([keys]) => keys.startsWith("g ")).map(([keys]) => keys.slice(2));
+  const pages = letters.map((key) => actionOf(pressed(key), true, true));
   expect(pages).toEqual(["/", "/new", "/cluster", "/compare", "/sweeps", "/models", "/secrets"].map((address) => ({ kind: "go", address })));
 });

@@ -45,5 +45,6 @@ export const MEANINGS: readonly (readonly [keys: string, meaning: string])[] = [
   ["g c", "Cluster"],
   ["g p", "Compare"],
   ["g w", "Sweeps"],
+  ["g m", "Models"],
   ["g s", "Secrets"],
 ];

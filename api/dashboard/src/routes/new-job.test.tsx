@@ -1,5 +1,6 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { useState } from "react";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
@@ -194,6 +195,28 @@ test("a job goes on from another's checkpoint with its spec, and has a draft of 
   open(<NewJobPage />, address);
   expect((await editor()).value).toContain("# changed");
   expect(sessionStorage.getItem("shardyard.draft")).toBe("mine");
+});
+
+test("a fork begins with the text of its parent as it is at this visit", async () => {
+  const parent = jobWire({ id: "job-1", spec: { name: "quick", labels: {}, train: { steps: 20, layout: { data: 4 } } } });
+  let changed = false;
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "GET /v1/jobs/job-1": () => Response.json(parent),
+    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: "yaml", text: "name: quick # why\ntrain: {}\n", layout_changed: changed }),
+    "POST /v1/jobs/preview": () => Response.json(preview),
+  });
+  function Visits() {
+    const [here, go] = useState(true);
+    return <><button onClick={() => { go(!here); }}>Go</button>{here && <NewJobPage />}</>;
+  }
+  open(<Visits />, "/new?from=job-1");
+  expect((await editor()).value).not.toContain("layout");
+  await userEvent.click(screen.getByRole("button", { name: "Go" }));
+  changed = true;
+  await userEvent.click(screen.getByRole("button", { name: "Go" }));
+  expect((await editor()).value).toContain("data: 4");
 });
 
 test("a parent that is not there is said", async () => {

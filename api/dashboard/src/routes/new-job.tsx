@@ -36,7 +36,9 @@ function Child({ id, checkpoint }: { id: string; checkpoint: string | null }) {
   const first = useQuery({
     queryKey: ["first-text", id, checkpoint],
     queryFn: ({ signal }) => (parent.data ? firstText(parent.data, checkpoint, signal) : ""),
+    // The same while the form is open. Another visit reads it again: the parent may have another layout by then.
     staleTime: Infinity,
+    gcTime: 0,
     enabled: parent.isSuccess,
   });
   const problem = parent.error ?? templates.error ?? first.error;

@@ -1,6 +1,7 @@
 """A spec's text over HTTP, from the client's files, and in the terminal."""
 
 import json
+import os
 from pathlib import Path
 
 import httpx2
@@ -54,6 +55,12 @@ def test_a_file_arrives_with_its_comments_and_its_absolute_paths(
     assert run(["show", "a", "--submitted", "--url", client.url]) == 0
     out = capsys.readouterr().out
     assert out == f"name: a  # mine\ncommand: [python, run.py]\ncwd: {tmp_path}   # here\n"
+    reader, writer = os.pipe()  # a shell's `<(…)`
+    os.write(writer, out.encode())
+    os.close(writer)
+    assert run(["submit", f"/dev/fd/{reader}", "--json", "--url", client.url]) == 0
+    os.close(reader)
+    assert client.submitted_spec(json.loads(capsys.readouterr().out)["id"]).text == out
     (tmp_path / "again.yaml").write_text(out)
     assert client.submit(tmp_path / "again.yaml").spec == client.job("a").spec
     with_code = {"name": "b", "command": ["python", "run.py"], "code": {"dir": str(tmp_path)}}

@@ -40,8 +40,10 @@ def counted() -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", note)
 
 
-async def submit_sweep(store: Store, settings: Settings, sweep: dict[str, Any], key: str | None = None) -> SweepDetail:
-    document = {"name": "tune", "train": {"steps": STEPS, "global_batch": 4, "layout": {"data": 1}}}
+async def submit_sweep(
+    store: Store, settings: Settings, sweep: dict[str, Any], key: str | None = None, **train: Any
+) -> SweepDetail:
+    document = {"name": "tune", "train": {"steps": STEPS, "global_batch": 4, "layout": {"data": 1}, **train}}
     request = read_request({**document, "sweep": sweep}, Sweep.model_validate(sweep))
     first = kind_of(request.first).model_validate(request.first, strict=True)
     found, _ = await submitting.submit(store, settings, request, first, Request(key, "digest", "tester"))

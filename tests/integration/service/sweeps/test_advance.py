@@ -1,9 +1,11 @@
 """One sweep, step by step: what is due is done by the dispatcher that finds it, also for the second time."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy.engine import RowMapping
 
 from shardyard.service.errors import SweepEnded, SweepNotFound
@@ -21,6 +23,7 @@ from shardyard.service.sweeps import advance as advancing
 from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
+from ..conftest import Submit
 from .learning import counted, submit_sweep, trials_of
 
 SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid", "asha": {"min_steps": 3}}
@@ -226,3 +229,17 @@ async def test_a_job_that_is_gone_is_a_cancelled_trial(store: Store, settings: S
         await cancel(store, sweep.id)
     with pytest.raises(SweepNotFound):
         await cancel(store, "sweep-of-none")
+
+
+async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Settings, submit: Submit) -> None:
+    settings = settings.model_copy(update={"local_files": True})
+    source = await submit()
+    save_checkpoint(Path(settings.storage) / source.id, 3)
+    sweep = await submit_sweep(store, settings, SWEEP, resume_from=source.id)
+    await job_submitting.cancel(store, source.id, "tester")
+    await delete(store, source.id, "tester")
+    await advance(store, settings, sweep)
+    await advance(store, settings, sweep)
+    found = await queries.get_sweep(store, sweep.id)
+    said = f"{source.id} was deleted by tester."
+    assert (found.state, found.counts, found.message) == ("failed", {"refused": 2}, said)

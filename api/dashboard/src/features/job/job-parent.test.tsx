@@ -21,3 +21,13 @@ test("a parent that is gone is said", async () => {
   open(<JobParent job={job()} parent="job-0" />);
   expect(await screen.findByText(/no longer exists/)).toBeTruthy();
 });
+
+test("a parent that was deleted, or cannot be read now, is not said to be gone", async () => {
+  given({ "GET /v1/jobs/job-0": () => Response.json({ title: "The job was deleted", code: "job_deleted" }, { status: 410 }) });
+  const { unmount } = open(<JobParent job={job()} parent="job-0" />);
+  expect((await screen.findByRole("link", { name: "job-0" })).parentElement?.textContent).toBe("Its parent job-0 was deleted.");
+  unmount();
+  given({ "GET /v1/jobs/job-0": () => Response.json({ title: "Not allowed", code: "forbidden" }, { status: 403 }) });
+  open(<JobParent job={job()} parent="job-0" />);
+  expect((await screen.findByRole("alert")).textContent).toContain("Not allowed");
+});

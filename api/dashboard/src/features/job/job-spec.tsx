@@ -9,7 +9,12 @@ import { JobSources } from "./job-sources";
 import { SpecView } from "./spec-view";
 
 export function JobSpec({ job }: { job: Job }) {
-  const submitted = useQuery({ queryKey: ["submitted-spec", job.id], queryFn: ({ signal }) => getSubmittedSpec(job.id, signal) });
+  // The answer says whether the layout was changed, which may happen while this tab is open.
+  const submitted = useQuery({
+    queryKey: ["submitted-spec", job.id, job.layout],
+    queryFn: ({ signal }) => getSubmittedSpec(job.id, signal),
+    placeholderData: (before) => before,
+  });
   return (
     <div className="stack">
       {submitted.error && <ProblemNotice problem={submitted.error} />}

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +79,9 @@ def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None
 
 
 def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: str) -> None:
-    with shardyard("run", spec) as process:
+    with Path(spec).open("a") as file:
+        file.write("# why\n")
+    with shardyard("run", spec, "train.steps=19") as process:
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             process.send_signal(signal.SIGINT)
@@ -88,7 +91,8 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
     assert process.returncode == 103
     assert "Cancelling" in remarks
     assert "cancelled" in printed
-    assert client.job("tiny").state == "cancelled"
+    assert (client.job("tiny").state, client.job("tiny").spec["train"]["steps"]) == ("cancelled", 19)
+    assert "# why\n" in (client.submitted_spec("tiny").text or "")
 
 
 def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec: str) -> None:
