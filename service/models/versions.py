@@ -19,7 +19,7 @@ from ..orders.checkpoint_operations import OperationRequest
 from ..queries import checkpoint_catalogue, models
 from ..queries.jobs import existing
 from ..schemas.model import Model, ModelVersion, VersionRequest
-from ..store import artifacts, checkpoint_pins, checkpoints, events, jobs, logged_metrics, steps
+from ..store import artifacts, checkpoints, events, jobs, logged_metrics, steps
 from ..store import models as rows
 from ..store.engine import Store
 
@@ -102,11 +102,10 @@ async def _checkpoint(tx: AsyncConnection, job: RowMapping, wanted: VersionReque
         raise CheckpointNotFound(f"{job['id']} has no checkpoint{of_step}.", field="step", remedy=remedy)
     await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "step")
     await checkpoint_operations.refuse_other_pin(tx, job["id"], str(event["data"]["path"]), "pin", "step")
-    digest = (await checkpoint_pins.digests(tx, job["id"], [step])).get(step)
-    if digest is None:
-        request = OperationRequest("pin", int(event["position"]))
-        await checkpoint_operations.create_in(tx, job["id"], request, None, actor)
-    return {"step": step, "artifact": None, "path": str(event["data"]["path"]), "digest": digest}
+    # Also if it is pinned: the step may have been saved again since then, and the pin's checksum is that of the first save.
+    request = OperationRequest("pin", int(event["position"]))
+    await checkpoint_operations.create_in(tx, job["id"], request, None, actor)
+    return {"step": step, "artifact": None, "path": str(event["data"]["path"]), "digest": None}
 
 
 async def _file(tx: AsyncConnection, job: RowMapping, wanted: VersionRequest, _: str) -> dict[str, Any]:

@@ -18,6 +18,11 @@ async def remove(tx: AsyncConnection, job_id: str, step: int) -> None:
     await tx.execute(delete(pins).where(pins.c.job_id == job_id, pins.c.step == step))
 
 
+async def remove_all_but(tx: AsyncConnection, job_id: str, kept: Collection[int]) -> None:
+    """Remove the pins of all checkpoints of a job except those of the steps `kept`."""
+    await tx.execute(delete(pins).where(pins.c.job_id == job_id, pins.c.step.not_in(kept)))
+
+
 async def digests(tx: AsyncConnection, job_id: str, steps: Collection[int]) -> dict[int, str]:
     """Step → checksum, of those of these steps that are pinned."""
     statement = select(pins.c.step, pins.c.digest).where(pins.c.job_id == job_id, pins.c.step.in_(steps))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.stored_checkpoints import checkpoint_path
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint
 
 from shardyard.service.dispatch import retention
 from shardyard.service.errors import (
@@ -30,7 +30,7 @@ from shardyard.service.models import aliases
 from shardyard.service.models.versions import delete
 from shardyard.service.orders.checkpoint_operations import OperationRequest
 from shardyard.service.orders.checkpoint_operations import create as ask
-from shardyard.service.queries import models
+from shardyard.service.queries import checkpoint_catalogue, models
 from shardyard.service.queries.checkpoints import checkpoints as list_checkpoints
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.model import AliasRequest
@@ -42,6 +42,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.sweeps.submit import _naming
 from shardyard.workers.checkpoint.manifest import read
+from shardyard.workers.messages.event import CheckpointEvent
 from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import Submit
@@ -65,10 +66,42 @@ async def test_a_version_copies_its_source_and_gets_its_digest_with_the_pin(
     path = checkpoint_path(Path(settings.storage) / job.id, 10)
     assert found == first.model_copy(update={"pinned": True, "digest": read(folder_at(path)).sha256})
     assert (path / "pinned").exists() and found.path == str(path)
-    again = await named(store, "other", job, step=10)
-    assert again.pinned and again.digest == found.digest and await perform_open(store, job) == []
     listed = {one.step: (one.pinned, one.models) for one in (await list_checkpoints(store, job.id)).items}
-    assert listed == {10: (True, ["nano@1", "other@1"]), 20: (True, ["nano@2"])}
+    assert listed == {10: (True, ["nano@1"]), 20: (True, ["nano@2"])}
+
+
+async def test_a_version_of_a_pinned_checkpoint_has_the_digest_of_what_is_there_now(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(steps=100)
+    root = Path(settings.storage) / job.id
+    await saved(store, settings, job, 10)
+    await named(store, "nano", job, step=10)
+    await perform_open(store, job)
+    save_checkpoint(root, 10, b"of a program that started again")
+    again = await named(store, "nano", job, step=10)
+    assert (again.pinned, again.digest) == (True, None)
+    await perform_open(store, job)
+    first, second = [(await models.get_version(store, "nano", number)).digest for number in "12"]
+    assert second == read(folder_at(checkpoint_path(root, 10))).sha256 != first
+
+
+async def test_a_checkpoint_that_is_gone_is_not_pinned_when_its_step_is_saved_again(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(steps=100)
+    await saved(store, settings, job, 10, 20)
+    for step in (10, 20):
+        await named(store, "nano", job, step=step)
+    await perform_open(store, job)
+    async with store.write() as tx:
+        gone = {"code": "checkpoint_deleted"}
+        await checkpoint_catalogue.seen(tx, job.id, 10, None, gone)  # a verification found it
+        again = CheckpointEvent(step=30, path="x", bytes=1, seconds=1.0, held_s=1.0, kept=(30,))
+        await checkpoint_catalogue.saved(tx, job.id, again)
+    await saved(store, settings, job, 10, 20)
+    listed = {one.step: (one.state, one.pinned) for one in (await list_checkpoints(store, job.id)).items}
+    assert listed == {10: ("present", False), 20: ("present", False)}
 
 
 async def test_one_key_is_one_version_also_after_its_deletion(store: Store, settings: Settings, submit: Submit) -> None:
