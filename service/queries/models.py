@@ -27,6 +27,8 @@ from ..store.engine import Store
 
 async def list_models(store: Store, after: str | None = None, limit: int = 50) -> Models:
     """One page of models that have versions, by name."""
+    if after is not None and "\0" in after:
+        return Models(items=[])
     async with store.read() as tx:
         found = await rows.page(tx, after, limit + 1)
         items = await _models(tx, found[:limit])
