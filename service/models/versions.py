@@ -17,7 +17,7 @@ from ..model_errors import VersionAliased
 from ..orders import checkpoint_operations
 from ..orders.checkpoint_operations import OperationRequest
 from ..queries import checkpoint_catalogue, models
-from ..queries.jobs import existing
+from ..queries.jobs import deleted, existing, missing
 from ..schemas.model import Model, ModelVersion, VersionRequest
 from ..store import artifacts, checkpoints, events, jobs, logged_metrics, steps
 from ..store import models as rows
@@ -39,16 +39,19 @@ class Asked:
 async def create(store: Store, model: str, wanted: VersionRequest, asked: Asked) -> tuple[ModelVersion, bool]:
     """Store the next version of a model, which is created with its first one. False beside it: the same key made it before.
 
-    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ArtifactNotFound, PinUnderway, TooManyOperations,
-    IdempotencyConflict; then nothing is stored.
+    Raises JobNotFound, JobDeleted, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ArtifactNotFound, PinUnderway,
+    TooManyOperations, IdempotencyConflict; then nothing is stored.
     """
     now = time.time()
     async with store.write() as tx:
         job = await jobs.lock(tx, (await existing(tx, wanted.job))["id"])
-        assert job is not None
+        if job is None:
+            raise missing(wanted.job)
         known = None if asked.key is None else await rows.by_key(tx, asked.key)
         if known is not None:
             return await _replayed(tx, known, asked), False
+        if job["deleted_at"] is not None:  # since it was read: a removal would not see this version
+            raise deleted(job, "job")
         source = await (_file if wanted.artifact is not None else _checkpoint)(tx, job, wanted, asked.actor)
         values = {"source": job["id"], "trained": "train" in job["spec"], "notes": wanted.notes, "created_at": now}
         values |= {"metrics": await _metrics(tx, job["id"], source["step"]), **source, "actor": asked.actor}

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from harness.stored_checkpoints import checkpoint_path, save_checkpoint
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch import retention
 from shardyard.service.errors import (
@@ -12,6 +14,7 @@ from shardyard.service.errors import (
     CheckpointDeleted,
     CheckpointNotFound,
     IdempotencyConflict,
+    JobDeleted,
     JobNotFound,
     ResumeMismatch,
 )
@@ -26,7 +29,7 @@ from shardyard.service.model_errors import (
     VersionAliased,
     VersionNotFound,
 )
-from shardyard.service.models import aliases
+from shardyard.service.models import aliases, versions
 from shardyard.service.models.versions import delete
 from shardyard.service.orders.checkpoint_operations import OperationRequest
 from shardyard.service.orders.checkpoint_operations import create as ask
@@ -196,6 +199,25 @@ async def test_a_job_is_kept_while_a_version_comes_from_it(store: Store, setting
     assert not (Path(settings.storage) / job.id).exists()
     assert (await models.history(store, "nano")).items[0].kind == "version_deleted"
     assert (await models.list_versions(store, "nano")).items == [] and (await models.list_models(store)).items == []
+
+
+async def test_a_job_that_is_deleted_while_its_version_is_created_gets_none(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is read, then locked: in between another request may delete the job, and its files may be removed at once."""
+    job = await submit(steps=100)
+    await saved(store, settings, job, 10)
+    usual = versions.existing
+
+    async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
+        row = await usual(tx, id_or_name)
+        await removals.mark(tx, job.id, "bob")
+        return row
+
+    monkeypatch.setattr(versions, "existing", existing)
+    with pytest.raises(JobDeleted) as refused:
+        await named(store, "nano", job, step=10)
+    assert refused.value.field == "job" and (await models.list_models(store)).items == []
 
 
 async def test_a_job_continues_from_the_version_that_an_alias_named_when_it_was_submitted(
