@@ -2,6 +2,8 @@
 
 A manifest is written where a job's program may write too, so its names are checked: a stored file lies in the checkpoint's folder itself,
 and a program's path stays below the folder into which it is downloaded. The storage is that of the job's spec, not a reported path.
+
+A manifest is parsed once for all its files. Each request only asks whether it is still the same, and lists no folder.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -17,7 +20,8 @@ from ...strategies.layout import Refusal
 from ...workers.checkpoint import retention
 from ...workers.checkpoint.errors import CheckpointCorrupt as CorruptFiles
 from ...workers.checkpoint.errors import CheckpointError
-from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
+from ...workers.checkpoint.manifest import MANIFEST, File, Manifest, parsed
+from ...workers.storage.file_stat import FileStat, file_stat
 from ...workers.storage.folder import Folder
 from ...workers.storage.uri import below
 from ..errors import CheckpointCorrupt, CheckpointNotFound
@@ -32,7 +36,10 @@ from .stored_file import StoredFile, opened
 
 #: A larger manifest is of some thousand ranks, and would fill this process.
 MOST_BYTES: Final = 64 << 20
+#: Manifests whose files are kept in memory: up to 25 MB each.
+_KEPT: Final = 4
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _OPERATORS: Final = "Operators: the API must be able to read the storage of the job's checkpoints."
 
 
@@ -100,23 +107,39 @@ async def listing(store: Store, settings: Settings, job: str, step: int) -> List
 
 def _read(folder: Folder) -> Listing:
     """Raises CorruptFiles, CheckpointError, OSError."""
-    size = folder.files().get(MANIFEST, 0)
-    if size > MOST_BYTES:
+    found = file_stat(folder, MANIFEST)
+    if found.bytes > MOST_BYTES:
         raise CheckpointError(
-            f"its manifest has {size:,} bytes, and the API reads {MOST_BYTES:,}; copy {folder} itself."
+            f"its manifest has {found.bytes:,} bytes, and the API reads {MOST_BYTES:,}; copy {folder} itself."
         )
-    manifest = read(folder)
+    return _listed(folder.where, found)
+
+
+@lru_cache(maxsize=_KEPT)
+def _listed(where: str, _: FileStat) -> Listing:
+    """Raises as `_read`."""
+    folder = opened(where)
+    content = folder.read(MANIFEST)
     try:
-        stored = {name: (name, int(file.bytes), str(file.sha256)) for name, file in manifest.files.items()}
-        files = _of_program(manifest, stored) if "program" in manifest.training else _with_manifest(folder, stored)
+        manifest = parsed(content, folder)
+        stored = {name: _file(name, file) for name, file in manifest.files.items()}
+        files = _of_program(manifest, stored) if "program" in manifest.training else _with_manifest(content, stored)
+    except CheckpointError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFiles(f"{folder} is corrupt: {MANIFEST} names no such files ({error}).") from None
-    return Listing(folder.where, manifest.sha256, files)
+    return Listing(where, manifest.sha256, files)
 
 
-def _with_manifest(folder: Folder, stored: dict[str, tuple[str, int, str]]) -> dict[str, tuple[str, int, str]]:
+def _file(name: str, file: File) -> tuple[str, int, str]:
+    """Raises TypeError, ValueError."""
+    if not isinstance(file.bytes, int) or file.bytes < 0 or not _SHA256.fullmatch(file.sha256):
+        raise ValueError(f"{name[:80]!r} has no size or checksum")
+    return name, file.bytes, file.sha256
+
+
+def _with_manifest(content: bytes, stored: dict[str, tuple[str, int, str]]) -> dict[str, tuple[str, int, str]]:
     """The stored files with the manifest: together they are a checkpoint wherever they lie."""
-    content = folder.read(MANIFEST)
     own = (MANIFEST, len(content), hashlib.sha256(content).hexdigest())
     return {_plain(name): file for name, file in stored.items()} | {MANIFEST: own}
 
@@ -128,8 +151,13 @@ def _of_program(manifest: Manifest, stored: dict[str, tuple[str, int, str]]) -> 
     for part in parts:
         below_rank = f"rank-{int(part['rank']):05d}/" if len(parts) > 1 else ""
         for path, name in part["paths"].items():
-            found[_relative(below_rank + path)] = stored[_plain(name)]
+            found[_relative(below_rank + _utf8(path))] = stored[_plain(name)]
     return found
+
+
+def _utf8(path: str) -> str:
+    """The path, in which bytes that are no UTF-8 are written as `\\xNN`: no answer in JSON can have them. Raises ValueError."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _plain(name: str) -> str:

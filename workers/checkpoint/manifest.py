@@ -97,6 +97,11 @@ def read(path: Folder) -> Manifest:
         raise CheckpointCorrupt(
             f"{path} is corrupt: {MANIFEST} cannot be read ({error}); use an older checkpoint."
         ) from error
+    return parsed(content, path)
+
+
+def parsed(content: bytes, path: Folder) -> Manifest:
+    """The manifest that has this content in the folder `path`. Raises `CheckpointCorrupt`, `CheckpointError`."""
     return _manifest(_body(content, path))
 
 
