@@ -92,6 +92,12 @@ def is_there(place: Path, size: int, digest: str) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
+def remove_other(place: Path, size: int, digest: str) -> None:
+    """Remove the file at the place, unless it is complete there already."""
+    if not is_there(place, size, digest):
+        place.unlink(missing_ok=True)
+
+
 def digest_of(headers: Mapping[str, str], wanted: str | None = None) -> str:
     """The SHA-256 that a download has as its tag. Raises ApiError, also if another one is `wanted`."""
     found = headers.get("ETag", "").strip('"')

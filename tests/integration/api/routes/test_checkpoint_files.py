@@ -208,6 +208,19 @@ async def test_a_download_continues_and_what_is_there_is_not_requested_again(
         assert refused.value.code == "checkpoint_changed"
 
 
+def test_a_download_that_broke_off_leaves_no_manifest_of_another_checkpoint(
+    plane: Plane, job: str, client: Client, tmp_path: Path
+) -> None:
+    """Such as of the version that an alias named before."""
+    to = tmp_path / "to"
+    client.download_checkpoint(job, 10, to)
+    save_checkpoint(root_of(plane, job), 10, WEIGHTS[::-1])
+    flip_checkpoint_bit(root_of(plane, job), 10)
+    with pytest.raises(ApiError):
+        client.download_checkpoint(job, 10, to)
+    assert [path.name for path in to.iterdir()] == [FILE], "an incomplete folder has no manifest"
+
+
 def test_damaged_files_do_not_arrive(plane: Plane, job: str, client: Client, tmp_path: Path) -> None:
     flip_checkpoint_bit(root_of(plane, job), 10)
     with pytest.raises(ApiError) as refused:
