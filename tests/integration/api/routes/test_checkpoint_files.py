@@ -235,5 +235,7 @@ def test_a_command_downloads(plane: Plane, job: str, tmp_path: Path, capsys: pyt
     assert sorted(Path(path).name for path in placed) == ["manifest.json", FILE]
     assert (tmp_path / "it" / FILE).read_bytes() == WEIGHTS
     assert run(["checkpoints", job, "--to", str(tmp_path), *url]) == 1
+    assert run(["checkpoints", job, "--download", "10", "--to", str(tmp_path / "other"), "--pin", "11", *url]) == 1
+    assert not (tmp_path / "other").exists(), "a pin beside a download is made, too"
     assert run(["checkpoints", job, "--download", "11", *url]) == 1
     assert "no checkpoint of step 11" in capsys.readouterr().err
