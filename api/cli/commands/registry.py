@@ -60,6 +60,8 @@ def models(  # noqa: PLR0913, PLR0917 - an option each
         if set_alias is not None:
             client.set_alias(name, set_alias, client.model_version(name, which or "latest").number, expected=expected)
         _remove(client, name, remove_alias, expected, delete)
+        if which and which in (remove_alias, str(delete)):  # what was asked for is not there any more
+            which = ""
         if download is not None:
             _download(screen, client, client.model_version(name, which or "latest"), download, as_json=json)
         elif which:
@@ -157,6 +159,8 @@ def _show_version(screen: Screen, one: ModelVersion, as_json: bool) -> None:
             ("notes", one.notes),
         ],
     )
+    if one.state == "present" and not one.pinned:
+        screen.hint(f"A save may remove it. If this lasts, pin it: shardyard checkpoints {one.job} --pin {one.step}")
     if one.artifact is None:
         screen.hint(f"Continue from it with resume_from: {Reference(one.model, str(one.number))}")
 

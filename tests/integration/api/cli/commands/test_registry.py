@@ -38,6 +38,7 @@ def test_versions_are_created_listed_named_taken_home_and_deleted(
     assert run(["models", "nano", "--create", f"{job}@10", "--notes", "rhymes", "--set-alias", "best", *url]) == 0
     printed = capsys.readouterr()
     assert f"{job}@10" in printed.out and "rhymes" in printed.out and "models/nano@1" in printed.err
+    assert f"shardyard checkpoints {job} --pin 10" in " ".join(printed.err.split())
     assert run(["models", "nano", "--create", job, "--artifact", "run/words.txt", *url]) == 0
     capsys.readouterr()
     assert run(["models", *url]) == 0
@@ -52,7 +53,10 @@ def test_versions_are_created_listed_named_taken_home_and_deleted(
     capsys.readouterr()
     assert run(["models", "nano@2", "--set-alias", "best", "--expected", "2", *url]) == 1
     assert "names version 1" in capsys.readouterr().err
-    assert run(["models", "nano", "--remove-alias", "best", "--delete", "1", "--json", *url]) == 0
+    assert run(["models", "nano@best", "--remove-alias", "best", *url]) == 0
+    assert run(["models", "nano@1", "--delete", "1", "--json", *url]) == 0
+    capsys.readouterr()
+    assert run(["models", "nano", "--delete", "1", "--json", *url]) == 0
     found = json.loads(capsys.readouterr().out)
     assert ([one["number"] for one in found["items"]], found["aliases"]) == ([2], [])
 
