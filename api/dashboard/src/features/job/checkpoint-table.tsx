@@ -69,7 +69,7 @@ function Actions({ job, checkpoint, onVerify, onFiles, onName, onPin, onExport }
     <>
       <Link className="button small" href={childAddress(job, path)}>Resume from here…{" "}<OfStep step={step} /></Link>{" "}
       <button className="button small" onClick={() => { onFiles(checkpoint); }}>Files{" "}<OfStep step={step} /></button>{" "}
-      {models.length === 0 && <><button className="button small" onClick={() => { onPin(checkpoint); }}>{pinned ? "Unpin" : "Pin"}{" "}<OfStep step={step} /></button>{" "}</>}
+      {(!pinned || models.length === 0) && <><button className="button small" onClick={() => { onPin(checkpoint); }}>{pinned ? "Unpin" : "Pin"}{" "}<OfStep step={step} /></button>{" "}</>}
       <button className="button small" onClick={() => { onName(checkpoint); }}>Name…{" "}<OfStep step={step} /></button>{" "}
       <button className="button small" onClick={() => { onVerify(checkpoint); }}>Verify{" "}<OfStep step={step} /></button>{" "}
       {onExport && <button className="button small" onClick={() => { onExport(checkpoint); }}>Export…{" "}<OfStep step={step} /></button>}
