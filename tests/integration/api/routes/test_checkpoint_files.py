@@ -76,6 +76,8 @@ def test_files_are_listed_and_sent_whole_or_in_one_range(plane: Plane, job: str)
     assert (whole.status_code, whole.content, whole.headers["etag"]) == (200, WEIGHTS, f'"{digest}"')
     assert whole.headers["content-security-policy"] == "default-src 'none'; sandbox"
     assert whole.headers["content-disposition"].startswith(f'attachment; filename="{FILE}"')
+    for tags, status in ((f'"x", W/"{digest}"', 304), ("*", 304), (f'"{digest}-"', 200)):
+        assert get(plane, job, f"/{FILE}", headers={"If-None-Match": tags}).status_code == status
     part = get(plane, job, f"/{FILE}", headers={"Range": "bytes=1048570-1048580"})
     assert (part.status_code, part.content) == (206, WEIGHTS[1048570:1048581])
     beyond = get(plane, job, f"/{FILE}", headers={"Range": f"bytes={len(WEIGHTS)}-"})
