@@ -30,6 +30,8 @@ _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the st
 async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> None:
     """Apply a checkpoint event. `kept`: the steps of all checkpoints that exist after the save."""
     await rows.put(tx, job_id, event.step, PRESENT)
+    if event.digest is not None:
+        await checkpoint_pins.replaced(tx, job_id, event.step, event.digest)
     if event.kept is not None:
         await rows.remove_all_but(tx, job_id, list(event.kept))
         await checkpoint_pins.remove_all_but(tx, job_id, list(event.kept))

@@ -98,7 +98,10 @@ class ModelVersion(Value):
     digest: str | None = Field(
         None, description="Checksum of the checkpoint's manifest, or of the file. Null until the cluster has pinned it."
     )
-    state: Literal["present", "corrupt", "deleted"] = Field(description="State of the checkpoint or the file.")
+    state: Literal["present", "corrupt", "deleted"] = Field(
+        description="State of the checkpoint or the file. `deleted`: also if another save of the step, or another file of the name, has "
+        "replaced it."
+    )
     pinned: bool = Field(
         description="Whether it is kept in any case. False until the cluster has pinned the checkpoint."
     )

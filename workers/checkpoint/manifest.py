@@ -65,8 +65,12 @@ class Manifest:
 
 def text(manifest: Manifest) -> bytes:
     """The manifest as it is stored."""
+    return _canonical(_signed(manifest))
+
+
+def _signed(manifest: Manifest) -> dict[str, Any]:
     body = {"format": FORMAT, **asdict(manifest)}
-    return _canonical(body | {"sha256": digest(body)})
+    return body | {"sha256": digest(body)}
 
 
 def digest(body: Mapping[str, Any]) -> str:
@@ -78,9 +82,11 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 
-def write(folder: Folder, manifest: Manifest) -> None:
-    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all."""
-    folder.publish(MANIFEST, text(manifest))
+def write(folder: Folder, manifest: Manifest) -> str:
+    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all. Returns its checksum."""
+    body = _signed(manifest)
+    folder.publish(MANIFEST, _canonical(body))
+    return str(body["sha256"])
 
 
 def read(path: Folder) -> Manifest:

@@ -79,11 +79,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Published:
-    """A complete checkpoint. `kept`: steps of all complete checkpoints after it; None: not known."""
+    """A complete checkpoint. `kept`: steps of all complete checkpoints after it; None: not known. `digest`: its manifest's checksum."""
 
     path: str
     bytes: int
     kept: tuple[int, ...] | None
+    digest: str
 
 
 def sources(path: Path) -> list[Source]:
@@ -183,13 +184,13 @@ def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: in
     ):  # ranks do not wait for each other: a save of a later step removes this one
         remedy = "save one step at a time, in order"
         raise CheckpointError(f"{root}: another save has removed files of step {step} meanwhile; {remedy}.")
-    write(path, manifest)
+    digest = write(path, manifest)
     kept = None
     with contextlib.suppress(OSError):
         clear(path, manifest)
         kept = prune(root, keep, path, spared)
         root.sweep(path.name)  # other ranks may be uploading parts of later steps
-    return Published(str(path), manifest.bytes, kept)
+    return Published(str(path), manifest.bytes, kept, digest)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,10 @@ def _named(client: Client, checkpoint: str) -> str:
         message = f"{reference.model}@{version.number} is a file that a program logged, and no checkpoint."
         remedy = f"Download it: shardyard models {reference.model}@{version.number} --download DIR"
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
+    if version.state == "deleted":
+        message = f"The checkpoint of {reference.model}@{version.number} was deleted, or another save of its step replaced it."
+        remedy = f"Name another version: shardyard models {reference.model}"
+        raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
     return f"{version.job}@{version.step}"
 
 

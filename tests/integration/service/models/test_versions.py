@@ -81,12 +81,21 @@ async def test_a_version_of_a_pinned_checkpoint_has_the_digest_of_what_is_there_
     await saved(store, settings, job, 10)
     await named(store, "nano", job, step=10)
     await perform_open(store, job)
-    save_checkpoint(root, 10, b"of a program that started again")
+    first = await models.get_version(store, "nano", "1")
+    data = save_checkpoint(root, 10, b"of a program that started again")
+    digest = read(folder_at(checkpoint_path(root, 10))).sha256
+    for saved_digest, state in ((None, "present"), (first.digest, "present"), (digest, "deleted")):
+        async with store.write() as tx:
+            await checkpoint_catalogue.saved(tx, job.id, CheckpointEvent(**data, kept=None, digest=saved_digest))
+        assert (await models.get_version(store, "nano", "1")).state == state
+    with pytest.raises(CheckpointDeleted, match="nano@1") as refused:
+        await submit(resume_from="models/nano@1")
+    assert refused.value.field == "train.resume_from"
     again = await named(store, "nano", job, step=10)
-    assert (again.pinned, again.digest) == (True, None)
+    assert (again.state, again.pinned, again.digest) == ("present", True, None)
     await perform_open(store, job)
-    first, second = [(await models.get_version(store, "nano", number)).digest for number in "12"]
-    assert second == read(folder_at(checkpoint_path(root, 10))).sha256 != first
+    second = await models.get_version(store, "nano", "2")
+    assert (second.state, second.digest) == ("present", digest) != (first.state, first.digest)
 
 
 async def test_a_checkpoint_that_is_gone_is_not_pinned_when_its_step_is_saved_again(

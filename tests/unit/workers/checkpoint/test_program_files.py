@@ -77,7 +77,7 @@ def read_back(root: Folder, step: int, place: Path, rank: int = 0) -> dict[str, 
 
 def test_a_folder_comes_back_with_its_own_names(root: Folder, tmp_path: Path) -> None:
     done = saved(root, 7, written(tmp_path, "seven"))
-    assert (done.bytes, done.kept) == (7, (7,))
+    assert (done.bytes, done.kept, done.digest) == (7, (7,), read_program(folder(root, 7)).manifest.sha256)
     content = {"a/b/weights ü.bin": "seven", "config.json": "{}", "empty": ""}
     assert read_back(root, 7, tmp_path / "copy") == content
     found = inspect_checkpoint(done.path, verify=True)

@@ -10,7 +10,7 @@ from harness.stored_checkpoints import FILE, save_checkpoint
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from ...conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane, running_job
 
 
 @pytest.fixture
@@ -77,6 +77,19 @@ def test_what_is_wrong_is_said(client: Client, job: str, capsys: pytest.CaptureF
     client.create_version("nano", job, artifact="run/words.txt")
     assert run(["export", "models/nano", "out", "--url", client.url]) == 1
     assert "no checkpoint" in capsys.readouterr().err
+
+
+def test_a_version_whose_checkpoint_is_gone_is_not_exported(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if its files are still there: they may be those of another save."""
+    job, gang = running_job(plane, client)
+    saved = save_checkpoint(Path(plane.settings.storage) / job, 10)
+    gang.emit(("checkpoint", {**saved, "kept": [10]}))
+    client.create_version("nano", job, step=10)
+    gang.emit(("checkpoint", {**saved, "step": 20, "kept": [20]}))
+    assert run(["export", "models/nano@1", "out", "--url", client.url]) == 1
+    assert "nano@1 was deleted" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.full
