@@ -108,7 +108,8 @@ async def _checkpoint(tx: AsyncConnection, job: RowMapping, wanted: VersionReque
     # Also if it is pinned: the step may have been saved again since then, and the pin's checksum is that of the first save.
     request = OperationRequest("pin", int(event["position"]))
     await checkpoint_operations.create_in(tx, job["id"], request, None, actor)
-    return {"step": step, "artifact": None, "path": str(event["data"]["path"]), "digest": None}
+    known = event["data"].get("digest")  # gangs of older versions, and saves from memory, report none
+    return {"step": step, "artifact": None, "path": str(event["data"]["path"]), "digest": known}
 
 
 async def _file(tx: AsyncConnection, job: RowMapping, wanted: VersionRequest, _: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.model import AliasRequest
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
-from shardyard.service.store import artifacts, checkpoints, logged_metrics, removals
+from shardyard.service.store import artifacts, checkpoints, events, logged_metrics, removals
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -96,6 +96,24 @@ async def test_a_version_of_a_pinned_checkpoint_has_the_digest_of_what_is_there_
     await perform_open(store, job)
     second = await models.get_version(store, "nano", "2")
     assert (second.state, second.digest) == ("present", digest) != (first.state, first.digest)
+
+
+async def test_a_version_is_what_its_save_reported_also_if_another_save_is_pinned(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(steps=100)
+    data = save_checkpoint(Path(settings.storage) / job.id, 10)
+    digest = read(folder_at(data["path"])).sha256
+    async with store.write() as tx:
+        row = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test", "data": {**data, "digest": digest}}
+        await events.append(tx, job.id, [row])
+        await checkpoints.put(tx, job.id, 10, "present")
+    first = await named(store, "nano", job, step=10)
+    assert (first.digest, first.pinned, first.state) == (digest, False, "present")
+    save_checkpoint(Path(settings.storage) / job.id, 10, b"of a program that started again")
+    await perform_open(store, job)
+    found = await models.get_version(store, "nano", "1")
+    assert (found.digest, found.pinned, found.state) == (digest, True, "deleted")
 
 
 async def test_a_checkpoint_that_is_gone_is_not_pinned_when_its_step_is_saved_again(
