@@ -118,6 +118,9 @@ def _of_job(url: str | None, checkpoint: str) -> str:
             job, _, step = _named(client, checkpoint).partition("@")
             found = checkpoint_of(client, job, step)
     except ApiError as error:
+        if Reference.parse(checkpoint) is not None:
+            remedy = f"See `shardyard models`. A folder of that name is ./{checkpoint}."
+            raise UnknownCheckpoint(error.detail, field="CHECKPOINT", remedy=remedy) from None
         message = f"There is no folder {checkpoint}, and it cannot be read as a job: {error.detail}"
         remedy = "Name a checkpoint's folder, or a job: see `shardyard list`."
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy) from None

@@ -66,11 +66,17 @@ WRONG = [
     (["models", "nano", "--notes", "x"], "need --create"),
     (["models", "nano", "--create", "x@y"], "JOB@STEP"),
     (["models", "lost"], "There is no model"),
-    (["export", "models/lost", "out"], "There is no model"),
+    (["export", "models/lost", "out"], "A folder of that name is ./models/lost."),
+    (["sample", "models/lost"], "There is no model"),
 ]
 
 
-def test_what_is_wrong_is_said(client: Client, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_said(
+    client: Client, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "lost").mkdir(parents=True)
+    (tmp_path / "models" / "lost" / "config.json").write_text("{}")  # a folder of the name of a model
     for arguments, says in WRONG:
         assert run([*arguments, "--url", client.url]) == 1
         assert says in " ".join(capsys.readouterr().err.replace("│", " ").split())
