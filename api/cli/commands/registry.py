@@ -60,11 +60,9 @@ def models(  # noqa: PLR0913, PLR0917 - an option each
         if set_alias is not None:
             client.set_alias(name, set_alias, client.model_version(name, which or "latest").number, expected=expected)
         _remove(client, name, remove_alias, expected, delete)
-        if which and which in (remove_alias, str(delete)):  # what was asked for is not there any more
-            which = ""
         if download is not None:
             _download(screen, client, client.model_version(name, which or "latest"), download, as_json=json)
-        elif which:
+        elif which and which not in (remove_alias, str(delete)):  # those are not there any more
             _show_version(screen, client.model_version(name, which), json)
         else:
             _show(screen, client, name, everything=all_, as_json=json)
