@@ -104,7 +104,7 @@ def digest_of(headers: Mapping[str, str], wanted: str | None = None) -> str:
     if len(found) != 64 or not set(found) <= set("0123456789abcdef"):
         raise ApiError("not_shardyard", "The download has no SHA-256 as its ETag.")
     if wanted not in (None, found):
-        raise ApiError("checkpoint_changed", "The checkpoint was saved again. Start the download again.")
+        raise ApiError("checkpoint_changed", "The file is another one now: it was saved or logged again.")
     return found
 
 

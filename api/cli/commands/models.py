@@ -8,7 +8,7 @@ import typer
 from ....service.errors import MissingFile, UnknownCheckpoint
 from ....service.jobs.resume import newest_checkpoint
 from ....service.schemas.checkpoint import Checkpoint
-from ....service.schemas.model import Reference
+from ....service.schemas.model import ModelVersion, Reference
 from ....service.schemas.operation import Exported
 from ....service.schemas.problem import FieldError
 from ....strategies.layout import Refusal
@@ -81,11 +81,16 @@ def _named(client: Client, checkpoint: str) -> str:
         message = f"{reference.model}@{version.number} is a file that a program logged, and no checkpoint."
         remedy = f"Download it: shardyard models {reference.model}@{version.number} --download DIR"
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
-    if version.state == "deleted":
-        message = f"The checkpoint of {reference.model}@{version.number} was deleted, or another save of its step replaced it."
-        remedy = f"Name another version: shardyard models {reference.model}"
-        raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
+    refuse_gone(version, "CHECKPOINT")
     return f"{version.job}@{version.step}"
+
+
+def refuse_gone(version: ModelVersion, field: str) -> None:
+    """Raise UnknownCheckpoint if what the version was created from is not there any more."""
+    if version.state == "deleted":
+        what, by = ("checkpoint", "save of its step") if version.artifact is None else ("file", "file of its name")
+        message = f"The {what} of {version.model}@{version.number} was deleted, or another {by} replaced it."
+        raise UnknownCheckpoint(message, field=field, remedy=f"Name another version: shardyard models {version.model}")
 
 
 def checkpoint_of(client: Client, job: str, step: str) -> Checkpoint:

@@ -11,6 +11,7 @@ from ...client import Client
 from ...client.artifact_file import place_below
 from ..options import Json, Url
 from ..terminal.screen import Screen, age
+from .models import refuse_gone
 
 _PAGE: Final = 200
 #: Versions that are shown without --all.
@@ -164,7 +165,8 @@ def _show_version(screen: Screen, one: ModelVersion, as_json: bool) -> None:
 
 
 def _download(screen: Screen, client: Client, one: ModelVersion, to: Path, *, as_json: bool) -> None:
-    """Download the files of a version, which must be those that it was created from. Raises ApiError."""
+    """Download the files of a version, which must be those that it was created from. Raises ApiError, UnknownCheckpoint."""
+    refuse_gone(one, "--download")
     if one.artifact is None:
         assert one.step is not None
         placed = client.download_checkpoint(one.job, one.step, to, digest=one.digest)

@@ -80,9 +80,8 @@ class AsyncDownloads(ABC):
         while True:
             page = await self.checkpoint_files(job, step, after=after, limit=_PAGE)
             if digest not in (None, page.digest):
-                raise ApiError(
-                    "checkpoint_changed", f"The checkpoint of step {step} was saved again. Start the download again."
-                )
+                again = "Start the download again." if files else "What has the checksum that you named is gone."
+                raise ApiError("checkpoint_changed", f"The checkpoint of step {step} was saved again. {again}")
             digest, after = page.digest, page.next
             files += page.items
             if after is None:

@@ -96,6 +96,8 @@ def test_a_version_whose_checkpoint_is_gone_is_not_exported(
     gang.emit(("checkpoint", {**saved, "step": 20, "kept": [20]}))
     assert run(["export", "models/nano@1", "out", "--url", client.url]) == 1
     assert "nano@1 was deleted" in " ".join(capsys.readouterr().err.split())
+    assert run(["models", "nano@1", "--download", "out", "--url", client.url]) == 1
+    assert "Name another version" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.full
