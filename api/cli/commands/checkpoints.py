@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.checkpoint import Checkpoint
 from ....service.schemas.operation import Operation
@@ -136,7 +137,7 @@ def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
         seconds(one.seconds) or "",
         seconds(one.held_s) or "",
         f"{shown}, pinned" if one.pinned else shown,
-        one.path,
+        escape(one.path),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.model import Model, ModelVersion, Reference
 from ...client import Client
@@ -105,7 +106,7 @@ def _all_models(client: Client) -> Iterator[Model]:
 
 def _row(one: Model) -> tuple[str, ...]:
     aliases = ", ".join(f"{alias.alias} → {alias.version}" for alias in one.aliases)
-    return (one.name, "" if one.latest is None else str(one.latest), aliases, one.actor, age(one.created_at))
+    return (one.name, "" if one.latest is None else str(one.latest), aliases, escape(one.actor), age(one.created_at))
 
 
 def _show(screen: Screen, client: Client, name: str, *, everything: bool, as_json: bool) -> None:
@@ -128,7 +129,8 @@ def _show(screen: Screen, client: Client, name: str, *, everything: bool, as_jso
 
 def _version_row(one: ModelVersion) -> tuple[str, ...]:
     first = one.notes.partition("\n")[0][:60]
-    return (str(one.number), ", ".join(one.aliases), _source(one), _state(one), one.actor, age(one.created_at), first)
+    cells = (str(one.number), ", ".join(one.aliases), _source(one), _state(one), one.actor, age(one.created_at), first)
+    return tuple(map(escape, cells))
 
 
 def _source(one: ModelVersion) -> str:
@@ -155,9 +157,9 @@ def _show_version(screen: Screen, one: ModelVersion, as_json: bool) -> None:
             ("digest", one.digest),
             ("metrics", metrics),
             ("created", f"by {one.actor}, {age(one.created_at)} ago"),
-            ("notes", one.notes),
         ],
     )
+    screen.paragraph("notes", one.notes)
     if one.state == "present" and not one.pinned:
         screen.hint(f"A save may remove it. If this lasts, pin it: shardyard checkpoints {one.job} --pin {one.step}")
     if one.artifact is None:

@@ -24,7 +24,7 @@ def job(plane: Plane, client: Client) -> str:
     folder = Path(plane.settings.artifacts(job))
     folder.mkdir(parents=True)
     (folder / digest).write_bytes(b"words")
-    logged = {"name": "run/words.txt", "bytes": 5, "sha256": digest}
+    logged = {"name": "run/[words].txt", "bytes": 5, "sha256": digest}
     gang.emit(("artifacts", {"rank": 0, "generation": 1, "artifacts": [logged]}))
     return job
 
@@ -39,17 +39,17 @@ def test_versions_are_created_listed_named_taken_home_and_deleted(
     printed = capsys.readouterr()
     assert f"{job}@10" in printed.out and "rhymes" in printed.out and "models/nano@1" in printed.err
     assert f"shardyard checkpoints {job} --pin 10" in " ".join(printed.err.split())
-    assert run(["models", "nano", "--create", job, "--artifact", "run/words.txt", *url]) == 0
+    assert run(["models", "nano", "--create", job, "--artifact", "run/[words].txt", *url]) == 0
     capsys.readouterr()
     assert run(["models", *url]) == 0
     assert "best → 1" in capsys.readouterr().out
     assert run(["models", "nano", *url]) == 0
     shown = capsys.readouterr().out
-    assert "not pinned yet" in shown and f"run/words.txt of {job}" in shown
+    assert "not pinned yet" in shown and f"run/[words].txt of {job}" in shown
     assert run(["models", "nano@best", "--download", str(tmp_path / "it"), *url]) == 0
     assert run(["models", "nano@2", "--download", str(tmp_path / "it"), *url]) == 0
     assert (tmp_path / "it" / FILE).read_bytes() == b"weights"
-    assert (tmp_path / "it" / "words.txt").read_bytes() == b"words"
+    assert (tmp_path / "it" / "[words].txt").read_bytes() == b"words"
     capsys.readouterr()
     assert run(["models", "nano@2", "--set-alias", "best", "--expected", "2", *url]) == 1
     assert "names version 1" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_said(
     for arguments, says in WRONG:
         assert run([*arguments, "--url", client.url]) == 1
         assert says in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    client.create_version("nano", job, artifact="run/words.txt")
+    client.create_version("nano", job, artifact="run/[words].txt")
     assert run(["export", "models/nano", "out", "--url", client.url]) == 1
     assert "no checkpoint" in capsys.readouterr().err
 
@@ -98,6 +98,17 @@ def test_a_version_whose_checkpoint_is_gone_is_not_exported(
     assert "nano@1 was deleted" in " ".join(capsys.readouterr().err.split())
     assert run(["models", "nano@1", "--download", "out", "--url", client.url]) == 1
     assert "Name another version" in " ".join(capsys.readouterr().err.split())
+
+
+def test_notes_and_names_are_text_and_no_markup(client: Client, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    url = ["--url", client.url]
+    assert run(["artifacts", job, *url]) == 0
+    assert "run/[words].txt" in capsys.readouterr().out
+    client.create_version("nano", job, step=10, notes="[/] of [bold]two\nlines")
+    assert run(["models", "nano", *url]) == 0
+    assert "[/] of [bold]two" in capsys.readouterr().out
+    assert run(["models", "nano@1", *url]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == ["  [/] of [bold]two", "  lines"]
 
 
 @pytest.mark.full
