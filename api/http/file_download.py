@@ -13,6 +13,7 @@ from ...service.queries import stored_file
 from ...service.queries.stored_file import StoredFile
 from . import problems
 from .byte_range import Unsatisfiable, wanted
+from .dependencies import Context
 
 _SAFE: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -50,7 +51,8 @@ async def answer(
     headers["Content-Length"] = str(end - start)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.bytes}"
-    content = await stored_file.blocks(file, start, end)
+    context: Context = request.app.state.context
+    content = await stored_file.blocks(context.reads, file, start, end)
     return StreamingResponse(content, 206 if part else 200, headers=headers, media_type=media_type)
 
 

@@ -6,7 +6,6 @@ and a program's path stays below the folder into which it is downloaded. The sto
 A manifest is parsed once for all its files. Each request only asks whether it is still the same, and lists no folder.
 """
 
-import asyncio
 import hashlib
 import re
 from bisect import bisect_right
@@ -32,6 +31,7 @@ from ..store import checkpoints as rows
 from ..store.engine import Store
 from . import checkpoint_catalogue
 from .jobs import existing
+from .storage_reads import StorageReads
 from .stored_file import StoredFile, opened
 
 #: A larger manifest is of some thousand ranks, and would fill this process.
@@ -59,13 +59,13 @@ def root_of(settings: Settings, job_id: str, spec: Mapping[str, Any]) -> str:
 
 
 async def page(
-    store: Store, settings: Settings, job: str, step: int, *, after: str | None = None, limit: int = 1000
+    store: Store, reads: StorageReads, job: str, step: int, *, after: str | None = None, limit: int = 1000
 ) -> CheckpointFiles:
     """One page of the files of a job's (id or name) checkpoint of a step, after a path.
 
     Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, CheckpointStorageFailed.
     """
-    found = await listing(store, settings, job, step)
+    found = await listing(store, reads, job, step)
     paths = sorted(found.files)
     first = 0 if after is None else bisect_right(paths, after)
     shown = paths[first : first + limit]
@@ -74,9 +74,9 @@ async def page(
     return CheckpointFiles(step=step, digest=found.digest, items=items, next=shown[-1] if more else None)
 
 
-async def find(store: Store, settings: Settings, job: str, step: int, path: str) -> StoredFile:
+async def find(store: Store, reads: StorageReads, job: str, step: int, path: str) -> StoredFile:
     """Where a file of a checkpoint is. Raises as `page`, and CheckpointFileNotFound."""
-    found = await listing(store, settings, job, step)
+    found = await listing(store, reads, job, step)
     if path not in found.files:
         remedy = f"GET /v1/jobs/JOB/checkpoints/{step}/files lists those that exist."
         message = f"The checkpoint of step {step} has no file {path[:80]!r}."
@@ -85,7 +85,7 @@ async def find(store: Store, settings: Settings, job: str, step: int, path: str)
     return StoredFile(found.folder, name, size, digest, CheckpointStorageFailed)
 
 
-async def listing(store: Store, settings: Settings, job: str, step: int) -> Listing:
+async def listing(store: Store, reads: StorageReads, job: str, step: int) -> Listing:
     """All files of the checkpoint. Raises as `page`."""
     async with store.read() as tx:
         row = await existing(tx, job)
@@ -94,8 +94,8 @@ async def listing(store: Store, settings: Settings, job: str, step: int) -> List
             raise CheckpointNotFound(f"{row['id']} reported no checkpoint of step {step}.", field="step", remedy=remedy)
         await checkpoint_catalogue.refuse_unusable(tx, row["id"], step, "step")
     try:
-        root = root_of(settings, row["id"], row["spec"])
-        return await asyncio.to_thread(lambda: _read(retention.folder(opened(root), step)))
+        root = root_of(reads.settings, row["id"], row["spec"])
+        return await reads.do(lambda: _read(retention.folder(opened(root), step)))
     except CorruptFiles as error:
         raise CheckpointCorrupt(str(error), field="step", remedy="Take another checkpoint.") from None
     except Refusal as error:
