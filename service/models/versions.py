@@ -58,6 +58,8 @@ async def create(store: Store, model: str, wanted: VersionRequest, asked: Asked)
         await rows.create(tx, model, asked.actor, now)
         await rows.lock(tx, model)
         row = await rows.add_version(tx, model, values | {"idempotency_key": asked.key, "body_hash": asked.body_hash})
+        if row is None:  # of another job, whose row is another lock
+            raise _conflict("This idempotency key belongs to a version that was created at the same time.")
         await _note(tx, model, "version_created", row["number"], asked.actor)
         (made,) = await models.described(tx, [row])
     return made, True
@@ -83,12 +85,15 @@ async def delete(store: Store, model: str, number: int, actor: str) -> Model:
 
 async def _replayed(tx: AsyncConnection, row: RowMapping, asked: Asked) -> ModelVersion:
     if row["body_hash"] != asked.body_hash:
-        message = (
+        raise _conflict(
             f"This idempotency key belongs to {row['model']}@{row['number']}, which was created from another body."
         )
-        raise IdempotencyConflict(message, field="Idempotency-Key", remedy="Use a new key for a new version.")
     (found,) = await models.described(tx, [row])
     return found
+
+
+def _conflict(message: str) -> IdempotencyConflict:
+    return IdempotencyConflict(message, field="Idempotency-Key", remedy="Use a new key for a new version.")
 
 
 async def _checkpoint(tx: AsyncConnection, job: RowMapping, wanted: VersionRequest, actor: str) -> dict[str, Any]:

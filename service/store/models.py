@@ -57,12 +57,13 @@ def _latest() -> Any:
 # Versions
 
 
-async def add_version(tx: AsyncConnection, name: str, values: Mapping[str, Any]) -> RowMapping:
-    """Store a version under the next number. Call only with the model's row locked."""
+async def add_version(tx: AsyncConnection, name: str, values: Mapping[str, Any]) -> RowMapping | None:
+    """Store a version under the next number. Call only with the model's row locked. None if another version has its idempotency key."""
     numbered = update(models).where(models.c.name == name).values(newest=models.c.newest + 1).returning(models.c.newest)
     number = (await tx.execute(numbered)).scalar_one()
-    made = versions.insert().values(model=name, number=number, **values).returning(*versions.c)
-    return (await tx.execute(made)).mappings().one()
+    made = insert(tx, versions).values(model=name, number=number, **values)
+    made = made.on_conflict_do_nothing(index_elements=["idempotency_key"])
+    return (await tx.execute(made.returning(*versions.c))).mappings().first()
 
 
 async def by_key(tx: AsyncConnection, key: str) -> RowMapping | None:

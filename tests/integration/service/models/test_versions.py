@@ -146,6 +146,24 @@ async def test_one_key_is_one_version_also_after_its_deletion(store: Store, sett
     assert (await named(store, "nano", job, step=10)).number == 2, "a number is never given again"
 
 
+async def test_of_two_versions_of_one_key_at_the_same_time_one_is_refused(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither sees the other's before both are stored, because they are of different jobs."""
+    jobs = [await submit(steps=100), await submit(steps=100)]
+    for job in jobs:
+        await saved(store, settings, job, 10)
+
+    async def unseen(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(versions.rows, "by_key", unseen)
+    await named(store, "nano", jobs[0], key="mine", step=10)
+    with pytest.raises(IdempotencyConflict):
+        await named(store, "nano", jobs[1], key="mine", step=10)
+    assert [one.number for one in (await models.list_versions(store, "nano")).items] == [1]
+
+
 @pytest.mark.full
 async def test_what_is_not_there_is_refused_and_leaves_nothing(
     store: Store, settings: Settings, submit: Submit
