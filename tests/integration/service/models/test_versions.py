@@ -1,5 +1,6 @@
 """Versions of models, over both databases: what they copy, what they keep from removal, and how a new job continues from one."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,34 @@ async def test_a_job_is_kept_while_a_version_comes_from_it(store: Store, setting
     assert not (Path(settings.storage) / job.id).exists()
     assert (await models.history(store, "nano")).items[0].kind == "version_deleted"
     assert (await models.list_versions(store, "nano")).items == [] and (await models.list_models(store)).items == []
+
+
+async def test_a_job_is_not_deleted_by_age_while_its_version_is_created(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL: a statement that waits for the job's row sees no version that was stored meanwhile."""
+    job = await submit(steps=100)
+    await saved(store, settings, job, 10)
+    await cancel(store, job.id, "ada")
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job.id, {"finished_at": 1.0})
+
+    async def marked() -> int:
+        async with store.write() as tx:
+            return await removals.mark_old(tx, 1.0, "retention", 10)
+
+    marking: list[asyncio.Task[int]] = []
+    usual = versions._metrics
+
+    async def metrics(tx: AsyncConnection, job_id: str, step: int) -> dict[str, float | None]:
+        marking.append(asyncio.create_task(marked()))
+        for _ in range(50):  # the deletion comes to the job's row meanwhile
+            found = await usual(tx, job_id, step)
+        return found
+
+    monkeypatch.setattr(versions, "_metrics", metrics)
+    await named(store, "nano", job, step=10)
+    assert await marking[0] == 0
 
 
 async def test_a_job_that_is_deleted_while_its_version_is_created_gets_none(
