@@ -89,7 +89,7 @@ class AsyncDownloads(ABC):
 
     async def _download(self, call: Call[bytes], place: Path, digest: str | None = None) -> Path:
         """The file at `place`. `digest`: its SHA-256, if it is known before. Raises `ApiError`."""
-        tries = Tries(self.url, self._tries)
+        tries, arrived = Tries(self.url, self._tries), 0
         file: ArtifactFile | None = None
         while True:
             headers = {} if file is None or not file.arrived else file.rest
@@ -111,6 +111,8 @@ class AsyncDownloads(ABC):
                         await answer.aread()
                         checked(answer)
             except httpx2.TransportError as error:
+                if file is not None and file.arrived > arrived:  # tries in a row without a byte count
+                    tries, arrived = Tries(self.url, self._tries), file.arrived
                 pause = tries.failed(error)
             await sleep(pause or 0.0)
 
