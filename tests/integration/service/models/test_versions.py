@@ -206,7 +206,9 @@ async def test_a_pin_and_its_opposite_never_run_at_once(store: Store, settings: 
     with pytest.raises(CheckpointInModels, match="nano@1"):
         await ask(store, job.id, unpin, None, "me")
     await delete(store, "nano", 1, "ada")
-    assert (await ask(store, job.id, unpin, None, "me")).state == "pending"
+    async with store.write() as tx:
+        await checkpoint_catalogue.seen(tx, job.id, 10, {"verdict": "corrupt"}, None)
+    assert (await ask(store, job.id, unpin, None, "me")).state == "pending", "a corrupt one, too, to make room"
 
 
 async def test_a_pin_that_comes_too_late_says_that_the_checkpoint_is_gone(
