@@ -172,6 +172,7 @@ def test_a_program_gets_its_own_paths(plane: Plane, client: Client, tmp_path: Pa
     assert names == ["a/model ü.bin", "a/same", "empty"]
 
 
+@pytest.mark.full
 def test_a_path_that_is_no_text_is_listed_and_sent(plane: Plane, client: Client, tmp_path: Path) -> None:
     job = program_job(plane, client, {os.fsdecode(b"a\xff"): b"one"})
     assert [one.path for one in client.checkpoint_files(job, 7).items] == ["a\\xff"]

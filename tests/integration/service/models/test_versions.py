@@ -147,6 +147,7 @@ async def test_one_key_is_one_version_also_after_its_deletion(store: Store, sett
     assert (await named(store, "nano", job, step=10)).number == 2, "a number is never given again"
 
 
+@pytest.mark.full
 async def test_of_two_versions_of_one_key_at_the_same_time_one_is_refused(
     store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

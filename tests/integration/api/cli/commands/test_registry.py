@@ -85,6 +85,7 @@ def test_what_is_wrong_is_said(
     assert "no checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_version_whose_checkpoint_is_gone_is_not_exported(
     plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
