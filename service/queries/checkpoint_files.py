@@ -124,11 +124,11 @@ def _listed(where: str, _: FileStat) -> Listing:
         manifest = parsed(content, folder)
         stored = {name: _file(name, file) for name, file in manifest.files.items()}
         files = _of_program(manifest, stored) if "program" in manifest.training else _with_manifest(content, stored)
+        return Listing(where, manifest.sha256, files)
     except CheckpointError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptFiles(f"{folder} is corrupt: {MANIFEST} names no such files ({error}).") from None
-    return Listing(where, manifest.sha256, files)
 
 
 def _file(name: str, file: File) -> tuple[str, int, str]:

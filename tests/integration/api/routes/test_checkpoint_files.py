@@ -121,8 +121,12 @@ def test_a_manifest_leads_to_no_file_outside_its_folder(plane: Plane, job: str) 
     for size, sha256 in ((-1, listed.sha256), (8, "\r\n"), (8, "")):
         write(path, Manifest(10, {}, {}, {"link": File(size, sha256, ())}))
         assert problem(get(plane, job), 409, "checkpoint_corrupt"), (size, sha256)
-    body = {"format": 3}
-    for text in ("{}", json.dumps({**body, "sha256": digest(body)})):
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"a": deep}
+    whole = {"format": 3, "step": 10, "training": deep, "tensors": {}, "files": {}}
+    signed = [json.dumps({**body, "sha256": digest(body)}) for body in ({"format": 3}, whole)]
+    for text in ("{}", *signed):
         (checkpoint_path(root, 10) / "manifest.json").write_text(text)
         assert problem(get(plane, job), 409, "checkpoint_corrupt"), text
 
