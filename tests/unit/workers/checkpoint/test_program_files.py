@@ -230,6 +230,10 @@ def test_manifests_that_lead_elsewhere_and_those_of_training_are_refused(tmp_pat
     write(path, Manifest(1, {"program": {"kind": "files", "parts": parts}}, {}, {}))
     with pytest.raises(CheckpointCorrupt, match="outside its folder"):
         read_program(path)
+    for saved in ({}, {"kind": "files", "parts": [{"rank": "first", "paths": {}}]}, {"kind": "files", "parts": 1}, [1]):
+        write(path, Manifest(1, {"program": saved}, {}, {}))
+        with pytest.raises(CheckpointCorrupt, match="is corrupt"):
+            read_program(path)
     write(path, Manifest(1, {"seed": 0}, {}, {}))
     with pytest.raises(CheckpointError, match="training job"):
         read_program(path)
