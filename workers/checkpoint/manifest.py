@@ -108,7 +108,11 @@ def read(path: Folder) -> Manifest:
 
 def parsed(content: bytes, path: Folder) -> Manifest:
     """The manifest that has this content in the folder `path`. Raises `CheckpointCorrupt`, `CheckpointError`."""
-    return _manifest(_body(content, path))
+    body = _body(content, path)
+    try:
+        return _manifest(body)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # written by another program
+        raise CheckpointCorrupt(f"{path} is corrupt: {MANIFEST} has no {error}; use an older checkpoint.") from None
 
 
 def _body(content: bytes, path: Folder) -> dict[str, Any]:
@@ -135,6 +139,8 @@ def _other_format(path: Folder, found: object) -> CheckpointError:
 
 
 def _manifest(body: Mapping[str, Any]) -> Manifest:
+    if not isinstance(body["step"], int) or not isinstance(body["training"], dict):
+        raise TypeError("step or training state")
     tensors = {name: Tensor(entry["dtype"], tuple(entry["shape"])) for name, entry in body["tensors"].items()}
     files = {name: _file(entry) for name, entry in body["files"].items()}
     return Manifest(body["step"], body["training"], tensors, files)
