@@ -7,6 +7,7 @@ from functools import partial
 
 from fastapi import Depends, FastAPI
 
+from ..service.queries.storage_reads import StorageReads
 from ..service.settings import Settings
 from ..service.store.engine import Store
 from ..service.store.positions import positions
@@ -83,7 +84,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         redoc_url=None,
     )
     hub = Hub(partial(positions, store))
-    app.state.context = Context(store, settings, hub, wake or asyncio.Event(), authenticator)
+    app.state.context = Context(store, settings, hub, wake or asyncio.Event(), authenticator, StorageReads(settings))
     app.add_middleware(Authenticated, authenticator=authenticator)
     app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it runs before all others
     problems.install(app)

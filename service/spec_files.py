@@ -1,18 +1,14 @@
-"""Checks the files that a spec names without blocking the event loop: in threads, a few specs at a time, up to a time limit.
-
-A call that blocks in the operating system, such as on an unresponsive file system, cannot be interrupted. It delays other specs with
-files, but no other request, and not the end of the process, because the threads are daemons.
+"""Checks the files that a spec names without blocking the event loop: in threads (`blocking_calls.py`), a few specs at a time, up to a
+time limit.
 """
 
-import asyncio
-import contextlib
-import threading
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from ..workers.data.errors import DataError
 from ..workers.regular_files import UnfitFile
+from .blocking_calls import BlockingCalls
 from .errors import (
     EmptyCorpus,
     FilesTooSlow,
@@ -52,54 +48,21 @@ class SpecFiles:
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting = 0
+        self._calls = BlockingCalls("files of a spec", AT_ONCE, limit_s)
 
     async def look(self, work: Callable[[float], T]) -> T:
         """Run `work` with the deadline (`time.monotonic`) of its folder walks. Returns and raises as `work`.
 
         Raises FilesTooSlow after the time limit, or where too many wait; `work` then ends when it can.
         """
-        if self._waiting == WAITING:
+        if self._calls.waiting == WAITING:
             raise FilesTooSlow(f"The files of {WAITING} other specs are waiting to be checked.")
         try:
-            async with asyncio.timeout(self._limit_s):
-                await self._turn()
-                return await self._begun(work)
+            return await self._calls.do(lambda: work(time.monotonic() + WALK_S))
         except TimeoutError:
             raise FilesTooSlow(
                 f"The files that the spec names could not be checked within {self._limit_s:g} s."
             ) from None
-
-    async def _turn(self) -> None:
-        self._waiting += 1
-        try:
-            await self._turns.acquire()
-        finally:
-            self._waiting -= 1
-
-    def _begun(self, work: Callable[[float], T]) -> "asyncio.Future[T]":
-        """The future of the work's result. The turn ends when the work ends."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
-
-        def end(settle: Callable[[], None]) -> None:
-            self._turns.release()
-            if not result.done():
-                settle()
-
-        def run() -> None:
-            try:
-                found = work(time.monotonic() + WALK_S)
-                settle = lambda: result.set_result(found)  # noqa: E731
-            except Exception as error:  # noqa: BLE001  (top of a thread: the caller's future gets it)
-                failed = error
-                settle = lambda: result.set_exception(failed)  # noqa: E731
-            with contextlib.suppress(RuntimeError):  # the loop has closed: no caller waits
-                loop.call_soon_threadsafe(end, settle)
-
-        threading.Thread(target=run, name="files of a spec", daemon=True).start()
-        return result
 
 
 def refusal(error: DataError) -> ShardyardError:

@@ -92,13 +92,19 @@ def is_there(place: Path, size: int, digest: str) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
+def remove_other(place: Path, size: int, digest: str) -> None:
+    """Remove the file at the place, unless it is complete there already."""
+    if not is_there(place, size, digest):
+        place.unlink(missing_ok=True)
+
+
 def digest_of(headers: Mapping[str, str], wanted: str | None = None) -> str:
     """The SHA-256 that a download has as its tag. Raises ApiError, also if another one is `wanted`."""
     found = headers.get("ETag", "").strip('"')
     if len(found) != 64 or not set(found) <= set("0123456789abcdef"):
         raise ApiError("not_shardyard", "The download has no SHA-256 as its ETag.")
     if wanted not in (None, found):
-        raise ApiError("checkpoint_changed", "The checkpoint was saved again. Start the download again.")
+        raise ApiError("checkpoint_changed", "The file is another one now: it was saved or logged again.")
     return found
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
+from ...service.queries.storage_reads import StorageReads
 from ...service.settings import Settings
 from ...service.spec_files import SpecFiles
 from ...service.store.engine import Store
@@ -22,6 +23,7 @@ class Context:
     hub: Hub
     wake: asyncio.Event
     authenticator: Authenticator | None  # None: a proxy in front of this server authenticates
+    reads: StorageReads
     files: SpecFiles = field(default_factory=SpecFiles)
 
     def stir(self) -> None:

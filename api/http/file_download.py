@@ -13,6 +13,7 @@ from ...service.queries import stored_file
 from ...service.queries.stored_file import StoredFile
 from . import problems
 from .byte_range import Unsatisfiable, wanted
+from .dependencies import Context
 
 _SAFE: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -38,7 +39,7 @@ async def answer(
     """The file's bytes (`asked`: a range of them), saved by browsers as `name`; if `shown`, displayed. Raises `file.failed`."""
     etag = f'"{file.sha256}"'
     headers = _SAFE | {"ETag": etag, "Content-Disposition": _disposition(name, "inline" if shown else "attachment")}
-    if request.headers.get("If-None-Match") == etag:
+    if _names(request.headers.getlist("If-None-Match"), etag):
         return Response(status_code=304, headers=headers)
     try:
         part = wanted(asked, request.headers.get("If-Range"), etag, file.bytes)
@@ -50,8 +51,15 @@ async def answer(
     headers["Content-Length"] = str(end - start)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.bytes}"
-    content = await stored_file.blocks(file, start, end)
+    context: Context = request.app.state.context
+    content = await stored_file.blocks(context.reads, file, start, end)
     return StreamingResponse(content, 206 if part else 200, headers=headers, media_type=media_type)
+
+
+def _names(headers: list[str], etag: str) -> bool:
+    """Whether `If-None-Match` names the tag, weak or not: a proxy that compresses makes it weak (RFC 9110, 13.1.2)."""
+    named = {tag.strip().removeprefix("W/") for header in headers for tag in header.split(",")}
+    return not named.isdisjoint({etag, "*"})
 
 
 def _disposition(name: str, how: str) -> str:

@@ -39,7 +39,7 @@ async def list_files(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> CheckpointFiles:
     """Files with sizes and checksums, in order of their paths. A training job's have names; a program's have its own paths."""
-    return await checkpoint_files.page(context.store, context.settings, job, step, after=after, limit=limit)
+    return await checkpoint_files.page(context.store, context.reads, job, step, after=after, limit=limit)
 
 
 @router.get(
@@ -54,5 +54,5 @@ async def list_files(
 )
 async def download(request: Request, job: str, step: Step, path: str, context: In, asked: Range = None) -> Response:
     """The file's bytes. `ETag` is the SHA-256."""
-    found = await checkpoint_files.find(context.store, context.settings, job, step, path)
+    found = await checkpoint_files.find(context.store, context.reads, job, step, path)
     return await file_download.answer(request, found, path.rpartition("/")[2], OTHER, asked=asked)

@@ -131,8 +131,6 @@ def _damage(folder: Folder) -> Manifest | str:
         raise
     except CheckpointError as error:
         return str(error)
-    except (KeyError, TypeError, ValueError) as error:  # written by another program
-        return f"{folder} is corrupt: {MANIFEST} has no {error}."
 
 
 def _before(folder: Folder) -> list[Folder]:

@@ -17,9 +17,9 @@ from ..model_errors import VersionAliased
 from ..orders import checkpoint_operations
 from ..orders.checkpoint_operations import OperationRequest
 from ..queries import checkpoint_catalogue, models
-from ..queries.jobs import existing
+from ..queries.jobs import deleted, existing, missing
 from ..schemas.model import Model, ModelVersion, VersionRequest
-from ..store import artifacts, checkpoint_pins, checkpoints, events, jobs, logged_metrics, steps
+from ..store import artifacts, checkpoints, events, jobs, logged_metrics, steps
 from ..store import models as rows
 from ..store.engine import Store
 
@@ -39,22 +39,27 @@ class Asked:
 async def create(store: Store, model: str, wanted: VersionRequest, asked: Asked) -> tuple[ModelVersion, bool]:
     """Store the next version of a model, which is created with its first one. False beside it: the same key made it before.
 
-    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ArtifactNotFound, PinUnderway, TooManyOperations,
-    IdempotencyConflict; then nothing is stored.
+    Raises JobNotFound, JobDeleted, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ArtifactNotFound, PinUnderway,
+    TooManyOperations, IdempotencyConflict; then nothing is stored.
     """
     now = time.time()
     async with store.write() as tx:
         job = await jobs.lock(tx, (await existing(tx, wanted.job))["id"])
-        assert job is not None
+        if job is None:
+            raise missing(wanted.job)
         known = None if asked.key is None else await rows.by_key(tx, asked.key)
         if known is not None:
             return await _replayed(tx, known, asked), False
+        if job["deleted_at"] is not None:  # since it was read: a removal would not see this version
+            raise deleted(job, "job")
         source = await (_file if wanted.artifact is not None else _checkpoint)(tx, job, wanted, asked.actor)
         values = {"source": job["id"], "trained": "train" in job["spec"], "notes": wanted.notes, "created_at": now}
         values |= {"metrics": await _metrics(tx, job["id"], source["step"]), **source, "actor": asked.actor}
         await rows.create(tx, model, asked.actor, now)
         await rows.lock(tx, model)
         row = await rows.add_version(tx, model, values | {"idempotency_key": asked.key, "body_hash": asked.body_hash})
+        if row is None:  # of another job, whose row is another lock
+            raise _conflict("This idempotency key belongs to a version that was created at the same time.")
         await _note(tx, model, "version_created", row["number"], asked.actor)
         (made,) = await models.described(tx, [row])
     return made, True
@@ -80,12 +85,15 @@ async def delete(store: Store, model: str, number: int, actor: str) -> Model:
 
 async def _replayed(tx: AsyncConnection, row: RowMapping, asked: Asked) -> ModelVersion:
     if row["body_hash"] != asked.body_hash:
-        message = (
+        raise _conflict(
             f"This idempotency key belongs to {row['model']}@{row['number']}, which was created from another body."
         )
-        raise IdempotencyConflict(message, field="Idempotency-Key", remedy="Use a new key for a new version.")
     (found,) = await models.described(tx, [row])
     return found
+
+
+def _conflict(message: str) -> IdempotencyConflict:
+    return IdempotencyConflict(message, field="Idempotency-Key", remedy="Use a new key for a new version.")
 
 
 async def _checkpoint(tx: AsyncConnection, job: RowMapping, wanted: VersionRequest, actor: str) -> dict[str, Any]:
@@ -102,11 +110,11 @@ async def _checkpoint(tx: AsyncConnection, job: RowMapping, wanted: VersionReque
         raise CheckpointNotFound(f"{job['id']} has no checkpoint{of_step}.", field="step", remedy=remedy)
     await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "step")
     await checkpoint_operations.refuse_other_pin(tx, job["id"], str(event["data"]["path"]), "pin", "step")
-    digest = (await checkpoint_pins.digests(tx, job["id"], [step])).get(step)
-    if digest is None:
-        request = OperationRequest("pin", int(event["position"]))
-        await checkpoint_operations.create_in(tx, job["id"], request, None, actor)
-    return {"step": step, "artifact": None, "path": str(event["data"]["path"]), "digest": digest}
+    # Also if it is pinned: the step may have been saved again since then, and the pin's checksum is that of the first save.
+    request = OperationRequest("pin", int(event["position"]))
+    await checkpoint_operations.create_in(tx, job["id"], request, None, actor)
+    known = event["data"].get("digest")  # gangs of older versions, and saves from memory, report none
+    return {"step": step, "artifact": None, "path": str(event["data"]["path"]), "digest": known}
 
 
 async def _file(tx: AsyncConnection, job: RowMapping, wanted: VersionRequest, _: str) -> dict[str, Any]:

@@ -30,8 +30,11 @@ _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the st
 async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> None:
     """Apply a checkpoint event. `kept`: the steps of all checkpoints that exist after the save."""
     await rows.put(tx, job_id, event.step, PRESENT)
+    if event.digest is not None:
+        await checkpoint_pins.replaced(tx, job_id, event.step, event.digest)
     if event.kept is not None:
         await rows.remove_all_but(tx, job_id, list(event.kept))
+        await checkpoint_pins.remove_all_but(tx, job_id, list(event.kept))
 
 
 async def skipped(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> None:
@@ -52,6 +55,8 @@ async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: 
     state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
     if state is not None:
         await rows.put(tx, job_id, step, state)
+    if state == "deleted":  # its pin was a file in its folder
+        await checkpoint_pins.remove(tx, job_id, step)
 
 
 async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int, CheckpointState]:

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..errors import ResumeMismatch
+from ..errors import CheckpointDeleted, ResumeMismatch
 from ..model_errors import ModelNotFound, VersionNotFound
 from ..schemas.model import (
     LATEST,
@@ -27,6 +27,8 @@ from ..store.engine import Store
 
 async def list_models(store: Store, after: str | None = None, limit: int = 50) -> Models:
     """One page of models that have versions, by name."""
+    if after is not None and "\0" in after:
+        return Models(items=[])
     async with store.read() as tx:
         found = await rows.page(tx, after, limit + 1)
         items = await _models(tx, found[:limit])
@@ -93,7 +95,10 @@ async def resolved(tx: AsyncConnection, reference: Reference, field: str = "vers
 
 
 async def to_resume(tx: AsyncConnection, text: str | None, field: str) -> RowMapping | None:
-    """The version that `resume_from` names; None if it names no model. Raises ModelNotFound, VersionNotFound, ResumeMismatch."""
+    """The version that `resume_from` names; None if it names no model.
+
+    Raises ModelNotFound, VersionNotFound, ResumeMismatch, CheckpointDeleted.
+    """
     reference = Reference.parse(text or "")
     if reference is None:
         return None
@@ -101,6 +106,13 @@ async def to_resume(tx: AsyncConnection, text: str | None, field: str) -> RowMap
     if row["artifact"] is not None:
         message = f"{row['model']}@{row['number']} is a file that a program logged, and no checkpoint."
         raise ResumeMismatch(message, field=field, remedy="Name a version that was created from a checkpoint.")
+    (version,) = await described(tx, [row])
+    if version.state == "deleted":
+        message = (
+            f"The checkpoint of {row['model']}@{row['number']} was deleted, or another save of its step replaced it."
+        )
+        remedy = f"Name another version: shardyard models {row['model']}"
+        raise CheckpointDeleted(message, field=field, remedy=remedy)
     return row
 
 
@@ -119,7 +131,10 @@ async def described(tx: AsyncConnection, found: Sequence[RowMapping]) -> list[Mo
     made = []
     for row in found:
         if row["artifact"] is None:
-            state, pinned = checkpoints.get((row["source"], row["step"]), ("deleted", False))
+            state, digest = checkpoints.get((row["source"], row["step"]), ("deleted", None))
+            pinned = digest is not None
+            if pinned and row["digest"] not in (None, digest):  # a later save of the step has replaced its files
+                state = "deleted"
         else:  # it is kept with its job; a program may have logged another one in its place
             state = (
                 "present" if files.get((row["source"], row["artifact"], row["step"])) == row["digest"] else "deleted"

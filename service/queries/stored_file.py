@@ -3,7 +3,6 @@
 A link in storage is never followed: a program may have put it there, and what it names is no file of the job.
 """
 
-import asyncio
 import errno
 import logging
 import operator
@@ -20,6 +19,7 @@ from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import BUCKET, is_bucket
 from ..errors import ArtifactStorageFailed
 from ..model_errors import CheckpointStorageFailed
+from .storage_reads import StorageReads
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,10 @@ class StoredFile:
     failed: type[ArtifactStorageFailed] | type[CheckpointStorageFailed]
 
 
-async def blocks(file: StoredFile, start: int, end: int) -> AsyncIterator[bytes]:
+async def blocks(reads: StorageReads, file: StoredFile, start: int, end: int) -> AsyncIterator[bytes]:
     """The bytes from `start` to before `end`. The first block is read at once: raises `file.failed`."""
-    folder = await asyncio.to_thread(opened, file.folder)
-    first = await _block(folder, file, start, end)
-    return _following(folder, file, first, start, end)
+    first = await _block(reads, file, start, end)
+    return _following(reads, file, first, start, end)
 
 
 def opened(where: str) -> Folder:
@@ -58,19 +57,19 @@ def _bucket(name: str) -> Folder:
     return folder_at(BUCKET + name)
 
 
-async def _following(folder: Folder, file: StoredFile, block: bytes, start: int, end: int) -> AsyncIterator[bytes]:
+async def _following(reads: StorageReads, file: StoredFile, block: bytes, start: int, end: int) -> AsyncIterator[bytes]:
     while block:
         yield block
         start += len(block)
-        block = await _block(folder, file, start, end)
+        block = await _block(reads, file, start, end)
 
 
-async def _block(folder: Folder, file: StoredFile, start: int, end: int) -> bytes:
+async def _block(reads: StorageReads, file: StoredFile, start: int, end: int) -> bytes:
     room = bytearray(max(0, min(BLOCK_BYTES, end - start)))
     if not room:
         return b""
     try:
-        await asyncio.to_thread(_read_into, folder, file.name, start, memoryview(room))
+        await reads.do(lambda: _read_into(opened(file.folder), file.name, start, memoryview(room)))
     except OSError as error:
         log.warning("a stored file in %s cannot be read: %s", file.folder, error)
         raise file.failed(

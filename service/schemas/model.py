@@ -96,9 +96,14 @@ class ModelVersion(Value):
     artifact: str | None = Field(None, description="Name of the logged file; null for a checkpoint.")
     path: str | None = Field(None, description="Address of the checkpoint's folder; null for a logged file.")
     digest: str | None = Field(
-        None, description="Checksum of the checkpoint's manifest, or of the file. Null until the cluster has pinned it."
+        None,
+        description="Checksum of the checkpoint's manifest, or of the file. If the save did not report it, null until the cluster has "
+        "pinned the checkpoint.",
     )
-    state: Literal["present", "corrupt", "deleted"] = Field(description="State of the checkpoint or the file.")
+    state: Literal["present", "corrupt", "deleted"] = Field(
+        description="State of the checkpoint or the file. `deleted`: also if another save of the step, or another file of the name, has "
+        "replaced it."
+    )
     pinned: bool = Field(
         description="Whether it is kept in any case. False until the cluster has pinned the checkpoint."
     )

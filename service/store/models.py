@@ -57,12 +57,13 @@ def _latest() -> Any:
 # Versions
 
 
-async def add_version(tx: AsyncConnection, name: str, values: Mapping[str, Any]) -> RowMapping:
-    """Store a version under the next number. Call only with the model's row locked."""
+async def add_version(tx: AsyncConnection, name: str, values: Mapping[str, Any]) -> RowMapping | None:
+    """Store a version under the next number. Call only with the model's row locked. None if another version has its idempotency key."""
     numbered = update(models).where(models.c.name == name).values(newest=models.c.newest + 1).returning(models.c.newest)
     number = (await tx.execute(numbered)).scalar_one()
-    made = versions.insert().values(model=name, number=number, **values).returning(*versions.c)
-    return (await tx.execute(made)).mappings().one()
+    made = insert(tx, versions).values(model=name, number=number, **values)
+    made = made.on_conflict_do_nothing(index_elements=["idempotency_key"])
+    return (await tx.execute(made.returning(*versions.c))).mappings().first()
 
 
 async def by_key(tx: AsyncConnection, key: str) -> RowMapping | None:
@@ -116,14 +117,16 @@ async def of_steps(tx: AsyncConnection, job_id: str, steps: Collection[int]) -> 
     return found
 
 
-async def checkpoints_of(tx: AsyncConnection, rows: Sequence[RowMapping]) -> dict[tuple[str, int], tuple[str, bool]]:
-    """Job and step → state of the checkpoint and whether it is pinned, of the versions that are checkpoints."""
+async def checkpoints_of(
+    tx: AsyncConnection, rows: Sequence[RowMapping]
+) -> dict[tuple[str, int], tuple[str, str | None]]:
+    """Job and step → state of the checkpoint, and its checksum if it is pinned, of the versions that are checkpoints."""
     keys = {(row["source"], row["step"]) for row in rows if row["artifact"] is None}
     same = and_(pins.c.job_id == checkpoints.c.job_id, pins.c.step == checkpoints.c.step)
     columns = (checkpoints.c.job_id, checkpoints.c.step, checkpoints.c.state, pins.c.digest)
     statement = select(*columns).select_from(checkpoints.outerjoin(pins, same))
     wanted = statement.where(tuple_(checkpoints.c.job_id, checkpoints.c.step).in_(sorted(keys)))
-    return {(row.job_id, row.step): (row.state, row.digest is not None) for row in await tx.execute(wanted)}
+    return {(row.job_id, row.step): (row.state, row.digest) for row in await tx.execute(wanted)}
 
 
 async def files_of(tx: AsyncConnection, rows: Sequence[RowMapping]) -> dict[tuple[str, str, int], str]:

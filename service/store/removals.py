@@ -6,7 +6,7 @@ A job's row is its tombstone: it is deleted last, so that a removal that was int
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, Table, and_, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -55,7 +55,7 @@ async def living_child(tx: AsyncConnection, job_id: str) -> str | None:
 async def mark_old(tx: AsyncConnection, days: float, actor: str, limit: int) -> int:
     """Delete up to `limit` jobs that ended this long ago, unless they are pinned or in use. Returns their number."""
     wanted = (jobs.c.deleted_at.is_(None), *_ended(tx), _older(tx, days), _unused())
-    some = select(jobs.c.id).where(*wanted).order_by(jobs.c.finished_at).limit(limit)
+    some = await _locked(tx, select(jobs.c.id).where(*wanted).order_by(jobs.c.finished_at).limit(limit))
     statement = update(jobs).where(jobs.c.id.in_(some), *wanted).values(deleted_at=unix_now(tx), deleted_by=actor)
     return (await tx.execute(statement)).rowcount
 
@@ -65,8 +65,13 @@ async def begin(tx: AsyncConnection, undelete_s: float, cluster: str, limit: int
     busy = exists().where(operations.c.job_id == jobs.c.id, operations.c.settled_at.is_(None))
     due = (jobs.c.deleted_at <= unix_begin(tx) - undelete_s, jobs.c.removing.is_(False), jobs.c.pinned.is_(False))
     wanted = (*due, _of_cluster(cluster), unleased(tx), ~busy, _unused())
-    some = select(jobs.c.id).where(*wanted).order_by(jobs.c.deleted_at).limit(limit)
+    some = await _locked(tx, select(jobs.c.id).where(*wanted).order_by(jobs.c.deleted_at).limit(limit))
     await tx.execute(update(jobs).where(jobs.c.id.in_(some), *wanted).values(removing=True))
+
+
+async def _locked(tx: AsyncConnection, some: Select[str]) -> Sequence[str]:
+    """The jobs, locked. On PostgreSQL only the next statement sees what was stored before their locks, such as a version or a child."""
+    return (await tx.execute(some.with_for_update(of=jobs, skip_locked=True))).scalars().all()
 
 
 async def begun(tx: AsyncConnection, cluster: str, after: str, limit: int) -> Sequence[RowMapping]:

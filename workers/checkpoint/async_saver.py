@@ -37,6 +37,7 @@ class Saved:
     held_s: float
     error: str | None  # the storage's error message; then there is no checkpoint
     kept: tuple[int, ...] | None = None  # steps of the job's complete checkpoints after it; None: not known
+    digest: str | None = None  # checksum of the manifest
 
 
 class Saver:

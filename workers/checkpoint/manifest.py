@@ -65,8 +65,12 @@ class Manifest:
 
 def text(manifest: Manifest) -> bytes:
     """The manifest as it is stored."""
+    return _canonical(_signed(manifest))
+
+
+def _signed(manifest: Manifest) -> dict[str, Any]:
     body = {"format": FORMAT, **asdict(manifest)}
-    return _canonical(body | {"sha256": digest(body)})
+    return body | {"sha256": digest(body)}
 
 
 def digest(body: Mapping[str, Any]) -> str:
@@ -78,9 +82,11 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 
-def write(folder: Folder, manifest: Manifest) -> None:
-    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all."""
-    folder.publish(MANIFEST, text(manifest))
+def write(folder: Folder, manifest: Manifest) -> str:
+    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all. Returns its checksum."""
+    body = _signed(manifest)
+    folder.publish(MANIFEST, _canonical(body))
+    return str(body["sha256"])
 
 
 def read(path: Folder) -> Manifest:
@@ -97,7 +103,16 @@ def read(path: Folder) -> Manifest:
         raise CheckpointCorrupt(
             f"{path} is corrupt: {MANIFEST} cannot be read ({error}); use an older checkpoint."
         ) from error
-    return _manifest(_body(content, path))
+    return parsed(content, path)
+
+
+def parsed(content: bytes, path: Folder) -> Manifest:
+    """The manifest that has this content in the folder `path`. Raises `CheckpointCorrupt`, `CheckpointError`."""
+    body = _body(content, path)
+    try:
+        return _manifest(body)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # written by another program
+        raise CheckpointCorrupt(f"{path} is corrupt: {MANIFEST} has no {error}; use an older checkpoint.") from None
 
 
 def _body(content: bytes, path: Folder) -> dict[str, Any]:
@@ -124,6 +139,8 @@ def _other_format(path: Folder, found: object) -> CheckpointError:
 
 
 def _manifest(body: Mapping[str, Any]) -> Manifest:
+    if not isinstance(body["step"], int) or not isinstance(body["training"], dict):
+        raise TypeError("step or training state")
     tensors = {name: Tensor(entry["dtype"], tuple(entry["shape"])) for name, entry in body["tensors"].items()}
     files = {name: _file(entry) for name, entry in body["files"].items()}
     return Manifest(body["step"], body["training"], tensors, files)

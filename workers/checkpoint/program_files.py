@@ -22,7 +22,7 @@ from ..storage.errors import StorageError
 from ..storage.file_content import FileContent
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
-from .manifest import File, Manifest, read, write
+from .manifest import MANIFEST, File, Manifest, read, write
 from .retention import clear, folder, prune
 
 #: `state`: one file that holds what `torch.save` wrote. `files`: what the program wrote itself.
@@ -79,11 +79,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Published:
-    """A complete checkpoint. `kept`: steps of all complete checkpoints after it; None: not known."""
+    """A complete checkpoint. `kept`: steps of all complete checkpoints after it; None: not known. `digest`: its manifest's checksum."""
 
     path: str
     bytes: int
     kept: tuple[int, ...] | None
+    digest: str
 
 
 def sources(path: Path) -> list[Source]:
@@ -183,13 +184,13 @@ def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: in
     ):  # ranks do not wait for each other: a save of a later step removes this one
         remedy = "save one step at a time, in order"
         raise CheckpointError(f"{root}: another save has removed files of step {step} meanwhile; {remedy}.")
-    write(path, manifest)
+    digest = write(path, manifest)
     kept = None
     with contextlib.suppress(OSError):
         clear(path, manifest)
         kept = prune(root, keep, path, spared)
         root.sweep(path.name)  # other ranks may be uploading parts of later steps
-    return Published(str(path), manifest.bytes, kept)
+    return Published(str(path), manifest.bytes, kept, digest)
 
 
 @dataclass(frozen=True)
@@ -219,16 +220,22 @@ class SavedByProgram:
 
 def read_program(path: Folder) -> SavedByProgram:
     """The checkpoint in a folder. Raises CheckpointError, CheckpointCorrupt, StorageError."""
-    manifest = read(path)
-    saved = manifest.training.get("program")
-    if saved is None:
-        raise CheckpointError(f"{path} is the checkpoint of a training job; only training jobs read it.")
-    parts = {int(part["rank"]): dict(part["paths"]) for part in saved["parts"]}
+    try:
+        manifest = read(path)
+        saved = manifest.training.get("program")
+        if saved is None:
+            raise CheckpointError(f"{path} is the checkpoint of a training job; only training jobs read it.")
+        parts = {int(part["rank"]): dict(part["paths"]) for part in saved["parts"]}
+        kind = saved["kind"]
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # written by another program
+        raise CheckpointCorrupt(f"{path} is corrupt: {MANIFEST} has no {error}; use an older checkpoint.") from None
     for paths in parts.values():
         for name in paths:
             if name.startswith("/") or ".." in PurePosixPath(name).parts:
                 raise CheckpointCorrupt(f"{path} is corrupt: {name!r} is outside its folder; use an older checkpoint.")
-    return SavedByProgram(path, manifest, saved["kind"], parts)
+    return SavedByProgram(path, manifest, kind, parts)
 
 
 def fetch(saved: SavedByProgram, rank: int, place: Path) -> None:

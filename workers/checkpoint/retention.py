@@ -4,11 +4,13 @@ Pruning never removes the checkpoint that was saved last, whatever the state of 
 
 A pin is a file in the checkpoint's folder, because a process that prunes reaches nothing but the storage. Who prunes writes that it
 removes a checkpoint and then looks for a pin; who pins writes the pin and then looks for that note. So of both at once, at least one
-gives way: no checkpoint that was reported as pinned is removed.
+gives way: no checkpoint that was reported as pinned is removed. Only the call that wrote a pin removes it when it gives way.
 """
 
 import contextlib
+import errno
 from collections.abc import Collection
+from typing import Final
 
 from ..storage.folder import Folder
 from .errors import CheckpointError, CheckpointRemoved
@@ -18,6 +20,8 @@ _STEP = "step-"
 #: Files without content: the checkpoint is pinned; it is about to be removed.
 PINNED = "pinned"
 _REMOVING = "removing"
+#: Errors of a disk on which no pin can be written either.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def folder(root: Folder, step: int) -> Folder:
@@ -50,8 +54,10 @@ def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) 
         return None
     steps = _steps(root)
     whole = _whole(root, [path for path in steps if path != saved])
-    kept = [path for number, path in enumerate(whole) if number < keep - 1 or step_of(path) in spared]
-    kept += [path for path in whole if path not in kept and _is_pinned(path)]
+    kept = {path for path, pinned in zip(whole, root.each(lambda path: path.has(PINNED), whole), strict=True) if pinned}
+    others = [path for path in whole if path not in kept]
+    kept |= {path for number, path in enumerate(others) if number < keep - 1 or step_of(path) in spared}
+    kept |= {path for path in others if path not in kept and _stays(path)}
     gone = [path for path in whole if path not in kept]
     for path in gone:
         path.remove(MANIFEST)
@@ -67,11 +73,17 @@ def pin(path: Folder) -> Manifest:
     Raises CheckpointError if it is not there, CheckpointRemoved if it is being removed, and OSError.
     """
     manifest = read(path)
-    path.publish(PINNED, b"", many_writers=True)
-    if path.has(_REMOVING) or not path.has(MANIFEST):
-        path.remove(PINNED)
-        raise CheckpointRemoved(f"{path} is being removed, to make room; pin a newer one.")
-    return manifest
+    pinned_before = path.has(PINNED)
+    if not pinned_before:
+        path.publish(PINNED, b"", many_writers=True)
+    # In this order: a removal takes the manifest before its own note.
+    removing, there = path.has(_REMOVING), path.has(MANIFEST)
+    if there and not removing:
+        return manifest
+    if there and pinned_before:  # that pin may have been reported, and the removal may have seen it
+        raise OSError(errno.EBUSY, "a save is looking whether it is pinned", path.where)
+    path.remove(PINNED)
+    raise CheckpointRemoved(f"{path} is being removed, to make room; pin a newer one.")
 
 
 def unpin(path: Folder) -> None:
@@ -79,10 +91,15 @@ def unpin(path: Folder) -> None:
     path.remove(PINNED)
 
 
-def _is_pinned(path: Folder) -> bool:
-    """Whether a checkpoint that is about to be removed is pinned. If not, it cannot be pinned any more."""
-    with contextlib.suppress(OSError):  # on a full disk no pin can be written either, and this makes room
+def _stays(path: Folder) -> bool:
+    """Whether a checkpoint that was not pinned is not removed either: it is pinned by now. If not, it cannot be pinned any more."""
+    try:
         path.publish(_REMOVING, b"", many_writers=True)
+    except OSError as error:
+        if (
+            error.errno not in _FULL
+        ):  # a pin may be written, which does not see this removal: the next save prunes again
+            return True
     if not path.has(PINNED):
         return False
     path.remove(_REMOVING)

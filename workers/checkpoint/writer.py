@@ -41,6 +41,7 @@ class Written:
     bytes: int = 0
     error: str | None = None
     kept: tuple[int, ...] | None = None  # steps of the job's complete checkpoints after it; None: not known
+    digest: str | None = None  # checksum of the manifest
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Writer:
             return Written(str(path), error=errors[0])
         manifest = _manifest(order, parts)
         try:
-            write(path, manifest)
+            digest = write(path, manifest)
         except OSError as error:
             return Written(str(path), error=f"{MANIFEST}: {error}")
         kept = None
@@ -120,7 +121,7 @@ class Writer:
             clear(path, manifest)
             kept = prune(self._root, self._keep, path)
             self._root.sweep()
-        return Written(str(path), manifest.bytes, kept=kept)
+        return Written(str(path), manifest.bytes, kept=kept, digest=digest)
 
 
 def _manifest(order: Order, parts: Sequence[_Part]) -> Manifest:

@@ -232,6 +232,8 @@ class CheckpointEvent(Event):
     """Seconds of the save in which training stood still."""
     kept: tuple[int, ...] | None
     """Steps of all complete checkpoints of the job after the save. Null if they are not known."""
+    digest: str | None = None
+    """Checksum of the checkpoint's manifest. Null if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,13 @@ class CheckpointService:
         done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared))
         seconds = time.monotonic() - began
         event = CheckpointEvent(
-            step=step, path=done.path, bytes=done.bytes, seconds=seconds, held_s=seconds, kept=done.kept
+            step=step,
+            path=done.path,
+            bytes=done.bytes,
+            seconds=seconds,
+            held_s=seconds,
+            kept=done.kept,
+            digest=done.digest,
         )
         self._emit(event.kind, to_json(event))
 

@@ -16,6 +16,7 @@ from ..regular_files import opened
 from .file_content import FileContent
 from .folder import Folder
 
+_MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 #: A folder with more entries is not one of checkpoints.
 _MOST_ENTRIES: Final = 100_000
 
@@ -37,7 +38,15 @@ class LocalFolder(Folder):
         return {entry.name: entry.stat().st_size for entry in self._entries() if not entry.is_dir()}
 
     def has(self, name: str) -> bool:
-        return (self._path / name).exists()
+        try:
+            (self._path / name).stat()
+        except (
+            OSError
+        ) as error:  # `Path.exists` of Python 3.14 says no to every error, and what is not there is removed
+            if error.errno not in _MISSING:
+                raise
+            return False
+        return True
 
     def read(self, name: str) -> bytes:
         with opened(self._path / name) as file:

@@ -45,10 +45,15 @@ class BucketFolder(Folder):
 
     def has(self, name: str) -> bool:
         try:
-            self._bucket.call("head_object", Key=self._key(name))
+            self.head(name)
         except FileNotFoundError:
             return False
         return True
+
+    def head(self, name: str) -> dict[str, Any]:
+        """What S3 knows of an object beside its content."""
+        found: dict[str, Any] = self._bucket.call("head_object", Key=self._key(name))
+        return found
 
     def read(self, name: str) -> bytes:
         return self._bucket.get(self._key(name))
@@ -62,7 +67,7 @@ class BucketFolder(Folder):
             part[:] = content
 
     def sha256(self, name: str, size: int) -> str | None:
-        if self._bucket.call("head_object", Key=self._key(name))["ContentLength"] != size:
+        if self.head(name)["ContentLength"] != size:
             return None
         digest, read = hashlib.sha256(), 0
         firsts = range(0, size, s3_bucket.BLOCK_BYTES)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.artifact import LoggedArtifact
 from ...client import Client
@@ -65,7 +66,7 @@ def _list(screen: Screen, found: Iterator[LoggedArtifact], *, as_json: bool) -> 
         return
     rows = [
         (
-            one.name,
+            escape(one.name),
             "" if one.step is None else f"{one.step:,}",
             one.type,
             size(one.bytes) or "",

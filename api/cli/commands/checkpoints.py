@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.checkpoint import Checkpoint
 from ....service.schemas.operation import Operation
@@ -54,12 +55,12 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
     if to is not None and download is None:
         raise typer.BadParameter("--to needs --download STEP.")
     with Client(url) as client:
-        if download is not None:
-            _download(screen, client, job, download, to, as_json=json)
-            return
         for step, pinned in ((pin, True), (unpin, False)):
             if step is not None:
                 _pin(client, job, step, pinned=pinned)
+        if download is not None:
+            _download(screen, client, job, download, to, as_json=json)
+            return
         page = client.checkpoints(job, before=before, limit=limit)
         findings = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
     rows = [(one, found.verdict, found.why) for one, found in zip(page.items, findings, strict=True)]
@@ -136,7 +137,7 @@ def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
         seconds(one.seconds) or "",
         seconds(one.held_s) or "",
         f"{shown}, pinned" if one.pinned else shown,
-        one.path,
+        escape(one.path),
     )
 
 

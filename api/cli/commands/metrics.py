@@ -4,6 +4,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.logged_metric import LoggedCurves
 from ...client import Client
@@ -54,7 +55,7 @@ def _list(screen: Screen, client: Client, job: str, text: str | None, json: bool
         screen.json(page)
         return
     rows = [
-        (one.name, "" if one.last is None else f"{one.last:.6g}", f"{one.last_step:,}", _kept(one.width))
+        (escape(one.name), "" if one.last is None else f"{one.last:.6g}", f"{one.last_step:,}", _kept(one.width))
         for one in page.items
     ]
     screen.table(("NAME", "LAST", "AT STEP", "KEPT"), rows)

@@ -8,7 +8,7 @@ import typer
 from ....service.errors import MissingFile, UnknownCheckpoint
 from ....service.jobs.resume import newest_checkpoint
 from ....service.schemas.checkpoint import Checkpoint
-from ....service.schemas.model import Reference
+from ....service.schemas.model import ModelVersion, Reference
 from ....service.schemas.operation import Exported
 from ....service.schemas.problem import FieldError
 from ....strategies.layout import Refusal
@@ -81,7 +81,16 @@ def _named(client: Client, checkpoint: str) -> str:
         message = f"{reference.model}@{version.number} is a file that a program logged, and no checkpoint."
         remedy = f"Download it: shardyard models {reference.model}@{version.number} --download DIR"
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
+    refuse_gone(version, "CHECKPOINT")
     return f"{version.job}@{version.step}"
+
+
+def refuse_gone(version: ModelVersion, field: str) -> None:
+    """Raise UnknownCheckpoint if what the version was created from is not there any more."""
+    if version.state == "deleted":
+        what, by = ("checkpoint", "save of its step") if version.artifact is None else ("file", "file of its name")
+        message = f"The {what} of {version.model}@{version.number} was deleted, or another {by} replaced it."
+        raise UnknownCheckpoint(message, field=field, remedy=f"Name another version: shardyard models {version.model}")
 
 
 def checkpoint_of(client: Client, job: str, step: str) -> Checkpoint:
@@ -114,6 +123,9 @@ def _of_job(url: str | None, checkpoint: str) -> str:
             job, _, step = _named(client, checkpoint).partition("@")
             found = checkpoint_of(client, job, step)
     except ApiError as error:
+        if Reference.parse(checkpoint) is not None:
+            remedy = f"See `shardyard models`. A folder of that name is ./{checkpoint}."
+            raise UnknownCheckpoint(error.detail, field="CHECKPOINT", remedy=remedy) from None
         message = f"There is no folder {checkpoint}, and it cannot be read as a job: {error.detail}"
         remedy = "Name a checkpoint's folder, or a job: see `shardyard list`."
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy) from None

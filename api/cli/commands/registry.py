@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.model import Model, ModelVersion, Reference
 from ...client import Client
 from ...client.artifact_file import place_below
 from ..options import Json, Url
 from ..terminal.screen import Screen, age
+from .models import refuse_gone
 
 _PAGE: Final = 200
 #: Versions that are shown without --all.
@@ -62,7 +64,7 @@ def models(  # noqa: PLR0913, PLR0917 - an option each
         _remove(client, name, remove_alias, expected, delete)
         if download is not None:
             _download(screen, client, client.model_version(name, which or "latest"), download, as_json=json)
-        elif which:
+        elif which and which not in (remove_alias, str(delete)):  # those are not there any more
             _show_version(screen, client.model_version(name, which), json)
         else:
             _show(screen, client, name, everything=all_, as_json=json)
@@ -104,7 +106,7 @@ def _all_models(client: Client) -> Iterator[Model]:
 
 def _row(one: Model) -> tuple[str, ...]:
     aliases = ", ".join(f"{alias.alias} → {alias.version}" for alias in one.aliases)
-    return (one.name, "" if one.latest is None else str(one.latest), aliases, one.actor, age(one.created_at))
+    return (one.name, "" if one.latest is None else str(one.latest), aliases, escape(one.actor), age(one.created_at))
 
 
 def _show(screen: Screen, client: Client, name: str, *, everything: bool, as_json: bool) -> None:
@@ -127,7 +129,8 @@ def _show(screen: Screen, client: Client, name: str, *, everything: bool, as_jso
 
 def _version_row(one: ModelVersion) -> tuple[str, ...]:
     first = one.notes.partition("\n")[0][:60]
-    return (str(one.number), ", ".join(one.aliases), _source(one), _state(one), one.actor, age(one.created_at), first)
+    cells = (str(one.number), ", ".join(one.aliases), _source(one), _state(one), one.actor, age(one.created_at), first)
+    return tuple(map(escape, cells))
 
 
 def _source(one: ModelVersion) -> str:
@@ -154,15 +157,18 @@ def _show_version(screen: Screen, one: ModelVersion, as_json: bool) -> None:
             ("digest", one.digest),
             ("metrics", metrics),
             ("created", f"by {one.actor}, {age(one.created_at)} ago"),
-            ("notes", one.notes),
         ],
     )
+    screen.paragraph("notes", one.notes)
+    if one.state == "present" and not one.pinned:
+        screen.hint(f"A save may remove it. If this lasts, pin it: shardyard checkpoints {one.job} --pin {one.step}")
     if one.artifact is None:
         screen.hint(f"Continue from it with resume_from: {Reference(one.model, str(one.number))}")
 
 
 def _download(screen: Screen, client: Client, one: ModelVersion, to: Path, *, as_json: bool) -> None:
-    """Download the files of a version, which must be those that it was created from. Raises ApiError."""
+    """Download the files of a version, which must be those that it was created from. Raises ApiError, UnknownCheckpoint."""
+    refuse_gone(one, "--download")
     if one.artifact is None:
         assert one.step is not None
         placed = client.download_checkpoint(one.job, one.step, to, digest=one.digest)

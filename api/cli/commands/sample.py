@@ -8,6 +8,7 @@ import typer
 
 from ....service.errors import MissingFile, ShardyardError, UnknownCheckpoint
 from ....service.schemas.job import Job
+from ....service.schemas.model import Reference
 from ....strategies.layout import Refusal
 from ....workers.checkpoint.errors import CheckpointError
 from ....workers.data.errors import DataError
@@ -28,7 +29,8 @@ def sample(
         str,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="JOB or JOB@STEP; a checkpoint's folder or s3:// URI; a folder of checkpoints (the newest); a Hugging Face folder.",
+            help="JOB or JOB@STEP; a version as models/NAME@ALIAS; a checkpoint's folder or s3:// URI; a folder of checkpoints (the "
+            "newest); a Hugging Face folder.",
         ),
     ],
     prompt: Annotated[str, typer.Option("--prompt", help="Prompt. Default: the beginning of a document.")] = "",
@@ -90,6 +92,8 @@ def written(found: str, prompt: str, tokens: int, temperature: float, seed: int,
 
 def _address(model: str, url: str | None) -> str:
     """Load the model of a Hugging Face folder or a checkpoint. Raises UnknownCheckpoint, MissingFile."""
+    if Reference.parse(model) is not None:  # as in a spec, also beside a folder of that name
+        return located(model, url)
     with contextlib.suppress(OSError):  # no folder's name
         folder = given_path(model, "CHECKPOINT")
         if not is_bucket(model) and (folder / "config.json").is_file():

@@ -11,7 +11,7 @@ import httpx2
 from ....service.schemas.checkpoint import CheckpointFile, CheckpointFiles
 from ....workers.checkpoint.manifest import MANIFEST
 from .. import requests
-from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of
+from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of, remove_other
 from ..transport import ApiError, Call, Tries, checked
 from .runtime import HttpClient, for_each, in_thread, sleep
 
@@ -47,8 +47,8 @@ class Downloads(ABC):
         """Download all files of a job's checkpoint into the folder `to`, several at once. Returns their paths.
 
         Repeated, it continues: files that are there and match their checksums are kept. A training job's folder is a checkpoint as
-        soon as its manifest is there, which comes last; a program's has the program's own files. Raises `ApiError`, also
-        if the manifest has not the checksum `digest`.
+        soon as its manifest is there, which comes last; that of another checkpoint is removed first. A program's has the program's own
+        files. Raises `ApiError`, also if the manifest has not the checksum `digest`.
         """
         files = self._files_of(job, step, digest)
         places = {file.path: place_below(to, file.path) for file in files}
@@ -59,8 +59,11 @@ class Downloads(ABC):
                 if not in_thread(partial(is_there, place, file.bytes, file.sha256)):
                     self._download(requests.checkpoint_file(job, step, file.path), place, file.sha256)
 
+        last = [file for file in files if file.path == MANIFEST]
+        for file in last:  # an earlier one would make files of two checkpoints look like one
+            in_thread(partial(remove_other, places[file.path], file.bytes, file.sha256))
         for_each(fetch, _apart([file for file in files if file.path != MANIFEST], places), AT_ONCE)
-        fetch([file for file in files if file.path == MANIFEST])
+        fetch(last)
         return list(places.values())
 
     def checkpoint_files(self, job: str, step: int, *, after: str | None = None, limit: int = 100) -> CheckpointFiles:
@@ -74,9 +77,8 @@ class Downloads(ABC):
         while True:
             page = self.checkpoint_files(job, step, after=after, limit=_PAGE)
             if digest not in (None, page.digest):
-                raise ApiError(
-                    "checkpoint_changed", f"The checkpoint of step {step} was saved again. Start the download again."
-                )
+                again = "Start the download again." if files else "What has the checksum that you named is gone."
+                raise ApiError("checkpoint_changed", f"The checkpoint of step {step} was saved again. {again}")
             digest, after = page.digest, page.next
             files += page.items
             if after is None:
@@ -84,7 +86,7 @@ class Downloads(ABC):
 
     def _download(self, call: Call[bytes], place: Path, digest: str | None = None) -> Path:
         """The file at `place`. `digest`: its SHA-256, if it is known before. Raises `ApiError`."""
-        tries = Tries(self.url, self._tries)
+        tries, arrived = Tries(self.url, self._tries), 0
         file: ArtifactFile | None = None
         while True:
             headers = {} if file is None or not file.arrived else file.rest
@@ -106,6 +108,8 @@ class Downloads(ABC):
                         answer.read()
                         checked(answer)
             except httpx2.TransportError as error:
+                if file is not None and file.arrived > arrived:  # tries in a row without a byte count
+                    tries, arrived = Tries(self.url, self._tries), file.arrived
                 pause = tries.failed(error)
             sleep(pause or 0.0)
 

@@ -114,6 +114,7 @@ class Checkpointing(Callback):
             seconds=saved.seconds,
             held_s=saved.held_s,
             kept=None if saved.kept is None else tuple(saved.kept),
+            digest=saved.digest,
         )
         self._reporter.of_job(event)
 

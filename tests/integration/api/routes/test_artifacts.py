@@ -123,6 +123,25 @@ def test_a_download_that_broke_off_continues(
     assert [file.name for file in place.parent.iterdir()] == ["log.txt"]
 
 
+@pytest.mark.full
+def test_a_download_may_break_off_often_while_it_goes_on(
+    plane: Plane, job: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of 100 GB through a proxy that ends each connection after a minute. A request has five tries."""
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 18)
+    usual, broken = reading._block, []
+
+    async def breaks(reads: Any, content: Any, start: int, end: int) -> bytes:
+        if start and start not in broken:
+            broken.append(start)
+            raise OSError
+        return await usual(reads, content, start, end)
+
+    monkeypatch.setattr(reading, "_block", breaks)
+    place = client.job(job).download_artifact("run/log.txt", tmp_path / "log.txt")
+    assert place.read_bytes() == TEXT and len(broken) > 5
+
+
 async def test_a_part_of_another_file_is_not_kept(plane: Plane, job: str, tmp_path: Path) -> None:
     """A damaged part is found by its SHA-256; the next download is whole."""
     tmp_path = tmp_path / "to"

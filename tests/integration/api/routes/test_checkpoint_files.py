@@ -14,9 +14,11 @@ from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
 from shardyard.service.queries import checkpoint_files
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
-from shardyard.workers.checkpoint.manifest import File, Manifest, write
+from shardyard.workers.checkpoint.manifest import File, Manifest, digest, write
 from shardyard.workers.checkpoint.program_files import Source, publish, write_part
 from shardyard.workers.checkpoint.retention import folder
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import SPEC, Gang, Plane, ask, problem
@@ -74,6 +76,8 @@ def test_files_are_listed_and_sent_whole_or_in_one_range(plane: Plane, job: str)
     assert (whole.status_code, whole.content, whole.headers["etag"]) == (200, WEIGHTS, f'"{digest}"')
     assert whole.headers["content-security-policy"] == "default-src 'none'; sandbox"
     assert whole.headers["content-disposition"].startswith(f'attachment; filename="{FILE}"')
+    for tags, status in ((f'"x", W/"{digest}"', 304), ("*", 304), (f'"{digest}-"', 200)):
+        assert get(plane, job, f"/{FILE}", headers={"If-None-Match": tags}).status_code == status
     part = get(plane, job, f"/{FILE}", headers={"Range": "bytes=1048570-1048580"})
     assert (part.status_code, part.content) == (206, WEIGHTS[1048570:1048581])
     beyond = get(plane, job, f"/{FILE}", headers={"Range": f"bytes={len(WEIGHTS)}-"})
@@ -114,8 +118,17 @@ def test_a_manifest_leads_to_no_file_outside_its_folder(plane: Plane, job: str) 
         training = {"program": {"kind": "files", "parts": [{"rank": 0, "paths": paths}]}}
         write(path, Manifest(10, training, {}, {"link": listed}))
         assert problem(get(plane, job), 409, "checkpoint_corrupt"), paths
-    (checkpoint_path(root, 10) / "manifest.json").write_text("{}")
-    assert problem(get(plane, job), 409, "checkpoint_corrupt")
+    for size, sha256 in ((-1, listed.sha256), (8, "\r\n"), (8, "")):
+        write(path, Manifest(10, {}, {}, {"link": File(size, sha256, ())}))
+        assert problem(get(plane, job), 409, "checkpoint_corrupt"), (size, sha256)
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"a": deep}
+    whole = {"format": 3, "step": 10, "training": deep, "tensors": {}, "files": {}}
+    signed = [json.dumps({**body, "sha256": digest(body)}) for body in ({"format": 3}, whole)]
+    for text in ("{}", *signed):
+        (checkpoint_path(root, 10) / "manifest.json").write_text(text)
+        assert problem(get(plane, job), 409, "checkpoint_corrupt"), text
 
 
 def test_a_manifest_of_any_size_does_not_fill_the_server(
@@ -123,6 +136,25 @@ def test_a_manifest_of_any_size_does_not_fill_the_server(
 ) -> None:
     monkeypatch.setattr(checkpoint_files, "MOST_BYTES", 10)
     assert "copy" in problem(get(plane, job), 503, "checkpoint_storage_failed")["detail"]
+
+
+def test_a_manifest_is_read_once_for_all_files_until_the_step_is_saved_again(
+    plane: Plane, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint of 50,000 files would be listed and parsed as often."""
+    parsed, usual = [], checkpoint_files.parsed
+
+    def noted(content: bytes, path: Folder) -> Manifest:
+        parsed.append(path)
+        return usual(content, path)
+
+    monkeypatch.setattr(checkpoint_files, "parsed", noted)
+    monkeypatch.delattr(LocalFolder, "files")
+    for _ in range(3):
+        assert get(plane, job, f"/{FILE}").content == WEIGHTS
+    assert len(parsed) == 1
+    save_checkpoint(root_of(plane, job), 10, b"again")
+    assert get(plane, job, f"/{FILE}").content == b"again" and len(parsed) == 2
 
 
 def test_a_training_checkpoint_is_one_wherever_it_is_downloaded_to(
@@ -142,6 +174,14 @@ def test_a_program_gets_its_own_paths(plane: Plane, client: Client, tmp_path: Pa
     to = tmp_path / "alone"
     names = sorted(str(path.relative_to(to)) for path in to.rglob("*") if path.is_file())
     assert names == ["a/model ü.bin", "a/same", "empty"]
+
+
+@pytest.mark.full
+def test_a_path_that_is_no_text_is_listed_and_sent(plane: Plane, client: Client, tmp_path: Path) -> None:
+    job = program_job(plane, client, {os.fsdecode(b"a\xff"): b"one"})
+    assert [one.path for one in client.checkpoint_files(job, 7).items] == ["a\\xff"]
+    (placed,) = client.download_checkpoint(job, 7, tmp_path)
+    assert placed.read_bytes() == b"one"
 
 
 def test_files_of_several_ranks_have_folders(plane: Plane, client: Client) -> None:
@@ -175,6 +215,19 @@ async def test_a_download_continues_and_what_is_there_is_not_requested_again(
         assert refused.value.code == "checkpoint_changed"
 
 
+def test_a_download_that_broke_off_leaves_no_manifest_of_another_checkpoint(
+    plane: Plane, job: str, client: Client, tmp_path: Path
+) -> None:
+    """Such as of the version that an alias named before."""
+    to = tmp_path / "to"
+    client.download_checkpoint(job, 10, to)
+    save_checkpoint(root_of(plane, job), 10, WEIGHTS[::-1])
+    flip_checkpoint_bit(root_of(plane, job), 10)
+    with pytest.raises(ApiError):
+        client.download_checkpoint(job, 10, to)
+    assert [path.name for path in to.iterdir()] == [FILE], "an incomplete folder has no manifest"
+
+
 def test_damaged_files_do_not_arrive(plane: Plane, job: str, client: Client, tmp_path: Path) -> None:
     flip_checkpoint_bit(root_of(plane, job), 10)
     with pytest.raises(ApiError) as refused:
@@ -189,5 +242,7 @@ def test_a_command_downloads(plane: Plane, job: str, tmp_path: Path, capsys: pyt
     assert sorted(Path(path).name for path in placed) == ["manifest.json", FILE]
     assert (tmp_path / "it" / FILE).read_bytes() == WEIGHTS
     assert run(["checkpoints", job, "--to", str(tmp_path), *url]) == 1
+    assert run(["checkpoints", job, "--download", "10", "--to", str(tmp_path / "other"), "--pin", "11", *url]) == 1
+    assert not (tmp_path / "other").exists(), "a pin beside a download is made, too"
     assert run(["checkpoints", job, "--download", "11", *url]) == 1
     assert "no checkpoint of step 11" in capsys.readouterr().err

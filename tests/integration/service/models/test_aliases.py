@@ -65,6 +65,7 @@ async def test_a_name_that_could_be_something_else_is_refused(store: Store, nano
 async def test_what_is_not_there_cannot_be_named(store: Store, nano: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VersionNotFound):
         await aliases.put(store, nano, "best", AliasRequest(version=6), "ada")
+    assert (await models.list_models(store, "\0")).items == [], "no database compares it with a name"
     with pytest.raises(ModelNotFound):
         await aliases.put(store, "lost", "best", AliasRequest(version=1), "ada")
     monkeypatch.setattr(aliases, "MOST", 1)

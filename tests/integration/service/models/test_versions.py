@@ -1,10 +1,13 @@
 """Versions of models, over both databases: what they copy, what they keep from removal, and how a new job continues from one."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.stored_checkpoints import checkpoint_path
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch import retention
 from shardyard.service.errors import (
@@ -12,6 +15,7 @@ from shardyard.service.errors import (
     CheckpointDeleted,
     CheckpointNotFound,
     IdempotencyConflict,
+    JobDeleted,
     JobNotFound,
     ResumeMismatch,
 )
@@ -26,22 +30,23 @@ from shardyard.service.model_errors import (
     VersionAliased,
     VersionNotFound,
 )
-from shardyard.service.models import aliases
+from shardyard.service.models import aliases, versions
 from shardyard.service.models.versions import delete
 from shardyard.service.orders.checkpoint_operations import OperationRequest
 from shardyard.service.orders.checkpoint_operations import create as ask
-from shardyard.service.queries import models
+from shardyard.service.queries import checkpoint_catalogue, models
 from shardyard.service.queries.checkpoints import checkpoints as list_checkpoints
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.model import AliasRequest
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
-from shardyard.service.store import artifacts, checkpoints, logged_metrics, removals
+from shardyard.service.store import artifacts, checkpoints, events, logged_metrics, removals
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.sweeps.submit import _naming
 from shardyard.workers.checkpoint.manifest import read
+from shardyard.workers.messages.event import CheckpointEvent
 from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import Submit
@@ -65,10 +70,69 @@ async def test_a_version_copies_its_source_and_gets_its_digest_with_the_pin(
     path = checkpoint_path(Path(settings.storage) / job.id, 10)
     assert found == first.model_copy(update={"pinned": True, "digest": read(folder_at(path)).sha256})
     assert (path / "pinned").exists() and found.path == str(path)
-    again = await named(store, "other", job, step=10)
-    assert again.pinned and again.digest == found.digest and await perform_open(store, job) == []
     listed = {one.step: (one.pinned, one.models) for one in (await list_checkpoints(store, job.id)).items}
-    assert listed == {10: (True, ["nano@1", "other@1"]), 20: (True, ["nano@2"])}
+    assert listed == {10: (True, ["nano@1"]), 20: (True, ["nano@2"])}
+
+
+async def test_a_version_of_a_pinned_checkpoint_has_the_digest_of_what_is_there_now(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(steps=100)
+    root = Path(settings.storage) / job.id
+    await saved(store, settings, job, 10)
+    await named(store, "nano", job, step=10)
+    await perform_open(store, job)
+    first = await models.get_version(store, "nano", "1")
+    data = save_checkpoint(root, 10, b"of a program that started again")
+    digest = read(folder_at(checkpoint_path(root, 10))).sha256
+    for saved_digest, state in ((None, "present"), (first.digest, "present"), (digest, "deleted")):
+        async with store.write() as tx:
+            await checkpoint_catalogue.saved(tx, job.id, CheckpointEvent(**data, kept=None, digest=saved_digest))
+        assert (await models.get_version(store, "nano", "1")).state == state
+    with pytest.raises(CheckpointDeleted, match="nano@1") as refused:
+        await submit(resume_from="models/nano@1")
+    assert refused.value.field == "train.resume_from"
+    again = await named(store, "nano", job, step=10)
+    assert (again.state, again.pinned, again.digest) == ("present", True, None)
+    await perform_open(store, job)
+    second = await models.get_version(store, "nano", "2")
+    assert (second.state, second.digest) == ("present", digest) != (first.state, first.digest)
+
+
+async def test_a_version_is_what_its_save_reported_also_if_another_save_is_pinned(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(steps=100)
+    data = save_checkpoint(Path(settings.storage) / job.id, 10)
+    digest = read(folder_at(data["path"])).sha256
+    async with store.write() as tx:
+        row = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test", "data": {**data, "digest": digest}}
+        await events.append(tx, job.id, [row])
+        await checkpoints.put(tx, job.id, 10, "present")
+    first = await named(store, "nano", job, step=10)
+    assert (first.digest, first.pinned, first.state) == (digest, False, "present")
+    save_checkpoint(Path(settings.storage) / job.id, 10, b"of a program that started again")
+    await perform_open(store, job)
+    found = await models.get_version(store, "nano", "1")
+    assert (found.digest, found.pinned, found.state) == (digest, True, "deleted")
+
+
+async def test_a_checkpoint_that_is_gone_is_not_pinned_when_its_step_is_saved_again(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(steps=100)
+    await saved(store, settings, job, 10, 20)
+    for step in (10, 20):
+        await named(store, "nano", job, step=step)
+    await perform_open(store, job)
+    async with store.write() as tx:
+        gone = {"code": "checkpoint_deleted"}
+        await checkpoint_catalogue.seen(tx, job.id, 10, None, gone)  # a verification found it
+        again = CheckpointEvent(step=30, path="x", bytes=1, seconds=1.0, held_s=1.0, kept=(30,))
+        await checkpoint_catalogue.saved(tx, job.id, again)
+    await saved(store, settings, job, 10, 20)
+    listed = {one.step: (one.state, one.pinned) for one in (await list_checkpoints(store, job.id)).items}
+    assert listed == {10: ("present", False), 20: ("present", False)}
 
 
 async def test_one_key_is_one_version_also_after_its_deletion(store: Store, settings: Settings, submit: Submit) -> None:
@@ -81,6 +145,25 @@ async def test_one_key_is_one_version_also_after_its_deletion(store: Store, sett
     await delete(store, "nano", 1, "ada")
     assert (await named(store, "nano", job, key="mine", step=10)).number == 1
     assert (await named(store, "nano", job, step=10)).number == 2, "a number is never given again"
+
+
+@pytest.mark.full
+async def test_of_two_versions_of_one_key_at_the_same_time_one_is_refused(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither sees the other's before both are stored, because they are of different jobs."""
+    jobs = [await submit(steps=100), await submit(steps=100)]
+    for job in jobs:
+        await saved(store, settings, job, 10)
+
+    async def unseen(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(versions.rows, "by_key", unseen)
+    await named(store, "nano", jobs[0], key="mine", step=10)
+    with pytest.raises(IdempotencyConflict):
+        await named(store, "nano", jobs[1], key="mine", step=10)
+    assert [one.number for one in (await models.list_versions(store, "nano")).items] == [1]
 
 
 @pytest.mark.full
@@ -124,7 +207,9 @@ async def test_a_pin_and_its_opposite_never_run_at_once(store: Store, settings: 
     with pytest.raises(CheckpointInModels, match="nano@1"):
         await ask(store, job.id, unpin, None, "me")
     await delete(store, "nano", 1, "ada")
-    assert (await ask(store, job.id, unpin, None, "me")).state == "pending"
+    async with store.write() as tx:
+        await checkpoint_catalogue.seen(tx, job.id, 10, {"verdict": "corrupt"}, None)
+    assert (await ask(store, job.id, unpin, None, "me")).state == "pending", "a corrupt one, too, to make room"
 
 
 async def test_a_pin_that_comes_too_late_says_that_the_checkpoint_is_gone(
@@ -163,6 +248,53 @@ async def test_a_job_is_kept_while_a_version_comes_from_it(store: Store, setting
     assert not (Path(settings.storage) / job.id).exists()
     assert (await models.history(store, "nano")).items[0].kind == "version_deleted"
     assert (await models.list_versions(store, "nano")).items == [] and (await models.list_models(store)).items == []
+
+
+async def test_a_job_is_not_deleted_by_age_while_its_version_is_created(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL: a statement that waits for the job's row sees no version that was stored meanwhile."""
+    job = await submit(steps=100)
+    await saved(store, settings, job, 10)
+    await cancel(store, job.id, "ada")
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job.id, {"finished_at": 1.0})
+
+    async def marked() -> int:
+        async with store.write() as tx:
+            return await removals.mark_old(tx, 1.0, "retention", 10)
+
+    marking: list[asyncio.Task[int]] = []
+    usual = versions._metrics
+
+    async def metrics(tx: AsyncConnection, job_id: str, step: int) -> dict[str, float | None]:
+        marking.append(asyncio.create_task(marked()))
+        for _ in range(50):  # the deletion comes to the job's row meanwhile
+            found = await usual(tx, job_id, step)
+        return found
+
+    monkeypatch.setattr(versions, "_metrics", metrics)
+    await named(store, "nano", job, step=10)
+    assert await marking[0] == 0
+
+
+async def test_a_job_that_is_deleted_while_its_version_is_created_gets_none(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is read, then locked: in between another request may delete the job, and its files may be removed at once."""
+    job = await submit(steps=100)
+    await saved(store, settings, job, 10)
+    usual = versions.existing
+
+    async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
+        row = await usual(tx, id_or_name)
+        await removals.mark(tx, job.id, "bob")
+        return row
+
+    monkeypatch.setattr(versions, "existing", existing)
+    with pytest.raises(JobDeleted) as refused:
+        await named(store, "nano", job, step=10)
+    assert refused.value.field == "job" and (await models.list_models(store)).items == []
 
 
 async def test_a_job_continues_from_the_version_that_an_alias_named_when_it_was_submitted(

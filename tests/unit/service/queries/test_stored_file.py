@@ -7,7 +7,9 @@ import pytest
 
 from shardyard.service.model_errors import CheckpointStorageFailed
 from shardyard.service.queries import checkpoint_files, stored_file
+from shardyard.service.queries.storage_reads import StorageReads
 from shardyard.service.queries.stored_file import StoredFile, blocks
+from shardyard.service.settings import Settings
 from shardyard.workers.checkpoint.manifest import File, Manifest, write
 from shardyard.workers.checkpoint.retention import folder
 from shardyard.workers.storage.open_folder import folder_at
@@ -22,7 +24,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def read(file: StoredFile, start: int, end: int) -> list[bytes]:
-    return [block async for block in await blocks(file, start, end)]
+    return [block async for block in await blocks(StorageReads(Settings()), file, start, end)]
 
 
 async def test_ranges_are_read_in_blocks(where: str, monkeypatch: pytest.MonkeyPatch) -> None:

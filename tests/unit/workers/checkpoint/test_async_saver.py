@@ -90,7 +90,8 @@ def test_training_goes_on_while_a_slow_disk_gets_the_state_of_the_save(
     slow.set()
     saver.wait()
     (saved,) = saver.ended()
-    assert (saved.step, saved.error, saved.bytes) == (4, None, read(folder_at(saved.path)).bytes)
+    manifest = read(folder_at(saved.path))
+    assert (saved.step, saved.error, saved.bytes, saved.digest) == (4, None, manifest.bytes, manifest.sha256)
     assert saved.held_s <= saved.seconds
     assert equal(stored(folder_at(saved.path), state), before)
     assert {record.group for record in collectives()} <= {

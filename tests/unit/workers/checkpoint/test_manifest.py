@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import (
     MANIFEST,
     File,
@@ -74,6 +75,24 @@ def test_what_is_no_manifest_is_corrupt(root: Folder, content: bytes) -> None:
     root.publish(MANIFEST, content)
     with pytest.raises(CheckpointCorrupt):
         read(root)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"tensors": {}, "files": []},
+        {"tensors": {"a": 1}, "files": {}},
+        {"tensors": {}, "files": {}, "step": "1"},
+        {"tensors": {}, "files": {}, "training": []},
+    ],
+)
+def test_a_signed_manifest_of_another_form_is_corrupt(tmp_path: Path, body: dict[str, Any]) -> None:
+    whole = {"format": 3, "step": 1, "training": {}, **body}
+    (tmp_path / MANIFEST).write_text(json.dumps({**whole, "sha256": digest(whole)}))
+    with pytest.raises(CheckpointCorrupt, match="has no"):
+        read(LocalFolder(str(tmp_path)))
+    assert inspect_checkpoint(str(tmp_path), verify=True).verdict == "corrupt"
 
 
 def test_a_folder_without_one_is_not_complete(root: Folder) -> None:

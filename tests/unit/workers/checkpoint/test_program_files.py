@@ -77,7 +77,7 @@ def read_back(root: Folder, step: int, place: Path, rank: int = 0) -> dict[str, 
 
 def test_a_folder_comes_back_with_its_own_names(root: Folder, tmp_path: Path) -> None:
     done = saved(root, 7, written(tmp_path, "seven"))
-    assert (done.bytes, done.kept) == (7, (7,))
+    assert (done.bytes, done.kept, done.digest) == (7, (7,), read_program(folder(root, 7)).manifest.sha256)
     content = {"a/b/weights ü.bin": "seven", "config.json": "{}", "empty": ""}
     assert read_back(root, 7, tmp_path / "copy") == content
     found = inspect_checkpoint(done.path, verify=True)
@@ -230,6 +230,10 @@ def test_manifests_that_lead_elsewhere_and_those_of_training_are_refused(tmp_pat
     write(path, Manifest(1, {"program": {"kind": "files", "parts": parts}}, {}, {}))
     with pytest.raises(CheckpointCorrupt, match="outside its folder"):
         read_program(path)
+    for saved in ({}, {"kind": "files", "parts": [{"rank": "first", "paths": {}}]}, {"kind": "files", "parts": 1}, [1]):
+        write(path, Manifest(1, {"program": saved}, {}, {}))
+        with pytest.raises(CheckpointCorrupt, match="is corrupt"):
+            read_program(path)
     write(path, Manifest(1, {"seed": 0}, {}, {}))
     with pytest.raises(CheckpointError, match="training job"):
         read_program(path)

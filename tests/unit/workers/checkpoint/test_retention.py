@@ -5,6 +5,7 @@ import pytest
 from shardyard.workers.checkpoint.errors import CheckpointError, CheckpointRemoved
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
 from shardyard.workers.checkpoint.retention import PINNED, clear, complete, folder, newest, pin, prune, unpin
+from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -88,29 +89,85 @@ def test_pinned_ones_stay_until_they_are_unpinned(root: Folder) -> None:
     assert steps(root) == [4]
 
 
-@pytest.mark.parametrize("first", ["pin", "prune"])
+def test_pinned_ones_do_not_count(root: Folder) -> None:
+    shelve(root, 1, 2, 3, 4)
+    pin(folder(root, 3))
+    assert prune(root, 2, folder(root, 4)) == (2, 3, 4)
+
+
+def test_a_pin_that_is_repeated_while_a_save_prunes_stays(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelve(root, 1, 2)
+    usual, path = type(root).has, folder(root, 1)
+    began: list[str] = []
+
+    def has(self: Folder, name: str) -> bool:
+        if self == path and name == PINNED and not began:
+            began.append(name)
+            assert pin(path).step == 1
+        return usual(self, name)
+
+    pin(path)
+    monkeypatch.setattr(type(root), "has", has)
+    assert prune(root, 1, folder(root, 2)) == (1, 2)
+    assert began and path.has(PINNED)
+
+
+def test_a_repeated_pin_leaves_the_first_one_to_a_removal_that_looks_for_it(root: Folder) -> None:
+    shelve(root, 1, 2)
+    path = folder(root, 1)
+    pin(path)
+    path.publish("removing", b"")
+    with pytest.raises(OSError, match="looking"):
+        pin(path)
+    assert prune(root, 1, folder(root, 2)) == (1, 2)
+
+
+def test_what_cannot_be_marked_as_removed_stays(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pin that is written at the same time would not see the removal."""
+    shelve(root, 1, 2)
+
+    def refused(self: Folder, name: str, content: bytes, **how: bool) -> None:
+        raise StorageUnreachable(f"{self} does not answer")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(type(root), "publish", refused)
+        assert prune(root, 1, folder(root, 2)) == (1, 2)
+    assert prune(root, 1, folder(root, 2)) == (2,)
+
+
+@pytest.mark.parametrize("first", ["pin", "prune", "look"])
 def test_of_a_pin_and_a_removal_at_the_same_time_one_gives_way(
     root: Folder, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """The other one begins and ends where the first one has written its file and looks for the other's."""
+    """The other one begins and ends where the first one has written its file and looks for the other's.
+
+    `look`: the pin is made after the removal has looked for pins, and before it writes its note.
+    """
     shelve(root, 1, 2)
     began: list[str] = []
-    usual, path = type(root).has, folder(root, 1)
+    has, publish, path = type(root).has, type(root).publish, folder(root, 1)
 
-    def has(self: Folder, name: str) -> bool:
-        found_by = {"removing": "pin", PINNED: "prune"}.get(name)
-        if self == path and found_by == first and not began:
+    def noted_has(self: Folder, name: str) -> bool:
+        if self == path and not began and first == "pin" and name == "removing":
             began.append(first)
-            if first == "pin":
-                assert prune(root, 1, folder(root, 2)) == (1, 2)
-            else:
-                with pytest.raises(CheckpointRemoved):
-                    pin(path)
-        return usual(self, name)
+            assert prune(root, 1, folder(root, 2)) == (1, 2)
+        if self == path and not began and first == "prune" and name == PINNED and has(self, "removing"):
+            began.append(first)
+            with pytest.raises(CheckpointRemoved):
+                pin(path)
+        return has(self, name)
 
-    monkeypatch.setattr(type(root), "has", has)
+    def noted_publish(self: Folder, name: str, content: bytes, **how: bool) -> None:
+        if self == path and not began and first == "look" and name == "removing":
+            began.append(first)
+            assert pin(path).step == 1
+        publish(self, name, content, **how)
+
+    monkeypatch.setattr(type(root), "has", noted_has)
+    monkeypatch.setattr(type(root), "publish", noted_publish)
     if first == "pin":
         assert pin(path).step == 1
     else:
-        assert prune(root, 1, folder(root, 2)) == (2,)
-    assert began and steps(root) == ([1, 2] if first == "pin" else [2])
+        assert prune(root, 1, folder(root, 2)) == ((2,) if first == "prune" else (1, 2))
+    assert began and steps(root) == ([2] if first == "prune" else [1, 2])
+    assert not has(path, "removing")

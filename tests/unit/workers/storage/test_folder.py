@@ -1,7 +1,10 @@
-"""A folder that a dead process was filling can be filled again."""
+"""A folder that a dead process was filling can be filled again; what cannot be read is not taken for missing."""
 
 import contextlib
+import errno
 from pathlib import Path
+
+import pytest
 
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
@@ -36,3 +39,17 @@ def test_what_a_dead_writer_left_is_discarded_and_nothing_else(root: Folder) -> 
         out.discard_partial(LAST)
         assert out.files() == {}
         fill(out)
+
+
+def test_a_file_that_the_disk_cannot_show_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no manifest, or no pin, is removed."""
+    folder = LocalFolder(str(tmp_path))
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert not folder.has("missing") and not folder.has("loop") and not (folder / "missing").has("below")
+
+    def failed(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "stat", failed)
+    with pytest.raises(OSError, match="Input/output"):
+        folder.has("manifest.json")

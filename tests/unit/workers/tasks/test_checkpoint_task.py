@@ -91,6 +91,9 @@ def test_a_checkpoint_is_pinned_and_unpinned_and_its_manifest_named(tmp_path: Pa
     assert not (path / "pinned").exists()
     gone = perform(Operation("op", "pin", str(checkpoint_path(tmp_path, 3)))).error
     assert gone and gone["code"] == "checkpoint_deleted"
-    (checkpoint_path(tmp_path, 2) / "pinned").mkdir()
-    failed = perform(Operation("op", "pin", str(checkpoint_path(tmp_path, 2)))).error
+    pin = Operation("op", "pin", str(checkpoint_path(tmp_path, 2)))
+    assert perform(pin).error is None
+    (checkpoint_path(tmp_path, 2) / "removing").touch()  # a save looks for pins now, and will find the first one
+    failed = perform(pin).error
     assert failed and (failed["code"], bool(failed["remedy"])) == ("pin_failed", True)
+    assert (checkpoint_path(tmp_path, 2) / "pinned").exists()

@@ -52,6 +52,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, ...actions 
             <td className={`checkpoint-state ${one.state}`} title={STATES[one.state]}>{one.state}{one.pinned && ", pinned"}<Named versions={one.models} /></td>
             <td className="right checkpoint-ways">
               {one.state === "present" && <Actions job={job} checkpoint={one} {...actions} />}
+              {one.state !== "present" && one.pinned && one.models.length === 0 && <Pin checkpoint={one} onPin={actions.onPin} />}
               {ofCheckpoint(operations, one.path).map((each) => <OperationState key={each.id} operation={each} />)}
             </td>
           </tr>
@@ -69,12 +70,17 @@ function Actions({ job, checkpoint, onVerify, onFiles, onName, onPin, onExport }
     <>
       <Link className="button small" href={childAddress(job, path)}>Resume from here…{" "}<OfStep step={step} /></Link>{" "}
       <button className="button small" onClick={() => { onFiles(checkpoint); }}>Files{" "}<OfStep step={step} /></button>{" "}
-      {models.length === 0 && <><button className="button small" onClick={() => { onPin(checkpoint); }}>{pinned ? "Unpin" : "Pin"}{" "}<OfStep step={step} /></button>{" "}</>}
+      {(!pinned || models.length === 0) && <Pin checkpoint={checkpoint} onPin={onPin} />}{" "}
       <button className="button small" onClick={() => { onName(checkpoint); }}>Name…{" "}<OfStep step={step} /></button>{" "}
       <button className="button small" onClick={() => { onVerify(checkpoint); }}>Verify{" "}<OfStep step={step} /></button>{" "}
       {onExport && <button className="button small" onClick={() => { onExport(checkpoint); }}>Export…{" "}<OfStep step={step} /></button>}
     </>
   );
+}
+
+/** Also of a corrupt checkpoint, which takes space until it is unpinned. */
+function Pin({ checkpoint, onPin }: Pick<ActionsProps, "checkpoint" | "onPin">) {
+  return <button className="button small" onClick={() => { onPin(checkpoint); }}>{checkpoint.pinned ? "Unpin" : "Pin"}{" "}<OfStep step={checkpoint.step} /></button>;
 }
 
 /** Versions, as `NAME@NUMBER`. */

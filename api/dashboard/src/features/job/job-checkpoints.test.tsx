@@ -203,3 +203,27 @@ test("what a model names cannot be unpinned here, and is linked", async () => {
   expect((await screen.findByRole("link", { name: "nano@3" })).getAttribute("href")).toBe("/models/nano");
   expect(screen.queryByRole("button", { name: /[Pp]in/ })).toBeNull();
 });
+
+test("a corrupt one can be unpinned, to make room", async () => {
+  const requests = given({
+    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint({ state: "corrupt", pinned: true })], next: null }),
+    "POST /v1/jobs/job-1/checkpoints/9/unpin": () => Response.json(operation({ kind: "unpin" }), { status: 202 }),
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Unpin step 100" }));
+  expect(screen.getAllByRole("button")).toHaveLength(1);
+  expect(requests.some(({ method }) => method === "POST")).toBe(true);
+});
+
+test("what a model names can be pinned again, if its pin failed", async () => {
+  const failed = operation({ kind: "pin", state: "failed", error: { code: "storage_unreachable", message: "No answer.", remedy: "Ask again." } });
+  const requests = given({
+    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint({ models: ["nano@3"] })], next: null }),
+    "GET /v1/jobs/job-1/operations": () => Response.json({ items: [failed], next: null }),
+    "POST /v1/jobs/job-1/checkpoints/9/pin": () => Response.json(operation({ kind: "pin" }), { status: 202 }),
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  expect(await screen.findByText(/Could not pin: No answer/)).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Pin step 100" }));
+  expect(requests.some(({ method }) => method === "POST")).toBe(true);
+});

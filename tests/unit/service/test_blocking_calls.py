@@ -1,0 +1,40 @@
+"""A call that blocks keeps one turn, and no thread that others use."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.service.blocking_calls import BlockingCalls
+
+
+@pytest.fixture
+def blocked() -> Iterator[threading.Event]:
+    """Work that waits for it stands still until the test ends."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+async def test_results_and_errors_come_back_and_turns_end(blocked: threading.Event) -> None:
+    calls = BlockingCalls("test", 1, PATIENCE_S)
+    assert [await calls.do(lambda n=n: n) for n in range(3)] == [0, 1, 2]  # type: ignore[misc]
+    with pytest.raises(KeyError, match="x"):
+        await calls.do(lambda: {}["x"])
+    first = asyncio.create_task(calls.do(blocked.wait))
+    second = asyncio.create_task(calls.do(lambda: 2))
+    await asyncio.sleep(0)
+    assert calls.waiting == 1
+    blocked.set()
+    assert (await first, await second, calls.waiting) == (True, 2, 0)
+
+
+async def test_what_blocks_is_given_up_and_keeps_its_turn(blocked: threading.Event) -> None:
+    calls = BlockingCalls("test", 1, 0.05)
+    for work in (blocked.wait, lambda: 1):
+        with pytest.raises(TimeoutError, match=r"No answer within 0.05 s"):
+            await calls.do(work)
+    left = [thread for thread in threading.enumerate() if thread.name == "test"]
+    assert len(left) == 1 and left[0].daemon
