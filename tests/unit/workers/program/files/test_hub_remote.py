@@ -1,6 +1,7 @@
 """Files of the Hub by the real library, from a server of the tests and from the library's cache."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 import pytest
 from harness.hub import Hub, Repository, running_hub
 
+from shardyard.workers.program.files import hub_remote as module
 from shardyard.workers.program.files.errors import NOT_FETCHED, UNREACHABLE, FilesNotFetched
 from shardyard.workers.program.files.hub_remote import HubRemote
 from shardyard.workers.program.files.listing import Listing, RemoteFile
@@ -47,6 +49,8 @@ def content(source: HubRemote, listing: Listing, file: RemoteFile) -> bytes:
 
 
 def test_a_branch_is_pinned_to_its_commit(hub: Hub) -> None:
+    """All pages of the listing count."""
+    hub.page = 1
     source = remote("hf://org/model")
     listing = source.listing()
     assert (listing.revision, listing.single) == (NEW, False)
@@ -120,6 +124,20 @@ def test_a_hub_that_does_not_answer_may_later(hub: Hub, monkeypatch: pytest.Monk
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(FilesNotFetched, match="the Hub does not answer") as failed:
         remote("hf://org/model").listing()
+    assert failed.value.cause == UNREACHABLE
+
+
+@pytest.mark.parametrize(("text", "what"), [("hf://org/model", "tree"), ("hf://org/model/onnx", "paths-info")])
+def test_a_listing_that_is_never_sent_ends_by_the_time_out(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, text: str, what: str
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.5)
+    hub.gates[what] = threading.Event()
+    try:
+        with pytest.raises(FilesNotFetched, match="the Hub does not answer") as failed:
+            remote(text).listing()
+    finally:
+        hub.gates[what].set()
     assert failed.value.cause == UNREACHABLE
 
 
