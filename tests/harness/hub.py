@@ -39,7 +39,7 @@ class Hub:
     failing: int = 0  # number of requests that get status 503
     page: int = 1000  # entries in an answer to a listing
     ranges: bool = True  # whether a part of a file is sent where one is asked for
-    gates: dict[str, threading.Event] = field(default_factory=dict)  # name of a file, or `tree` or `paths-info` → it is sent after this
+    gates: dict[str, threading.Event] = field(default_factory=dict)  # a file, `tree` or `paths-info` → sent after this
     held: threading.Event = field(default_factory=threading.Event)  # a request waits at a gate
 
     def entry(self, repository: Repository, commit: str, name: str) -> dict[str, Any]:
