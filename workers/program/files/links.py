@@ -6,7 +6,7 @@ A link into a working copy replaces only a link that another attempt has put the
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -43,21 +43,24 @@ def links(found: Mapping[str, Path], job: str, cache: Path, is_to_stop: Callable
         yield place
 
 
-def link_into(copy: Path, found: Mapping[str, Path], cache: Path) -> None:
-    """Put a link for each target into a working copy of code. Raises FilesNotFetched where the code has something else."""
-    roots = (f"{cache / 'files'}{os.sep}", *(str(path) for path in found.values()))
-    for target, path in found.items():
+def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
+    """Link each target in a working copy of code to that in the folder of links. Raises FilesNotFetched where the code has something else.
+
+    So a link of another attempt is known by its place, although the files may have been elsewhere, as in the node's Hugging Face cache.
+    """
+    ours = f"{folder.parent}{os.sep}"
+    for target in targets:
         link = copy / target
         try:
             link.parent.mkdir(parents=True, exist_ok=True)
             inside = link.parent.resolve().is_relative_to(copy.resolve())
-            free = not os.path.lexists(link) or (link.is_symlink() and str(link.readlink()).startswith(roots))
+            free = not os.path.lexists(link) or (link.is_symlink() and str(link.readlink()).startswith(ours))
         except OSError:  # a file where a folder is to be
             inside = free = False
         if not inside or not free:
             raise FilesNotFetched(
                 f"files[{target}]: the code has something at this path; choose another target, or leave it out with code.ignore."
             )
-        new = link.with_name(f".{link.name[:100]}.{secrets.token_hex(8)}")
-        new.symlink_to(path)
+        new = link.with_name(f".{secrets.token_hex(8)}.link")  # its own name may be as long as a name may be
+        new.symlink_to(folder / target)
         new.replace(link)
