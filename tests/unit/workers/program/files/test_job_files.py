@@ -110,6 +110,19 @@ def test_the_least_recently_used_goes_and_what_a_job_holds_stays(hub: Hub, tmp_p
     assert large.value.cause == NOT_FETCHED
 
 
+def test_a_job_whose_sources_together_exceed_the_budget_is_not_tried_again(hub: Hub, tmp_path: Path) -> None:
+    """It would wait for the end of a running job: of itself. The same source at two paths counts once."""
+    names = ("one", "one", "two")
+    files = of_job(tmp_path, *(f"hf://datasets/org/{name}" for name in names), most=199)
+    record = files.resolve()
+    with pytest.raises(FilesNotFetched, match=r"org/two: 200 bytes, with the job's other") as large, files.held(record):
+        pass
+    assert large.value.cause == NOT_FETCHED
+    enough = of_job(tmp_path, *(f"hf://datasets/org/{name}" for name in names), most=200)
+    with enough.held(record) as found:
+        assert len(set(found.values())) == 2
+
+
 def test_a_disk_is_not_filled(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SPARE_BYTES", 1 << 60)
     files = of_job(tmp_path, "hf://datasets/org/one")
