@@ -121,7 +121,7 @@ class HubRemote(Remote):
         source = self.source
         try:
             root = self._snapshot(source.revision or "main")
-        except OSError:
+        except (OSError, ValueError):  # also a name that the Hub takes for none
             raise FilesNotFetched(
                 f"{source.where} is not in this node's Hugging Face cache, and HF_HUB_OFFLINE is set; download it to the cache of "
                 "every node, or unset HF_HUB_OFFLINE."

@@ -169,6 +169,7 @@ def test_the_cache_of_the_library_counts(hub: Hub, tmp_path: Path, monkeypatch: 
     assert source.cached(offline) is None
     with pytest.raises(FilesNotFetched, match=r"config.json at commit b+ is not in this node's Hugging Face cache"):
         source.read(offline, online.files[0], 0, 1)
-    with pytest.raises(FilesNotFetched, match="not in this node's Hugging Face cache, and HF_HUB_OFFLINE is set"):
-        remote("hf://org/other").listing()
+    for text in ("hf://org/other", "hf://org/a--b"):
+        with pytest.raises(FilesNotFetched, match="not in this node's Hugging Face cache, and HF_HUB_OFFLINE is set"):
+            remote(text).listing()
     assert sum(hub.asked.values()) == asked
