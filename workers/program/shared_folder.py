@@ -48,6 +48,7 @@ def shared_folder(
         with _locked(path, fcntl.LOCK_SH) as shared:
             if shared is not None and is_made():
                 os.utime(path)
+                del make  # and what it holds: the block may last as long as a program
                 try:
                     yield
                 finally:

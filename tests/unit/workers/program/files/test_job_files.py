@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -64,6 +65,16 @@ def test_a_later_attempt_sees_what_the_first_has_seen(hub: Hub, tmp_path: Path) 
     other = of_job(tmp_path, "hf://org/model/a", job="job-b")
     with other.held(other.resolve()) as found:
         assert found["m0"].read_text() == "new"
+
+
+def test_what_the_sources_had_is_not_in_memory_while_the_program_runs(hub: Hub, tmp_path: Path) -> None:
+    """Of each rank, for as long as a training lasts."""
+    files = of_job(tmp_path, "hf://datasets/org/one")
+    record = files.resolve()
+    known = weakref.ref(record.listings["m0"])
+    with files.held(record):
+        del record
+        assert known() is None
 
 
 def test_four_ranks_of_two_jobs_fetch_once(hub: Hub, tmp_path: Path) -> None:
