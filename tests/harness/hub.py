@@ -37,6 +37,7 @@ class Hub:
     repositories: dict[str, Repository] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     failing: int = 0  # number of requests that get status 503
+    limits: dict[str, str] = field(default_factory=dict)  # headers of an answer with status 429, which all requests get
     page: int = 1000  # entries in an answer to a listing
     ranges: bool = True  # whether a part of a file is sent where one is asked for
     gates: dict[str, threading.Event] = field(default_factory=dict)  # a file, `tree` or `paths-info` → sent after this
@@ -70,6 +71,9 @@ class _Answer(BaseHTTPRequestHandler):
         if hub.failing:
             hub.failing -= 1
             self._send(503, b"later")
+            return
+        if hub.limits:
+            self._send(429, b"too many", hub.limits)
             return
         is_api = path.startswith("api/")
         path = path.removeprefix("api/").removeprefix("models/")

@@ -6,7 +6,8 @@ huggingface_hub at first use, which few jobs need.
 
 import hashlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -25,6 +26,9 @@ _GIT: Final = "git:"
 _PARTIAL: Final = 206
 _TOO_MANY: Final = 429
 _SERVER: Final = 500
+#: `"resolvers";r=0;t=123`: no request is left for these seconds (https://huggingface.co/docs/hub/rate-limits).
+_USED_UP: Final = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
+_MOST_WAIT_S: Final = 600.0
 
 
 class HubRemote(Remote):
@@ -195,7 +199,7 @@ class HubRemote(Remote):
             status = error.response.status_code
             text = f"{where}: the Hub answers with status {status}"
             if status >= _SERVER or status == _TOO_MANY:
-                raise Unanswered(f"{text}.") from None
+                raise Unanswered(f"{text}.", _wait_s(error.response.headers)) from None
             raise FilesNotFetched(f"{text}; check the source, and the job's secret HF_TOKEN.") from None
         except ValueError as error:  # a name that the Hub takes for none
             raise FilesNotFetched(f"{where}: {error}; correct the source.") from None
@@ -203,6 +207,13 @@ class HubRemote(Remote):
             raise FilesNotFetched(f"{where}: {error}; unset HF_HUB_OFFLINE.") from None
         except (OSError, HTTPError) as error:
             raise Unanswered(f"{where}: the Hub does not answer: {error or type(error).__name__}") from None
+
+
+def _wait_s(headers: Mapping[str, str]) -> float:
+    """Seconds that the Hub wants to be left alone: its limits are for five minutes. 0 if it says nothing."""
+    used_up, after = _USED_UP.search(headers.get("ratelimit", "")), headers.get("retry-after", "")
+    seconds = used_up[1] if used_up else after if after.isdecimal() else "0"
+    return min(float(seconds) + 1 if seconds != "0" else 0.0, _MOST_WAIT_S)
 
 
 def _cached_check(path: Path) -> str:

@@ -13,7 +13,7 @@ from shardyard.workers.program.files import hub_remote as module
 from shardyard.workers.program.files.errors import NOT_FETCHED, UNREACHABLE, FilesNotFetched
 from shardyard.workers.program.files.hub_remote import HubRemote
 from shardyard.workers.program.files.listing import Listing, RemoteFile
-from shardyard.workers.program.files.remote import Damaged
+from shardyard.workers.program.files.remote import Damaged, Unanswered
 from shardyard.workers.program.files.source import parse
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -125,6 +125,22 @@ def test_a_hub_that_does_not_answer_may_later(hub: Hub, monkeypatch: pytest.Monk
     with pytest.raises(FilesNotFetched, match="the Hub does not answer") as failed:
         remote("hf://org/model").listing()
     assert failed.value.cause == UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("limits", "wait_s"),
+    [
+        ({"RateLimit": '"resolvers";r=0;t=250'}, 251.0),
+        ({"Retry-After": "20"}, 21.0),
+        ({"RateLimit": '"resolvers";r=7;t=250', "Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+        ({"Retry-After": "9" * 9}, 600.0),
+    ],
+)
+def test_a_limit_of_requests_says_when_to_try_again(hub: Hub, limits: dict[str, str], wait_s: float) -> None:
+    hub.limits = limits
+    with pytest.raises(Unanswered, match="status 429") as failed:
+        remote("hf://org/model").listing()
+    assert failed.value.wait_s == wait_s
 
 
 @pytest.mark.parametrize(("text", "what"), [("hf://org/model", "tree"), ("hf://org/model/onnx", "paths-info")])
