@@ -3,7 +3,6 @@
 A link into a working copy replaces only a link that another attempt has put there, and none leaves the working copy.
 """
 
-import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,23 +22,22 @@ WAIT_S: Final = 600.0
 
 @contextmanager
 def links(found: Mapping[str, Path], job: str, cache: Path, is_to_stop: Callable[[], bool]) -> Iterator[Path]:
-    """A folder with a link for each target, which stays until the block ends. Raises FolderUnavailable, EndRequested."""
+    """A folder with a link for each target, which stays until the block ends. Raises FolderUnavailable, EndRequested.
+
+    Its path is the same on all nodes, wherever these have the files: a driver of Ray may pass it to its workers.
+    """
     root = cache / "mounts"
-    digest = hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16]
-    place = root / f"{job}-{digest}"
+    place = root / job
 
     def make(_: int) -> None:
         remove_unused(root, KEPT_S, 0)
-        partial_place = place.with_name(
-            f".{place.name}.{secrets.token_hex(8)}.removed"
-        )  # removed with the others, if this process dies
-        for target, path in found.items():
-            link = partial_place / target
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path)
-        partial_place.replace(place)
+        place.mkdir()
 
     with shared_folder(place, make, place.is_dir, is_to_stop, WAIT_S):
+        for target, path in found.items():
+            link = place / target
+            link.parent.mkdir(parents=True, exist_ok=True)
+            _link(link, path, place.with_name(f".{job}.{secrets.token_hex(8)}.removed"))  # goes with the folder
         yield place
 
 
@@ -48,7 +46,7 @@ def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
 
     So a link of another attempt is known by its place, although the files may have been elsewhere, as in the node's Hugging Face cache.
     """
-    ours = f"{folder.parent}{os.sep}"
+    ours = f"{folder}{os.sep}"
     for target in targets:
         link = copy / target
         try:
@@ -61,6 +59,11 @@ def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
             raise FilesNotFetched(
                 f"files[{target}]: the code has something at this path; choose another target, or leave it out with code.ignore."
             )
-        new = link.with_name(f".{secrets.token_hex(8)}.link")  # its own name may be as long as a name may be
-        new.symlink_to(folder / target)
+        _link(link, folder / target, link.with_name(f".{secrets.token_hex(8)}.link"))
+
+
+def _link(link: Path, path: Path, new: Path) -> None:
+    """Make a link, or replace one that leads elsewhere, at once: other ranks of the node may read it. `new`: its name until then."""
+    if not (link.is_symlink() and link.readlink() == path):
+        new.symlink_to(path)
         new.replace(link)
