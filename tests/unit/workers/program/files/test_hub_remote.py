@@ -147,7 +147,7 @@ def test_a_limit_of_requests_says_when_to_try_again(hub: Hub, limits: dict[str, 
 def test_a_listing_that_is_never_sent_ends_by_the_time_out(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, text: str, what: str
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
     hub.gates[what] = threading.Event()
     try:
         with pytest.raises(FilesNotFetched, match="the Hub does not answer") as failed:
