@@ -37,7 +37,7 @@ def links(found: Mapping[str, Path], job: str, cache: Path, is_to_stop: Callable
         for target, path in found.items():
             link = place / target
             link.parent.mkdir(parents=True, exist_ok=True)
-            _link(link, path, place.with_name(f".{job}.{secrets.token_hex(8)}.removed"))  # goes with the folder
+            _link(link, path)
         yield place
 
 
@@ -59,11 +59,12 @@ def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
             raise FilesNotFetched(
                 f"files[{target}]: the code has something at this path; choose another target, or leave it out with code.ignore."
             )
-        _link(link, folder / target, link.with_name(f".{secrets.token_hex(8)}.link"))
+        _link(link, folder / target)
 
 
-def _link(link: Path, path: Path, new: Path) -> None:
-    """Make a link, or replace one that leads elsewhere, at once: other ranks of the node may read it. `new`: its name until then."""
+def _link(link: Path, path: Path) -> None:
+    """Make a link, or replace one that leads elsewhere, at once: other ranks of the node may read it."""
     if not (link.is_symlink() and link.readlink() == path):
+        new = link.with_name(f".{secrets.token_hex(8)}.link")  # its own name may be as long as a name may be
         new.symlink_to(path)
         new.replace(link)
