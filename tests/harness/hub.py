@@ -67,7 +67,8 @@ class _Answer(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         hub = self.hub
-        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/")
+        asked = self.requestline.split()[1]  # `self.path` has one slash where the request has two
+        path = urllib.parse.unquote(asked.partition("?")[0]).removeprefix("/").rstrip("/")
         if hub.failing:
             hub.failing -= 1
             self._send(503, b"later")

@@ -38,7 +38,7 @@ class HubRemote(Remote):
         super().__init__(source)
         from huggingface_hub import HfApi
 
-        self._endpoint = os.environ.get("HF_ENDPOINT") or None
+        self._endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self._api = HfApi(endpoint=self._endpoint)
 
     def listing(self) -> Listing:

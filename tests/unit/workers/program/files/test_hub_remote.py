@@ -69,6 +69,13 @@ def test_a_folder_and_a_file_of_a_revision(hub: Hub) -> None:
     assert sum(hub.asked.values()) == 7
 
 
+def test_an_endpoint_may_end_with_a_slash(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"{hub.url}/")
+    source = remote("hf://org/model/config.json")
+    listing = source.listing()
+    assert content(source, listing, listing.files[0]) == b"{1}"
+
+
 def test_other_bytes_are_damage(hub: Hub) -> None:
     source = remote("hf://org/model")
     for file in source.listing().files:
