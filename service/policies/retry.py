@@ -32,6 +32,9 @@ INFRASTRUCTURE: Final = frozenset(
     }
 )
 
+#: Those of them that a server elsewhere has caused, which the spec names. They count against no node: an outage would cordon the cluster.
+ELSEWHERE: Final = frozenset({"package_index_unreachable", "files_unreachable"})
+
 #: Those of them that are faults of the whole cluster: they use no budget.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
 

@@ -37,8 +37,10 @@ class Hub:
     repositories: dict[str, Repository] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     failing: int = 0  # number of requests that get status 503
+    limits: dict[str, str] = field(default_factory=dict)  # headers of an answer with status 429, which all requests get
+    page: int = 1000  # entries in an answer to a listing
     ranges: bool = True  # whether a part of a file is sent where one is asked for
-    gates: dict[str, threading.Event] = field(default_factory=dict)  # name of a file → its content is sent after this
+    gates: dict[str, threading.Event] = field(default_factory=dict)  # a file, `tree` or `paths-info` → sent after this
     held: threading.Event = field(default_factory=threading.Event)  # a request waits at a gate
 
     def entry(self, repository: Repository, commit: str, name: str) -> dict[str, Any]:
@@ -65,10 +67,14 @@ class _Answer(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         hub = self.hub
-        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/")
+        asked = self.requestline.split()[1]  # `self.path` has one slash where the request has two
+        path = urllib.parse.unquote(asked.partition("?")[0]).removeprefix("/").rstrip("/")
         if hub.failing:
             hub.failing -= 1
             self._send(503, b"later")
+            return
+        if hub.limits:
+            self._send(429, b"too many", hub.limits)
             return
         is_api = path.startswith("api/")
         path = path.removeprefix("api/").removeprefix("models/")
@@ -81,6 +87,7 @@ class _Answer(BaseHTTPRequestHandler):
         revision, _, file = rest.partition("/")
         commit = repository.refs.get(revision or "main", revision)
         hub.asked[f"{what or 'revision'} {file}".strip()] += 1
+        self._wait_at_gate(what)
         if commit not in repository.commits:
             self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
         elif not is_api:
@@ -89,7 +96,7 @@ class _Answer(BaseHTTPRequestHandler):
             self._send_json({"id": name.removeprefix("datasets/"), "sha": commit, "private": False})
         elif what == "tree":
             names = [one for one in repository.commits[commit] if one.startswith(f"{file}/") or not file]
-            self._send_json([hub.entry(repository, commit, one) for one in sorted(names)])
+            self._send_page([hub.entry(repository, commit, one) for one in sorted(names)])
         else:
             wanted = urllib.parse.parse_qs(body.decode())["paths"]
             self._send_json([found for one in wanted for found in self._path_info(repository, commit, one)])
@@ -108,9 +115,7 @@ class _Answer(BaseHTTPRequestHandler):
         if content is None:
             self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
             return
-        if (gate := self.hub.gates.get(file)) is not None:
-            self.hub.held.set()
-            gate.wait(PATIENCE_S)
+        self._wait_at_gate(file)
         if not self.hub.ranges:
             self._send(200, content)
             return
@@ -118,8 +123,22 @@ class _Answer(BaseHTTPRequestHandler):
         part = content[int(first) : int(last) + 1]
         self._send(206, part, {"Content-Range": f"bytes {first}-{last}/{len(content)}"})
 
-    def _send_json(self, value: Any) -> None:
-        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+    def _wait_at_gate(self, name: str) -> None:
+        if (gate := self.hub.gates.get(name)) is not None:
+            self.hub.held.set()
+            gate.wait(PATIENCE_S)
+
+    def _send_page(self, entries: list[dict[str, Any]]) -> None:
+        address = urllib.parse.urlsplit(self.path)
+        asked = urllib.parse.parse_qs(address.query)
+        first = int(asked.pop("cursor", ["0"])[0])
+        end = first + self.hub.page
+        query = urllib.parse.urlencode({**asked, "cursor": end}, doseq=True)
+        more = {"Link": f'<{self.hub.url}{address.path}?{query}>; rel="next"'} if end < len(entries) else None
+        self._send_json(entries[first:end], more)
+
+    def _send_json(self, value: Any, headers: dict[str, str] | None = None) -> None:
+        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -117,7 +117,7 @@ def _files(program: Program, root: Path, ranks: Ranks) -> Iterator[Path]:
     files = JobFiles(program.mounts, program.files, cache, ranks.is_to_stop)
     with files.held(_record(files, ranks)) as found, links(found, program.job, cache, ranks.is_to_stop) as folder:
         if program.code is not None:
-            link_into(root, found, cache)
+            link_into(root, found, folder)
         yield folder
 
 

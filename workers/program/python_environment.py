@@ -2,7 +2,7 @@
 
 Environments are below `cache/environments/`, under the digest of all that determines them (`shared_folder.py`). One is built at its place,
 because scripts in it have its path, and counts when its mark is written. uv's cache is below `cache/uv/`; files in an environment are
-links to those. An environment that no rank uses is removed 7 days after its last start, or when another one needs its room; what uv
+links to those. An environment that no rank uses is removed 7 days after its last use, or when another one needs its room; what uv
 keeps goes with it.
 """
 
@@ -26,7 +26,7 @@ from .requirement_files import LOCK, PROJECT, Requirements, names_of, read_requi
 from .shared_folder import remove_unused, shared_folder
 from .uv_process import EnvironmentNotBuilt, Uv
 
-#: Seconds after its last start for which an environment is kept.
+#: Seconds after its last use for which an environment is kept.
 KEPT_S: Final = 7 * 86_400.0
 #: Seconds for a build.
 BUILD_S: Final = 1800.0

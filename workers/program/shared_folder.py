@@ -1,7 +1,8 @@
 """Folders that the ranks of a node share: made by the first rank that needs one, kept while a rank uses it, removed when unused.
 
 Each has a lock file beside it. A rank that makes the folder holds an exclusive lock, and one that uses it a shared lock. The kernel drops
-the locks of a process that dies, so that another rank goes on. The lock file's time is that of the last use.
+the locks of a process that dies, so that another rank goes on. The lock file's time is that of the last use: of its end, or where
+that process was killed of its start.
 """
 
 import contextlib
@@ -47,7 +48,12 @@ def shared_folder(
         with _locked(path, fcntl.LOCK_SH) as shared:
             if shared is not None and is_made():
                 os.utime(path)
-                yield
+                del make  # and what it holds: the block may last as long as a program
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        os.utime(path)  # the use may have lasted longer than a folder is kept
                 return
         with _locked(path, fcntl.LOCK_EX) as alone:
             if alone is not None and not is_made():

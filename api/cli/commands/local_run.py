@@ -37,6 +37,10 @@ def run_local(document: Any, screen: Screen) -> int:
     rank_environment.check(spec)
     if isinstance(spec, CommandSpec) and spec.env is not None:
         screen.say(f"env is not built here: the program runs with {sys.executable}.")
+    if isinstance(spec, CommandSpec) and spec.files:
+        screen.say(
+            "files are not fetched here: SHARDYARD_FILES is not set, and the program finds what this machine has."
+        )
     with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:
         try:
             output = RankOutput(run.ranks, _STREAMS)

@@ -12,7 +12,7 @@ from ...storage.errors import StorageError
 from ...storage.s3_bucket import open_bucket
 from ...storage.uri import BUCKET
 from .errors import FilesNotFetched
-from .listing import MOST_FILES, Listing, RemoteFile, checked
+from .listing import MOST_FILES, Listing, RemoteFile, checked, too_many
 from .remote import Damaged, Digest, Remote, Unanswered
 from .source import Source
 
@@ -32,6 +32,8 @@ class BucketRemote(Remote):
         below = f"{self._prefix}/" if self._prefix else ""
         try:
             found = self._bucket.objects(below, MOST_FILES + 1)
+            if len(found) > MOST_FILES:  # counted with the markers of folders, so that no file is left out
+                raise too_many(self.source.where)
             files = [_file(one, below) for one in found if not one["Key"].endswith("/")]
             single = not files and bool(self._prefix)
             if single:

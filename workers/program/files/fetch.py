@@ -66,8 +66,9 @@ class Fetch:
                 left = self._left()
             self._publish()
         except OSError as error:
-            cause = {"cause": NO_ROOM} if error.errno in _NO_ROOM else {}
-            raise FilesNotFetched(f"{self._listing.source}: {error}; make room on this node.", **cause) from None
+            if error.errno in _NO_ROOM:
+                raise FilesNotFetched(f"{self._listing.source}: {error}; make room on this node.", NO_ROOM) from None
+            raise FilesNotFetched(f"{self._listing.source}: {error}; repair the cache of this node.") from None
         self._report("ends")
 
     def _left(self) -> list[RemoteFile]:
@@ -137,6 +138,7 @@ class _Writer:
     """A file that is written from its beginning to its end, with its checksum."""
 
     def __init__(self, path: Path, digest: Digest) -> None:
+        path.unlink(missing_ok=True)  # of a process that died: it may be read-only already
         self._file: BinaryIO = path.open("wb")
         self._digest = digest
 

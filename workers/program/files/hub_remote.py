@@ -6,9 +6,11 @@ huggingface_hub at first use, which few jobs need.
 
 import hashlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from .errors import FilesNotFetched
 from .listing import MOST_FILES, Listing, RemoteFile, checked
@@ -24,6 +26,9 @@ _GIT: Final = "git:"
 _PARTIAL: Final = 206
 _TOO_MANY: Final = 429
 _SERVER: Final = 500
+#: `"resolvers";r=0;t=123`: no request is left for these seconds (https://huggingface.co/docs/hub/rate-limits).
+_USED_UP: Final = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
+_MOST_WAIT_S: Final = 600.0
 
 
 class HubRemote(Remote):
@@ -33,7 +38,7 @@ class HubRemote(Remote):
         super().__init__(source)
         from huggingface_hub import HfApi
 
-        self._endpoint = os.environ.get("HF_ENDPOINT") or None
+        self._endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self._api = HfApi(endpoint=self._endpoint)
 
     def listing(self) -> Listing:
@@ -42,31 +47,30 @@ class HubRemote(Remote):
         return self._asked(self._listed)
 
     def _listed(self) -> Listing:
-        from huggingface_hub.hf_api import RepoFile
+        """The library's own functions for this send requests without a time-out."""
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
-        source = self.source
+        source, ask = self.source, get_session()
         commit = self._api.repo_info(
             source.repo, revision=source.revision or None, repo_type=source.type, timeout=ANSWER_S
         ).sha
-        named = (
-            self._api.get_paths_info(source.repo, [source.path], revision=commit, repo_type=source.type)
-            if source.path
-            else []
-        )
-        if single := bool(named and isinstance(named[0], RepoFile)):
-            found: Any = named
-        elif source.path and not named:
-            found = ()
-        else:
-            found = self._api.list_repo_tree(
-                source.repo, source.path or None, recursive=True, revision=commit, repo_type=source.type
-            )
-        files = []
-        for one in found:
-            if isinstance(one, RepoFile):
-                files.append(self._file(one.path, one.size, _check(one), single))
-            if len(files) > MOST_FILES:
-                break
+        headers, about = build_hf_headers(), f"{self._api.endpoint}/api/{source.type}s/{source.repo}"
+        named: list[dict[str, Any]] = []
+        if source.path:
+            body = {"paths": [source.path], "expand": False}
+            answer = ask.post(f"{about}/paths-info/{commit}", data=body, headers=headers, timeout=ANSWER_S)
+            hf_raise_for_status(answer)
+            named = answer.json()
+        single = bool(named and named[0]["type"] == "file")
+        files = [self._found(one, single) for one in named if single]
+        page = f"{about}/tree/{commit}/{quote(source.path)}".rstrip("/") + "?recursive=true&expand=false"
+        if single or (source.path and not named):
+            page = ""
+        while page and len(files) <= MOST_FILES:
+            answer = ask.get(page, headers=headers, timeout=ANSWER_S)
+            hf_raise_for_status(answer)
+            files += [self._found(one, single) for one in answer.json() if one["type"] == "file"]
+            page = answer.links.get("next", {}).get("url", "")
         return checked(Listing(source.where, tuple(files), str(commit), single))
 
     def read(self, listing: Listing, file: RemoteFile, start: int, end: int) -> bytes:
@@ -121,7 +125,7 @@ class HubRemote(Remote):
         source = self.source
         try:
             root = self._snapshot(source.revision or "main")
-        except OSError:
+        except (OSError, ValueError):  # also a name that the Hub takes for none
             raise FilesNotFetched(
                 f"{source.where} is not in this node's Hugging Face cache, and HF_HUB_OFFLINE is set; download it to the cache of "
                 "every node, or unset HF_HUB_OFFLINE."
@@ -156,17 +160,23 @@ class HubRemote(Remote):
 
         return is_offline_mode()
 
+    def _found(self, entry: dict[str, Any], single: bool) -> RemoteFile:
+        """A file of the Hub's answer. Only a large one has a SHA-256."""
+        large = entry.get("lfs")
+        check = f"{_GIT}{entry['oid']}" if large is None else f"{_SHA256}{large['oid']}"
+        return self._file(entry["path"], entry["size"], check, single)
+
     def _file(self, path: str, size: int, check: str, single: bool) -> RemoteFile:
         below = path.rpartition("/")[2] if single else path.removeprefix(f"{self.source.path}/")
         return RemoteFile(below, size, check, path)
 
     def _asked(self, ask: Callable[[], T], file: RemoteFile | None = None) -> T:
         """The answer. Raises FilesNotFetched, Unanswered."""
-        import httpx2
         from huggingface_hub.errors import (
             EntryNotFoundError,
             GatedRepoError,
             HfHubHTTPError,
+            HTTPError,
             OfflineModeIsEnabled,
             RepositoryNotFoundError,
             RevisionNotFoundError,
@@ -189,18 +199,21 @@ class HubRemote(Remote):
             status = error.response.status_code
             text = f"{where}: the Hub answers with status {status}"
             if status >= _SERVER or status == _TOO_MANY:
-                raise Unanswered(f"{text}.") from None
+                raise Unanswered(f"{text}.", _wait_s(error.response.headers)) from None
             raise FilesNotFetched(f"{text}; check the source, and the job's secret HF_TOKEN.") from None
         except ValueError as error:  # a name that the Hub takes for none
             raise FilesNotFetched(f"{where}: {error}; correct the source.") from None
         except OfflineModeIsEnabled as error:
             raise FilesNotFetched(f"{where}: {error}; unset HF_HUB_OFFLINE.") from None
-        except (OSError, httpx2.HTTPError) as error:
+        except (OSError, HTTPError) as error:
             raise Unanswered(f"{where}: the Hub does not answer: {error or type(error).__name__}") from None
 
 
-def _check(found: Any) -> str:
-    return f"{_GIT}{found.blob_id}" if found.lfs is None else f"{_SHA256}{found.lfs.sha256}"
+def _wait_s(headers: Mapping[str, str]) -> float:
+    """Seconds that the Hub wants to be left alone: its limits are for five minutes. 0 if it says nothing."""
+    used_up, after = _USED_UP.search(headers.get("ratelimit", "")), headers.get("retry-after", "")
+    seconds = used_up[1] if used_up else after if after.isdecimal() else "0"
+    return min(float(seconds) + 1 if seconds != "0" else 0.0, _MOST_WAIT_S)
 
 
 def _cached_check(path: Path) -> str:

@@ -50,8 +50,8 @@ def tried(do: Callable[[], T], is_to_stop: Callable[[], bool]) -> T:
     for seconds in BACK_OFF_S:
         try:
             return do()
-        except Unanswered:
-            until = time.monotonic() + seconds
+        except Unanswered as error:
+            until = time.monotonic() + max(seconds, error.wait_s)
         while time.monotonic() < until:
             if is_to_stop():
                 raise EndRequested

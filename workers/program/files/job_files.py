@@ -86,9 +86,13 @@ class JobFiles:
         Raises FilesNotFetched, FolderUnavailable, EndRequested.
         """
         with ExitStack() as stack:
-            yield {mount.target: self._hold(stack, mount.target, record) for mount in self._mounts}
+            sizes: dict[str, int] = {}
+            found = {mount.target: self._hold(stack, mount.target, record, sizes) for mount in self._mounts}
+            del record  # names of 100,000 files, which are not read while the program runs
+            yield found
 
-    def _hold(self, stack: ExitStack, target: str, record: Record) -> Path:
+    def _hold(self, stack: ExitStack, target: str, record: Record, sizes: dict[str, int]) -> Path:
+        """The files of a target. `sizes`: bytes of what the job holds of the cache, by digest."""
         source = self._sources[target]
         if source.kind == "path":
             return _shared_path(source)
@@ -107,27 +111,30 @@ class JobFiles:
                 say(f"{source.where}: waiting for another process of this node that fetches it")
             return self._is_to_stop()
 
-        make = partial(self._fetch, remote, listing, place)
+        make = partial(self._fetch, remote, listing, place, sum(sizes.values()))
         stack.enter_context(shared_folder(place, make, place.is_dir, is_to_stop, WAIT_S))
+        sizes[listing.digest] = listing.bytes
         return place / listing.files[0].path if listing.single else place
 
-    def _fetch(self, remote: Remote, listing: Listing, place: Path, lock: int) -> None:
+    def _fetch(self, remote: Remote, listing: Listing, place: Path, own: int, lock: int) -> None:
+        """`own`: bytes that the job holds already, and would still hold in any later attempt."""
         most = self._settings.most_bytes
-        if listing.bytes > most:
+        if (total := own + listing.bytes) > most:
+            what = f"its {total:,} bytes" if not own else f"{total:,} bytes, with the job's other sources,"
             raise FilesNotFetched(
-                f"{listing.source}: its {listing.bytes:,} bytes exceed the {most:,} that a node keeps of all jobs' files; name a smaller "
-                "part of it, or raise SHARDYARD_FILES_CACHE_GIB."
+                f"{listing.source}: {what} exceed the {most:,} that a node keeps of all jobs' files; name a smaller part, or raise "
+                "SHARDYARD_FILES_CACHE_GIB."
             )
         reserve(lock, listing.bytes)
         try:
-            remove_unused(place.parent, KEPT_S, listing.bytes + _SPARE_BYTES, most)
+            needed = listing.bytes - _partial_bytes(place)
+            remove_unused(place.parent, KEPT_S, needed + _SPARE_BYTES, most)
             if (held := reserved(place.parent)) > most:
                 raise FilesNotFetched(
                     f"{listing.source}: running jobs hold {held - listing.bytes:,} of the {most:,} bytes that this node keeps of all "
                     "jobs' files; wait for their end, or raise SHARDYARD_FILES_CACHE_GIB.",
                     NO_ROOM,
                 )
-            needed = listing.bytes - _partial_bytes(place)
             if (free := shutil.disk_usage(place.parent).free) < needed + _SPARE_BYTES:
                 why = f"it needs {needed:,} bytes more, and {_SPARE_BYTES:,} to spare, and the disk of this node has {free:,}"
                 raise FilesNotFetched(f"{listing.source}: {why}; make room on it.", NO_ROOM)

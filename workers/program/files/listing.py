@@ -11,8 +11,9 @@ from typing import Final
 from ...messages import json_codec
 from .errors import FilesNotFetched
 
-#: A listing has this number of files at most, and its names these bytes together, so that it fits into memory.
+#: A listing has this number of files at most, so that it fits into memory.
 MOST_FILES: Final = 100_000
+#: Bytes of a name, and of a path.
 _MOST_NAME: Final = 255
 _MOST_PATH: Final = 1024
 
@@ -57,7 +58,7 @@ def checked(listing: Listing) -> Listing:
     if not listing.files:
         raise FilesNotFetched(f"{where}: there is no such file, and no file below it; correct the source.")
     if len(listing.files) > MOST_FILES:
-        raise FilesNotFetched(f"{where}: it has more than {MOST_FILES:,} files; pack them, or name a smaller prefix.")
+        raise too_many(where)
     names = {file.path for file in listing.files}
     for file in listing.files:
         path = PurePosixPath(file.path)
@@ -68,3 +69,8 @@ def checked(listing: Listing) -> Listing:
         if any(str(parent) in names for parent in path.parents):
             raise FilesNotFetched(f"{where}: {file.path[:200]!r} is below a file of that name; rename one of them.")
     return listing
+
+
+def too_many(where: str) -> FilesNotFetched:
+    """The error for a source with more than `MOST_FILES`."""
+    return FilesNotFetched(f"{where}: it has more than {MOST_FILES:,} files; pack them, or name a smaller prefix.")

@@ -13,10 +13,11 @@ from .source import Source
 
 
 class Unanswered(FilesNotFetched):
-    """The source does not answer now."""
+    """The source does not answer now. `wait_s`: seconds after which it says that it will."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why, UNREACHABLE)
+        self.wait_s = wait_s
 
 
 class Damaged(Exception):

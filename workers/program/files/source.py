@@ -18,6 +18,8 @@ _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _ON_HUB: Final = re.compile(
     rf"(?:(?P<type>datasets|models)/)?(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>[^/@?#]+))?(?:/(?P<path>[^?#]+))?"
 )
+#: The Hub's kinds of repositories, which no organisation can be named.
+_KINDS: Final = frozenset({"datasets", "models", "spaces", "buckets"})
 _REMEDY: Final = (
     "Name s3://bucket/prefix, hf://[datasets/]org/name[@revision][/path], or an absolute path that every node sees."
 )
@@ -55,7 +57,11 @@ def parse(text: str) -> Source:
 def _on_hub(text: str) -> Source:
     found = _ON_HUB.fullmatch(text.removeprefix(HUB).rstrip("/"))
     path = (found["path"] or "") if found else ""
-    if found is None or any(part in ("", ".", "..") for part in (path.split("/") if path else ())):
+    if (
+        found is None
+        or found["repo"].partition("/")[0] in _KINDS
+        or any(part in ("", ".", "..") for part in (path.split("/") if path else ()))
+    ):
         raise Refusal(
             "", "This is not an address on the Hugging Face Hub.", "Name hf://[datasets/]org/name[@revision][/path]."
         )

@@ -102,6 +102,15 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
     assert found["node-2"].cordon is None and found["node-2"].in_use
 
 
+async def test_a_server_elsewhere_is_no_fault_of_the_node(store: Store, settings: Settings, faulty: Faulty) -> None:
+    """A job names the server: one that does not exist, or an outage, would cordon node after node."""
+    rules = Rules(RULES.back_off, Limits(faults=1))
+    for cause in ("files_unreachable", "package_index_unreachable"):
+        assert await faulty("node-1", cause=cause, rules=rules) == []
+    found = (await seen(store, settings))["node-1"]
+    assert found.in_use and found.faults == 0
+
+
 async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
     store: Store, settings: Settings, faulty: Faulty
 ) -> None:

@@ -1,6 +1,7 @@
 """Folders that the ranks of a node share: locks, and removal (how they are made is tested with working copies and environments)."""
 
 import contextlib
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -80,3 +81,11 @@ def test_what_is_in_use_stays(tmp_path: Path) -> None:
         assert not remove_unused(tmp_path, -1.0, 0) and place.is_dir()
     time.sleep(0.01)
     assert not remove_unused(tmp_path, 60.0, 0) and place.is_dir()
+
+
+def test_the_end_of_a_long_use_counts(tmp_path: Path) -> None:
+    """As of a job that has run for longer than unused folders are kept, and is paused."""
+    place = tmp_path / "one"
+    with use(place, []):
+        os.utime(tmp_path / "one.lock", (1, 1))
+    assert not remove_unused(tmp_path, 3600.0, 0) and place.is_dir()

@@ -19,7 +19,7 @@ export function JobSpec({ job }: { job: Job }) {
     <div className="stack">
       {submitted.error && <ProblemNotice problem={submitted.error} />}
       {job.parent && <JobParent job={job} parent={job.parent} />}
-      {hasFiles(job.spec) && <JobSources id={job.id} />}
+      {hasFiles(job.spec) && <JobSources id={job.id} state={job.state} />}
       {!submitted.isLoading && <SpecView spec={job.spec} submitted={submitted.data ?? null} />}
     </div>
   );

@@ -5,6 +5,7 @@ import os
 import pytest
 from harness.bucket import Buckets
 
+from shardyard.workers.program.files import bucket_remote as module
 from shardyard.workers.program.files.bucket_remote import BucketRemote
 from shardyard.workers.program.files.errors import NOT_FETCHED, UNREACHABLE, FilesNotFetched
 from shardyard.workers.program.files.listing import Listing, RemoteFile
@@ -45,6 +46,17 @@ def test_a_prefix_and_an_object(prefix: str, monkeypatch: pytest.MonkeyPatch) ->
     one = remote(f"{prefix}/a/one").listing()
     assert one.single and [(file.path, file.name.rpartition("/")[2]) for file in one.files] == [("one", "one")]
     assert content(remote(f"{prefix}/a/one"), one, one.files[0]) == b"1"
+
+
+def test_markers_of_folders_hide_no_file(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consoles make an object of no bytes for a folder. A listing that is cut after many of these would lack files."""
+    for name in ("a/", "b/", "c"):
+        put(f"{prefix}/{name}", b"")
+    monkeypatch.setattr(module, "MOST_FILES", 1)
+    with pytest.raises(FilesNotFetched, match="more than"):
+        remote(prefix).listing()
+    monkeypatch.setattr(module, "MOST_FILES", 3)
+    assert [file.path for file in remote(prefix).listing().files] == ["c"]
 
 
 @pytest.mark.parametrize(

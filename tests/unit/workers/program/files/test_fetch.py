@@ -78,10 +78,13 @@ def test_after_a_kill_what_is_whole_is_not_fetched_again(hub: Hub, tmp_path: Pat
         child.join(PATIENCE_S)
         hub.gates.pop("d").set()
     assert not place.exists() and there(partial) == {name: FILES[name] for name in FILES if name != "d"}
-    (tmp_path / ".one.partial/incoming").write_bytes(b"ha")
+    half = tmp_path / ".one.partial/incoming"
+    half.write_bytes(b"ha")
+    half.chmod(0o444)  # killed just before it got its name: it can only be replaced
+    (tmp_path / "same").hardlink_to(half)
     hub.asked.clear()
     fetch(place)
-    assert there(place) == FILES
+    assert there(place) == FILES and (tmp_path / "same").read_bytes() == b"ha"
     assert [name for name in hub.asked if name.startswith("resolve")] == ["resolve d"]
 
 
@@ -116,10 +119,11 @@ def test_a_file_that_stays_damaged_is_named(hub: Hub, tmp_path: Path) -> None:
     assert failed.value.cause == NOT_FETCHED and hub.asked["resolve d"] == 3
 
 
-def test_a_full_disk_is_no_fault_of_the_source(hub: Hub, tmp_path: Path) -> None:
+def test_a_full_disk_is_no_fault_of_the_source(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`/dev/full` is a disk without room."""
     (tmp_path / ".one.partial/content").mkdir(parents=True)
     (tmp_path / ".one.partial/incoming").symlink_to("/dev/full")
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # else the link would be replaced
     with pytest.raises(FilesNotFetched, match="make room on this node") as failed:
         fetch(tmp_path / "one")
     assert failed.value.cause == NO_ROOM

@@ -1,6 +1,7 @@
 """Files of the Hub by the real library, from a server of the tests and from the library's cache."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -8,10 +9,11 @@ from typing import Final
 import pytest
 from harness.hub import Hub, Repository, running_hub
 
+from shardyard.workers.program.files import hub_remote as module
 from shardyard.workers.program.files.errors import NOT_FETCHED, UNREACHABLE, FilesNotFetched
 from shardyard.workers.program.files.hub_remote import HubRemote
 from shardyard.workers.program.files.listing import Listing, RemoteFile
-from shardyard.workers.program.files.remote import Damaged
+from shardyard.workers.program.files.remote import Damaged, Unanswered
 from shardyard.workers.program.files.source import parse
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -47,6 +49,8 @@ def content(source: HubRemote, listing: Listing, file: RemoteFile) -> bytes:
 
 
 def test_a_branch_is_pinned_to_its_commit(hub: Hub) -> None:
+    """All pages of the listing count."""
+    hub.page = 1
     source = remote("hf://org/model")
     listing = source.listing()
     assert (listing.revision, listing.single) == (NEW, False)
@@ -63,6 +67,13 @@ def test_a_folder_and_a_file_of_a_revision(hub: Hub) -> None:
     one = source.listing()
     assert one.single and one.revision == OLD and content(source, one, one.files[0]) == WEIGHTS
     assert sum(hub.asked.values()) == 7
+
+
+def test_an_endpoint_may_end_with_a_slash(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"{hub.url}/")
+    source = remote("hf://org/model/config.json")
+    listing = source.listing()
+    assert content(source, listing, listing.files[0]) == b"{1}"
 
 
 def test_other_bytes_are_damage(hub: Hub) -> None:
@@ -123,6 +134,36 @@ def test_a_hub_that_does_not_answer_may_later(hub: Hub, monkeypatch: pytest.Monk
     assert failed.value.cause == UNREACHABLE
 
 
+@pytest.mark.parametrize(
+    ("limits", "wait_s"),
+    [
+        ({"RateLimit": '"resolvers";r=0;t=250'}, 251.0),
+        ({"Retry-After": "20"}, 21.0),
+        ({"RateLimit": '"resolvers";r=7;t=250', "Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+        ({"Retry-After": "9" * 9}, 600.0),
+    ],
+)
+def test_a_limit_of_requests_says_when_to_try_again(hub: Hub, limits: dict[str, str], wait_s: float) -> None:
+    hub.limits = limits
+    with pytest.raises(Unanswered, match="status 429") as failed:
+        remote("hf://org/model").listing()
+    assert failed.value.wait_s == wait_s
+
+
+@pytest.mark.parametrize(("text", "what"), [("hf://org/model", "tree"), ("hf://org/model/onnx", "paths-info")])
+def test_a_listing_that_is_never_sent_ends_by_the_time_out(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, text: str, what: str
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    hub.gates[what] = threading.Event()
+    try:
+        with pytest.raises(FilesNotFetched, match="the Hub does not answer") as failed:
+            remote(text).listing()
+    finally:
+        hub.gates[what].set()
+    assert failed.value.cause == UNREACHABLE
+
+
 def test_the_cache_of_the_library_counts(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Online and offline: the files of the commit stay where they are, and offline no request is sent."""
     from huggingface_hub import constants
@@ -151,6 +192,7 @@ def test_the_cache_of_the_library_counts(hub: Hub, tmp_path: Path, monkeypatch: 
     assert source.cached(offline) is None
     with pytest.raises(FilesNotFetched, match=r"config.json at commit b+ is not in this node's Hugging Face cache"):
         source.read(offline, online.files[0], 0, 1)
-    with pytest.raises(FilesNotFetched, match="not in this node's Hugging Face cache, and HF_HUB_OFFLINE is set"):
-        remote("hf://org/other").listing()
+    for text in ("hf://org/other", "hf://org/a--b"):
+        with pytest.raises(FilesNotFetched, match="not in this node's Hugging Face cache, and HF_HUB_OFFLINE is set"):
+            remote(text).listing()
     assert sum(hub.asked.values()) == asked

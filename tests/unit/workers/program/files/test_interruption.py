@@ -41,6 +41,17 @@ def test_what_is_not_answered_is_tried_again_a_few_times(monkeypatch: pytest.Mon
     assert tried(ask, lambda: False) == "yes"
 
 
+def test_a_source_that_says_when_is_not_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACK_OFF_S", (0.0,))
+    answers = iter(["limited"])
+
+    def ask() -> str:
+        raise Unanswered(next(answers), 3600.0)
+
+    with pytest.raises(EndRequested):
+        tried(ask, lambda: True)
+
+
 def test_a_rank_that_is_to_end_does_not_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACK_OFF_S", (3600.0,))
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -66,6 +67,16 @@ def test_a_later_attempt_sees_what_the_first_has_seen(hub: Hub, tmp_path: Path) 
         assert found["m0"].read_text() == "new"
 
 
+def test_what_the_sources_had_is_not_in_memory_while_the_program_runs(hub: Hub, tmp_path: Path) -> None:
+    """Of each rank, for as long as a training lasts."""
+    files = of_job(tmp_path, "hf://datasets/org/one")
+    record = files.resolve()
+    known = weakref.ref(record.listings["m0"])
+    with files.held(record):
+        del record
+        assert known() is None
+
+
 def test_four_ranks_of_two_jobs_fetch_once(hub: Hub, tmp_path: Path) -> None:
     jobs = [of_job(tmp_path, "hf://datasets/org/one", job=name) for name in ("job-a", "job-b")]
     records = [job.resolve() for job in jobs]
@@ -108,6 +119,19 @@ def test_the_least_recently_used_goes_and_what_a_job_holds_stays(hub: Hub, tmp_p
     ):
         pass
     assert large.value.cause == NOT_FETCHED
+
+
+def test_a_job_whose_sources_together_exceed_the_budget_is_not_tried_again(hub: Hub, tmp_path: Path) -> None:
+    """It would wait for the end of a running job: of itself. The same source at two paths counts once."""
+    names = ("one", "one", "two")
+    files = of_job(tmp_path, *(f"hf://datasets/org/{name}" for name in names), most=199)
+    record = files.resolve()
+    with pytest.raises(FilesNotFetched, match=r"org/two: 200 bytes, with the job's other") as large, files.held(record):
+        pass
+    assert large.value.cause == NOT_FETCHED
+    enough = of_job(tmp_path, *(f"hf://datasets/org/{name}" for name in names), most=200)
+    with enough.held(record) as found:
+        assert len(set(found.values())) == 2
 
 
 def test_a_disk_is_not_filled(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

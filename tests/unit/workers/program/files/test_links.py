@@ -1,4 +1,4 @@
-"""Links to a job's files: one folder of them per job and content, and links in the working copy that replace nothing of the code's."""
+"""Links to a job's files: one folder of them per job, and links in the working copy that replace nothing of the code's."""
 
 from pathlib import Path
 
@@ -18,22 +18,38 @@ def found(tmp_path: Path) -> dict[str, Path]:
     return files
 
 
-def test_all_links_are_below_one_folder(found: dict[str, Path], tmp_path: Path) -> None:
+def test_all_links_are_below_one_folder_wherever_a_node_has_the_files(found: dict[str, Path], tmp_path: Path) -> None:
+    """As on a node whose Hugging Face cache has them, and on one that fetches."""
+    elsewhere = {**found, "model": found["data/train"]}
     with links(found, "job-a", tmp_path / "cache", lambda: False) as first:
         assert (first / "data/train/a").read_text() == "one" and (first / "model/a").read_text() == "two"
-        with links(found, "job-a", tmp_path / "cache", lambda: False) as second:
-            assert first == second
-        with links({"model": found["model"]}, "job-a", tmp_path / "cache", lambda: False) as third:
-            assert third != first and [path.name for path in third.iterdir()] == ["model"]
+        with links(elsewhere, "job-a", tmp_path / "cache", lambda: False) as second:
+            assert second == first and (first / "model/a").read_text() == "one"
+        with links(found, "job-b", tmp_path / "cache", lambda: False) as other:
+            assert other != first and (other / "model/a").read_text() == "two"
+    assert sorted(path.name for path in (tmp_path / "cache/mounts").iterdir()) == [
+        "job-a", "job-a.lock", "job-b", "job-b.lock",
+    ]  # fmt: skip
 
 
 def test_a_later_attempt_replaces_the_links_of_an_earlier_one(found: dict[str, Path], tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
+    """Also where the files were not in this cache then: the node's Hugging Face cache may have lost them since."""
+    copy, hub = tmp_path / "copy", tmp_path / "huggingface"
     copy.mkdir()
-    link_into(copy, found, tmp_path / "cache")
-    link_into(copy, {**found, "model": found["data/train"]}, tmp_path / "cache")
+    hub.mkdir()
+    for path in (hub, found["model"], found["data/train"]):
+        with links({**found, "model": path}, "job-a", tmp_path / "cache", lambda: False) as folder:
+            link_into(copy, found, folder)
+            assert (copy / "model").resolve() == path
     assert (copy / "model/a").read_text() == (copy / "data/train/a").read_text() == "one"
     assert sorted(path.name for path in copy.rglob("*") if path.is_symlink()) == ["model", "train"]
+
+
+def test_a_name_may_be_as_long_as_the_spec_allows(found: dict[str, Path], tmp_path: Path) -> None:
+    target = "\N{CJK UNIFIED IDEOGRAPH-8A9E}" * 85  # 255 bytes
+    with links({target: found["model"]}, "job-a", tmp_path / "cache", lambda: False) as folder:
+        link_into(tmp_path, [target], folder)
+    assert (tmp_path / target / "a").read_text() == "two"
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link", "above"])
@@ -51,5 +67,5 @@ def test_what_the_code_has_is_not_replaced(found: dict[str, Path], tmp_path: Pat
         case _:
             (copy / "data").symlink_to(outside)
     with pytest.raises(FilesNotFetched, match="the code has something at this path; choose another target"):
-        link_into(copy, found, tmp_path / "cache")
+        link_into(copy, found, tmp_path / "cache/mounts/job-a")
     assert list(outside.iterdir()) == []

@@ -43,6 +43,8 @@ def test_a_source_is_read(text: str, source: Source) -> None:
         ("ftp://host/data", "'ftp' is not a known kind"),
         ("s3://key:secret@bucket/a", "no user and no password"),
         ("hf://name", "not an address on the Hugging Face Hub"),
+        ("hf://datasets/name", "not an address on the Hugging Face Hub"),
+        ("hf://spaces/org/name", "not an address on the Hugging Face Hub"),
         ("hf://org/name/../other", "not an address on the Hugging Face Hub"),
         ("hf://org/name?token=abc", "not an address on the Hugging Face Hub"),
         ("hf://user:pass@org/name", "not an address on the Hugging Face Hub"),
