@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,9 +49,9 @@ class CommandRunner:
         self._add = add
         self._tasks = IdempotentTasks[ExecEnd]()
 
-    async def run(self, order: Exec, place: Place) -> ExecEnd:
-        """Run a command, or wait for the one of this id; returns how it ended."""
-        return await self._tasks.run(order.id, lambda: self._run(order, place))
+    async def run(self, order: Exec, place: Place | None) -> ExecEnd | None:
+        """Run a command, or wait for the one of this id; returns how it ended. None: it has not run, and there is no place for it now."""
+        return await self._tasks.run(order.id, None if place is None else partial(self._run, order, place))
 
     async def _run(self, order: Exec, place: Place) -> ExecEnd:
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -70,9 +71,9 @@ class Profiler:
     def __init__(self) -> None:
         self._tasks = IdempotentTasks[Outcome]()
 
-    async def profile(self, order: Profile, target: Target) -> Outcome:
-        """Take a profile, or wait for the one of this id; returns how it ended."""
-        return await self._tasks.run(order.id, lambda: self._taken(order, target))
+    async def profile(self, order: Profile, target: Target | None) -> Outcome | None:
+        """Take a profile, or wait for the one of this id; returns how it ended. None: it was not taken, and there is no target now."""
+        return await self._tasks.run(order.id, None if target is None else partial(self._taken, order, target))
 
     async def _taken(self, order: Profile, target: Target) -> Outcome:
         try:

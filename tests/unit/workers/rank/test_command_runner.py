@@ -67,7 +67,9 @@ def place(pid: int, gone: asyncio.Event | None = None) -> Place:
 
 async def ran(runner: CommandRunner, wanted: Exec, where: Place) -> ExecEnd:
     async with asyncio.timeout(PATIENCE_S):
-        return await runner.run(wanted, where)
+        end = await runner.run(wanted, where)
+    assert end is not None
+    return end
 
 
 async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secrets_are_masked(tmp_path: Path) -> None:
@@ -85,6 +87,14 @@ async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secret
     assert await asyncio.to_thread((tmp_path / "ran").read_text) == "x\n"
     assert absent.status == 127 and "'no-such-command' cannot be started" in log.lines[4]
     assert killed.status == 137
+
+
+async def test_where_no_process_is_now_the_end_of_one_that_ran_is_known_and_nothing_begins(tmp_path: Path) -> None:
+    runner = CommandRunner(Log().add)
+    with program(tmp_path) as pid:
+        end = await ran(runner, order("x1", "true"), place(pid))
+    assert await runner.run(order("x1", "true"), None) == end
+    assert await runner.run(order("x2", "true"), None) is None
 
 
 async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -> None:

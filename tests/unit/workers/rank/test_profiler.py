@@ -60,7 +60,9 @@ def stored(folder: Path) -> set[str]:
 
 async def taken(profiler_: Profiler, wanted: Profile, target: Target) -> Outcome:
     async with asyncio.timeout(PATIENCE_S):
-        return await profiler_.profile(wanted, target)
+        outcome = await profiler_.profile(wanted, target)
+    assert outcome is not None
+    return outcome
 
 
 async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -> None:
