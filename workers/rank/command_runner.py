@@ -67,6 +67,8 @@ class CommandRunner:
             return await asyncio.to_thread(run, order, place, add)
         except OSError as error:
             return ExecEnd(f"the command could not be started beside the rank: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001  (the outermost call of the task: without an end the order is requested again for ever)
+            return ExecEnd(f"the command failed beside the rank: {type(error).__name__}: {error}")
 
 
 def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEnd:

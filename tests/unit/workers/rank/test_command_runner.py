@@ -97,6 +97,17 @@ async def test_where_no_process_is_now_the_end_of_one_that_ran_is_known_and_noth
     assert await runner.run(order("x2", "true"), None) is None
 
 
+async def test_any_failure_ends_a_command(tmp_path: Path) -> None:
+    """Without an end its supervisor would send it again for ever."""
+
+    def full(_stream: str, _lines: list[bytes]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with program(tmp_path) as pid:
+        end = await ran(CommandRunner(full), order("x1", "echo", "hello"), place(pid))
+    assert end == ExecEnd("the command failed beside the rank: RuntimeError: can't start new thread")
+
+
 async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -> None:
     log, gone = Log(), asyncio.Event()
     runner = CommandRunner(log.add)
