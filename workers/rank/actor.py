@@ -233,7 +233,7 @@ class Rank:
         if self.trainer is not None and self.trainer.pid is not None and not self.trainer.gone.is_set():
             runs_program, env = self.entry == ENTRY, host.trainer_environment(self.device, self.env)
             place = Place(self.trainer.pid, runs_program, self.events.mask, self.trainer.gone.is_set, env)
-            target = Target(self.trainer.pid, runs_program, self.trainer.examine)
+            target = Target(self.trainer.pid, runs_program, self.trainer.examine, self.events.mask)
         if kind == "exec":
             ended = await self.commands.run(Exec.from_json(order), place)
             return None if ended is None else replace(ended, last=self.events.spool.last).to_json()

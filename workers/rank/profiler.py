@@ -1,7 +1,8 @@
 """Takes profiles of this rank's Python processes with py-spy, which reads their memory, and stores each as a file of the job.
 
 Rules that it keeps: the processes are not stopped, and run none of our code; one profile at a time; one id is one profile, however often
-it is requested; its time and its size are bounded. Values of variables are not read. Needs neither Ray nor torch.
+it is requested; its time and its size are bounded. Values of variables are not read; py-spy adds the processes' command lines, in which
+secrets are masked. Needs neither Ray nor torch.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from ..messages.profile_request import Profile
 from ..storage.open_folder import folder_at
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
+from .secret_mask import SecretMask
 
 #: Maximum number of processes whose stacks are in one profile.
 MOST_PROCESSES: Final = 16
@@ -58,11 +60,12 @@ class Outcome:
 
 
 class Target(NamedTuple):
-    """The process of the trainer. `program`: whether it runs a program, whose processes are below it."""
+    """The process of the trainer. `program`: whether it runs a program, whose processes are below it. `mask`: hides the job's secrets."""
 
     pid: int
     program: bool
     examine: Examine
+    mask: SecretMask
 
 
 class Profiler:
@@ -90,10 +93,10 @@ class Profiler:
                 "this rank runs no Python process now; with command_per: node, profile the first rank of its node"
             )
         if order.kind == "cpu":
-            content = await asyncio.to_thread(record, pids[0], order.seconds)
+            content = target.mask.hide_in_json(await asyncio.to_thread(record, pids[0], order.seconds))
             what = f"{order.seconds} s of process {pids[0]} and those below it"
         else:
-            content = (await self._stacks(pids, target)).encode()
+            content = target.mask.hide((await self._stacks(pids, target)).encode())
             what = f"the stacks of {len(pids)} process{'es' * (len(pids) > 1)}"
         return Outcome(what, await asyncio.to_thread(store, order, content))
 
