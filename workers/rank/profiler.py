@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,6 +31,8 @@ MOST_PROCESSES: Final = 16
 RATE_HZ: Final = 100
 #: Seconds for py-spy beyond those of the profile, on a busy machine.
 PATIENCE_S: Final = 60.0
+#: Seconds for the stacks of all processes.
+STACKS_S: Final = 180.0
 #: Stacks of a process that changes them meanwhile are read again.
 _TRIES: Final = 3
 _ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json"}
@@ -96,22 +99,34 @@ class Profiler:
             content = target.mask.hide_in_json(await asyncio.to_thread(record, pids[0], order.seconds))
             what = f"{order.seconds} s of process {pids[0]} and those below it"
         else:
-            content = target.mask.hide((await self._stacks(pids, target)).encode())
-            what = f"the stacks of {len(pids)} process{'es' * (len(pids) > 1)}"
+            text, what = await self._stacks(pids, target)
+            content = target.mask.hide(text.encode())
         return Outcome(what, await asyncio.to_thread(store, order, content))
 
-    async def _stacks(self, pids: list[int], target: Target) -> str:
-        """The stacks of all processes. Where the kernel forbids to read them, those that the trainer reports itself."""
-        try:
-            return "\n".join([await asyncio.to_thread(stacks, pid) for pid in pids])
-        except ProfileFailed:
-            reported = (await target.examine()).get("stacks")
-            if not reported:
-                raise
-            return "".join(
-                f"Thread {one['thread']!r}\n" + "".join(f"    {frame}\n" for frame in reversed(one["frames"]))
-                for one in reported
-            )
+    async def _stacks(self, pids: list[int], target: Target) -> tuple[str, str]:
+        """The stacks of all processes, and what they are of. Of one that cannot be read, for it may just begin or end, the reason.
+
+        Where none can be read, as the kernel may forbid it, those that the trainer reports itself.
+        """
+        texts: list[str] = []
+        failures: list[ProfileFailed] = []
+        until = time.monotonic() + STACKS_S
+        for pid in pids:
+            try:
+                texts.append(await asyncio.to_thread(stacks, pid, until))
+            except ProfileFailed as error:
+                failures.append(error)
+                texts.append(f"Process {pid}: {error}\n")
+        if read := len(pids) - len(failures):
+            return "\n".join(texts), f"the stacks of {read} process{'es' * (read > 1)}"
+        reported = (await target.examine()).get("stacks")
+        if not reported:
+            raise failures[0]
+        threads = [
+            f"Thread {one['thread']!r}\n" + "".join(f"    {frame}\n" for frame in reversed(one["frames"]))
+            for one in reported
+        ]
+        return "".join(threads), "the stacks that the process reported itself"
 
 
 def python_processes(target: Target) -> list[int]:
@@ -129,11 +144,12 @@ def _is_python(pid: int) -> bool:
         return False
 
 
-def stacks(pid: int) -> str:
-    """The stacks of one process, innermost frames first. Raises ProfileFailed."""
+def stacks(pid: int, until: float) -> str:
+    """The stacks of one process, innermost frames first. `until`: the end of its time, as `time.monotonic`. Raises ProfileFailed."""
     for again in reversed(range(_TRIES)):
+        limit_s = min(PATIENCE_S, max(0.0, until - time.monotonic()))
         try:
-            return _py_spy(PATIENCE_S, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames")
+            return _py_spy(limit_s, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames")
         except ProfileFailed:
             if not again:
                 raise

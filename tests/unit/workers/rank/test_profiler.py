@@ -13,7 +13,7 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.profile_request import Profile
-from shardyard.workers.rank import profiler
+from shardyard.workers.rank import process_tree, profiler
 from shardyard.workers.rank.profiler import Outcome, Profiler, Target
 from shardyard.workers.rank.secret_mask import SecretMask
 
@@ -89,6 +89,19 @@ async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -
     assert Outcome.from_json(json.loads(json.dumps(sampled.to_json()))) == sampled
 
 
+async def test_a_process_that_cannot_be_read_leaves_the_stacks_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has just begun or ended, such as a worker of a data loader."""
+    with program() as shell, program(NO_PYTHON) as other:
+        target = Target(shell, True, silent, NO_SECRETS)
+        monkeypatch.setattr(profiler, "python_processes", lambda _: [other, *process_tree.pids(shell)[1:]])
+        found = await taken(Profiler(), order("stacks", tmp_path), target)
+    assert found.file is not None and found.message == "the stacks of 1 process"
+    text = (tmp_path / found.file.sha256).read_text()
+    assert f"Process {other}: py-spy failed" in text and "busy_in_here" in text
+
+
 async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
     mine = Profiler()
     with program(NO_PYTHON) as other, program() as shell:
@@ -118,6 +131,6 @@ async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
     mine, folder = Profiler(), tmp_path / "stored"
     own = await taken(mine, order("stacks", folder), Target(1, False, reports, NO_SECRETS))
     refused = await taken(mine, order("cpu", folder, "p2"), Target(1, False, reports, NO_SECRETS))
-    assert own.file is not None
+    assert own.file is not None and own.message == "the stacks that the process reported itself"
     assert (folder / own.file.sha256).read_text() == "Thread 'MainThread'\n    a.py:9 in inner\n    a.py:1 in outer\n"
     assert refused.file is None and "kernel.yama.ptrace_scope" in refused.message
