@@ -4,7 +4,6 @@ It ends with the command, whose status it returns, or when its standard input cl
 command to end. Needs only the standard library.
 """
 
-import contextlib
 import ctypes
 import os
 import select
@@ -15,6 +14,8 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36
 #: Exit status of a shell for a command that is not there.
 NOT_FOUND = 127
+#: Exit status of a shell for a command that SIGKILL has ended.
+KILLED = 137
 
 
 def main(command: list[str]) -> int:
@@ -44,19 +45,33 @@ def guarded(command: list[str]) -> int:
     poll.register(0, select.POLLIN | select.POLLHUP)
     ready = [descriptor for descriptor, _ in poll.poll()]
     if ended not in ready:
-        process.kill()
+        kill_children()
+        return KILLED
     code = process.wait()
-    kill_orphans()
+    kill_children()
     return code if code >= 0 else 128 - code
 
 
-def kill_orphans() -> None:
-    """Kill what the command has left, until nothing is: an orphan may have children of its own."""
-    while orphans := Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
-        for pid in map(int, orphans):
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+def kill_children() -> None:
+    """Kill the command, or what it has left, until nothing is: an orphan may have children of its own.
+
+    One of another user, which cannot be killed, stays. `parent_death.kill_orphans` is the same, for who may import it.
+    """
+    stays = set()
+    while left := [pid for pid in children() if pid not in stays]:
+        for pid in left:
+            try:
                 os.kill(pid, 9)
                 os.waitpid(pid, 0)
+            except PermissionError:
+                stays.add(pid)
+            except (ProcessLookupError, ChildProcessError):
+                pass  # it has ended
+
+
+def children() -> list[int]:
+    """Ids of this process's children, also of those that it has adopted."""
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]
 
 
 if __name__ == "__main__":

@@ -36,3 +36,28 @@ def test_an_actor_that_ends_takes_its_command_along(how: signal.Signals) -> None
     finally:
         actor.kill()
         actor.wait()
+
+
+def test_a_process_that_cannot_be_killed_stays_and_the_others_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of another user, which `sudo` started. This process may be root, which no process refuses."""
+    kill = os.kill
+
+    def refused(pid: int, number: int) -> None:
+        if pid == first.pid:
+            raise PermissionError
+        kill(pid, number)
+
+    with subprocess.Popen(["sleep", "600"]) as first, subprocess.Popen(["sleep", "600"]) as second:
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(exec_guard, "children", lambda: [one.pid for one in (first, second) if alive(one.pid)])
+                patch.setattr(os, "kill", refused)
+                exec_guard.kill_children()
+            assert alive(first.pid) and not alive(second.pid)
+        finally:
+            first.kill()
+            second.kill()
+
+
+def alive(pid: int) -> bool:
+    return os.access(f"/proc/{pid}", os.F_OK)
