@@ -51,7 +51,7 @@ class Rank:
         self.store = SnapshotStore()
         self.faults = FaultInjector()
         self.profiler = Profiler()
-        self.commands = CommandRunner(self.events.logs.add)
+        self.commands = CommandRunner(self.events.logs)
         self.trainer: TrainerProcess | None = None
         self.started = 0  # the generation of the run that its trainer has received
         self._tasks: set[asyncio.Task[None]] = set()

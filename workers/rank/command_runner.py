@@ -1,7 +1,8 @@
 """Runs users' commands beside a rank: in its working folder, with its variables; what they print is in the rank's log.
 
 Rules that it keeps: one id runs once, however often it is requested; one command at a time; it ends with its time limit, with the rank's
-process, and with this actor, and leaves no process (`exec_guard.py`). Secrets in its output are masked. Needs neither Ray nor torch.
+process, and with this actor, and leaves no process (`exec_guard.py`). Secrets in its output are masked. A command that prints faster than
+the log takes it waits. Needs neither Ray nor torch.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ..messages.exec_request import STREAM, Exec, ExecEnd
 from . import process_tree
@@ -28,8 +29,18 @@ LOOK_S: Final = 0.2
 _AT_ONCE: Final = 16
 _GUARD: Final = Path(__file__).with_name("exec_guard.py")
 
-#: Adds lines to a stream of the rank's log.
-AddLines = Callable[[str, list[bytes]], None]
+
+class Log(Protocol):
+    """The rank's log (`log_pipe.Logs`)."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def add(self, stream: str, lines: list[bytes]) -> None: ...
+
+
+#: Adds lines to the log; returns whether there is room for more.
+AddLines = Callable[[list[bytes]], bool]
 
 
 class Place(NamedTuple):
@@ -45,8 +56,8 @@ class Place(NamedTuple):
 class CommandRunner:
     """The commands of one rank."""
 
-    def __init__(self, add: AddLines) -> None:
-        self._add = add
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._tasks = IdempotentTasks[ExecEnd]()
 
     async def run(self, order: Exec, place: Place | None) -> ExecEnd | None:
@@ -57,11 +68,12 @@ class CommandRunner:
         loop = asyncio.get_running_loop()
 
         async def added(lines: list[bytes]) -> None:
-            self._add(STREAM, lines)
+            self._log.add(STREAM, lines)
 
-        def add(lines: list[bytes]) -> None:
-            """A command that prints faster than the log takes it waits here."""
+        def add(lines: list[bytes]) -> bool:
+            """Add lines on the loop's thread; returns whether there is room for more."""
             asyncio.run_coroutine_threadsafe(added(lines), loop).result()
+            return self._log.has_room
 
         try:
             return await asyncio.to_thread(run, order, place, add)
@@ -71,7 +83,7 @@ class CommandRunner:
             return ExecEnd(f"the command failed beside the rank: {type(error).__name__}: {error}")
 
 
-def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEnd:
+def run(order: Exec, place: Place, add: AddLines) -> ExecEnd:
     """Run a command to its end, and pass on what it prints. Raises OSError."""
     beside = _main_process(place)
     folder = Path(f"/proc/{beside}/cwd").readlink()
@@ -96,7 +108,7 @@ def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEn
                 time.sleep(LOOK_S)
             if why is None and (why := _reason_to_end(order, place, deadline)) is not None:
                 guard.stdin.close()  # which makes the guard kill everything
-        output.read(0.0)
+        output.read_rest()
     status = guard.returncode if guard.returncode >= 0 else 128 - guard.returncode
     return ExecEnd(f"exit status {status}", status) if why is None else ExecEnd(why)
 
@@ -124,7 +136,7 @@ def _environment(pid: int) -> Mapping[bytes, bytes]:
 class _Output:
     """Lines of a pipe, as they come, without secrets."""
 
-    def __init__(self, descriptor: int, mask: SecretMask, add: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, descriptor: int, mask: SecretMask, add: AddLines) -> None:
         self._descriptor, self._mask, self._add = descriptor, mask, add
         self._rest = b""
         os.set_blocking(descriptor, False)
@@ -132,9 +144,18 @@ class _Output:
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def read(self, wait_s: float) -> bool:
-        """Pass on some of what has arrived, after waiting for it; False at the end of the pipe."""
-        if not self._selector.select(wait_s):
-            return True
+        """Pass on some of what has arrived, after waiting for it, or for room; False at the end of the pipe."""
+        if not self._add([]):
+            time.sleep(wait_s)
+        elif self._selector.select(wait_s):
+            return self._read(while_room=True)
+        return True
+
+    def read_rest(self) -> None:
+        """Pass on what is in the pipe, where there is room or not: no more than a pipe holds."""
+        self._read(while_room=False)
+
+    def _read(self, *, while_room: bool) -> bool:
         for _ in range(_AT_ONCE):
             try:
                 part = os.read(self._descriptor, 1 << 16)
@@ -142,17 +163,18 @@ class _Output:
                 return True
             if not part:
                 return False
-            self._take(part)
+            if not self._take(part) and while_room:
+                break
         return True
 
-    def _take(self, part: bytes) -> None:
+    def _take(self, part: bytes) -> bool:
+        """Pass on the lines that are whole; returns whether there is room for more."""
         *lines, self._rest = self._mask.hide(self._rest + part).split(b"\n")
         whole = len(self._rest) - self._mask.overlap  # the rest of it may be the beginning of a secret
         if whole >= MAX_LINE:
             lines.append(self._rest[:whole])
             self._rest = self._rest[whole:]
-        if lines:
-            self._add(lines)
+        return self._add(lines)
 
     def close(self) -> None:
         if self._rest:

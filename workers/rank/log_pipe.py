@@ -85,6 +85,11 @@ class Logs:
         self.next = 1
         self.dropped = 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for what may wait: the output of a user's command, so that it displaces no line of the rank."""
+        return not self.spool.quarter_full
+
     def add(self, stream: str, lines: list[bytes]) -> None:
         if self.spool.half_full:
             self.dropped += len(lines)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.rank.command_runner import CommandRunner, Place
+from shardyard.workers.rank.log_pipe import Logs
 from shardyard.workers.rank.secret_mask import SecretMask
 
 SECRET = "a-secret-of-the-job"
@@ -18,6 +20,8 @@ SECRET = "a-secret-of-the-job"
 
 class Log:
     """What was printed, in order. `until` waits for a line."""
+
+    has_room = True
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -74,7 +78,7 @@ async def ran(runner: CommandRunner, wanted: Exec, where: Place) -> ExecEnd:
 
 async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secrets_are_masked(tmp_path: Path) -> None:
     log = Log()
-    runner = CommandRunner(log.add)
+    runner = CommandRunner(log)
     with program(tmp_path) as pid:
         once = order(
             "x1", "sh", "-c", 'echo "$RANK $KEY"; pwd; echo "to stderr" >&2; echo x >> ran; printf end; exit 7'
@@ -90,7 +94,7 @@ async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secret
 
 
 async def test_where_no_process_is_now_the_end_of_one_that_ran_is_known_and_nothing_begins(tmp_path: Path) -> None:
-    runner = CommandRunner(Log().add)
+    runner = CommandRunner(Log())
     with program(tmp_path) as pid:
         end = await ran(runner, order("x1", "true"), place(pid))
     assert await runner.run(order("x1", "true"), None) == end
@@ -100,17 +104,18 @@ async def test_where_no_process_is_now_the_end_of_one_that_ran_is_known_and_noth
 async def test_any_failure_ends_a_command(tmp_path: Path) -> None:
     """Without an end its supervisor would send it again for ever."""
 
-    def full(_stream: str, _lines: list[bytes]) -> None:
-        raise RuntimeError("can't start new thread")
+    class Broken(Log):
+        def add(self, _stream: str, _lines: list[bytes]) -> None:
+            raise RuntimeError("can't start new thread")
 
     with program(tmp_path) as pid:
-        end = await ran(CommandRunner(full), order("x1", "echo", "hello"), place(pid))
+        end = await ran(CommandRunner(Broken()), order("x1", "echo", "hello"), place(pid))
     assert end == ExecEnd("the command failed beside the rank: RuntimeError: can't start new thread")
 
 
 async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -> None:
     log, gone = Log(), asyncio.Event()
-    runner = CommandRunner(log.add)
+    runner = CommandRunner(log)
     escapes = 'setsid sleep 1000 & echo "{} $!"; exec sleep 1000'
     with program(tmp_path) as pid:
         late = await ran(runner, order("x1", "sh", "-c", escapes.format("late"), seconds=1), place(pid))
@@ -125,14 +130,50 @@ async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -
     assert not any(os.access(f"/proc/{pid}", os.F_OK) for pid in left)
 
 
+class SlowlyRead(Logs):
+    """A rank's log that is read only where it has had no room three times."""
+
+    def __init__(self) -> None:
+        super().__init__(3, Spool(1 << 20))
+        self.refusals = 0
+        self.lines: list[str] = []
+
+    @property
+    def has_room(self) -> bool:
+        if (room := super().has_room) is False:
+            self.refusals += 1
+            if self.refusals % 3 == 0:
+                self.read()
+        return room
+
+    def read(self) -> None:
+        while events := self.spool.take(self.spool.last - len(self.spool.newer(0))):
+            self.lines += [line for event in events for line in event["data"]["lines"]]
+            self.spool.take(events[-1]["seq"])
+
+
+async def test_a_command_waits_for_the_log_until_its_time_limit_and_no_line_of_it_is_left_out(tmp_path: Path) -> None:
+    read, unread = SlowlyRead(), Logs(3, Spool(1 << 20))
+    with program(tmp_path) as pid:
+        end, late = await asyncio.gather(
+            ran(CommandRunner(read), order("x1", "seq", "80000"), place(pid)),
+            ran(CommandRunner(unread), order("x2", "yes", seconds=1), place(pid)),
+        )
+    read.read()
+    assert end.status == 0 and read.refusals > 0
+    assert read.lines == [str(number) for number in range(1, 80_001)]
+    assert late == ExecEnd("the command did not end within 1 s")
+    assert read.dropped == unread.dropped == 0
+
+
 async def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
     with program(tmp_path) as pid:
         closes = order("x1", "sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 5")
-        assert (await ran(CommandRunner(Log().add), closes, place(pid))).status == 5
+        assert (await ran(CommandRunner(Log()), closes, place(pid))).status == 5
 
 
 async def test_a_rank_that_has_just_ended_runs_nothing(tmp_path: Path) -> None:
     with program(tmp_path) as pid:
         pass
-    end = await ran(CommandRunner(Log().add), order("x1", "true"), place(pid))
+    end = await ran(CommandRunner(Log()), order("x1", "true"), place(pid))
     assert end.status is None and "could not be started" in end.message
