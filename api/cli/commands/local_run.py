@@ -14,10 +14,12 @@ import torch
 
 from ....service.jobs import rank_environment
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
+from ....workers.checkpoint import retention
 from ....workers.forkserver.client import ONE_THREAD
 from ....workers.program.local_ranks import LocalRun, run_locally
 from ....workers.program.program import Program, argv
 from ....workers.program.rank_output import RankOutput
+from ....workers.storage.open_folder import folder_at
 from ...client.git_clone import clone
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_spec
@@ -35,8 +37,8 @@ def run_local(document: Any, screen: Screen) -> int:
         remedy = "Run the script itself: ray.init() starts a Ray on this machine."
         raise InvalidParameter("A driver of Ray does not run with --local.", field="ray", remedy=remedy)
     rank_environment.check(spec)
-    if isinstance(spec, CommandSpec) and spec.env is not None:
-        screen.say(f"env is not built here: the program runs with {sys.executable}.")
+    for notice in notices(spec, Path(_OUT)):
+        screen.say(notice)
     with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:
         try:
             output = RankOutput(run.ranks, _STREAMS)
@@ -45,6 +47,21 @@ def run_local(document: Any, screen: Screen) -> int:
             remedy = "Name a program that is on this machine."
             message = f"{run.program.command[0]!r} cannot be started in {run.folder}: {error.strerror or error}."
             raise InvalidParameter(message, field="command", remedy=remedy) from None
+
+
+def notices(spec: AnySpec, out: Path) -> Iterator[str]:
+    """In what this run differs from a job. `out`: what earlier ones have left."""
+    if isinstance(spec, JobSpec):
+        root = Path(spec.train.checkpoints(str(out.resolve() / "checkpoints"), spec.name))
+        if root.is_dir() and (newest := retention.newest(folder_at(root))) is not None:
+            yield f"The training continues from {newest.where}. Remove {root} to start afresh."
+        return
+    if spec.env is not None:
+        yield f"env is not built here: the program runs with {sys.executable}."
+    if spec.files:
+        yield f"files are not fetched here, and SHARDYARD_FILES is not set: {', '.join(spec.files)}."
+    if spec.resume_from is not None:
+        yield "resume_from is not read here: shardyard.resume returns what an earlier run has left on this machine, or None."
 
 
 @contextmanager

@@ -3,8 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from harness.stored_checkpoints import save_checkpoint
 
+from shardyard.api.cli.commands.local_run import notices
 from shardyard.api.cli.main import run
+from shardyard.api.http.validation_errors import read_spec
 
 COMMAND = """\
 name: here
@@ -70,6 +74,19 @@ def test_what_cannot_run_here_is_refused(
 ) -> None:
     assert run(["run", "--local", str(spec), *more]) == 1
     assert said in capfd.readouterr().err
+
+
+def test_what_differs_from_a_job_is_said(tmp_path: Path) -> None:
+    with_files = read_spec(
+        {"name": "here", "command": ["true"], "files": {"data": "s3://b/data"}, "resume_from": "/checkpoints/old"}
+    )
+    assert [notice.partition(" ")[0] for notice in notices(with_files, tmp_path)] == ["files", "resume_from"]
+    training = read_spec(yaml.safe_load(TRAIN))
+    assert not list(notices(training, tmp_path))
+    root = tmp_path / "checkpoints" / "tiny"
+    save_checkpoint(root, 2)
+    [continues] = notices(training, tmp_path)
+    assert f"continues from {root}/step-00000002. Remove {root}" in continues
 
 
 @pytest.mark.full
