@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from ..messages.exec_request import STREAM, Exec, ExecEnd
+from ..program.report_socket import SOCKET
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
 from .log_pipe import MAX_LINE
@@ -127,10 +128,11 @@ def _main_process(place: Place) -> int:
     return below[0] if below else place.pid
 
 
-def _environment(pid: int) -> Mapping[bytes, bytes]:
-    """The variables with which a process was started."""
-    pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return dict(pair.partition(b"=")[::2] for pair in pairs if b"=" in pair)
+def _environment(pid: int) -> Mapping[str, str]:
+    """The variables with which a process was started, but for that by which it reports: what a command does is not the program's."""
+    pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+    found = dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
+    return {name: value for name, value in found.items() if name != SOCKET}
 
 
 class _Output:

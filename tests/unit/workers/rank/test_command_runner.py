@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.exec_request import Exec, ExecEnd
+from shardyard.workers.program.agents import listening
+from shardyard.workers.program.environment import environment
+from shardyard.workers.program.report_socket import SOCKET
 from shardyard.workers.rank.command_runner import CommandRunner, Place
 from shardyard.workers.rank.log_pipe import Logs
 from shardyard.workers.rank.secret_mask import SecretMask
@@ -41,9 +45,9 @@ class Log:
 
 
 @contextmanager
-def program(folder: Path) -> Iterator[int]:
-    """A shell below which a program runs, as below a trainer process; by the id of the shell's process."""
-    env = {"PATH": os.environ["PATH"], "KEY": SECRET, "RANK": "3"}
+def program(folder: Path, **more: str) -> Iterator[int]:
+    """A shell below which a program runs, as below a trainer process; by the id of the shell's process. `more`: variables."""
+    env = {"PATH": os.environ["PATH"], "KEY": SECRET, "RANK": "3", **more}
     shell = subprocess.Popen(
         ["sh", "-c", "sh -c 'echo ready; exec sleep 1000' & wait"],
         cwd=folder,
@@ -128,6 +132,19 @@ async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -
     assert ended == ExecEnd("the rank's process ended before the command")
     left = [(await log.until(name)).split()[1] for name in ("late", "gone")]
     assert not any(os.access(f"/proc/{pid}", os.F_OK) for pid in left)
+
+
+async def test_what_a_python_process_of_a_command_does_is_not_the_programs(tmp_path: Path) -> None:
+    """Its exception would be taken for the cause if the program fails later. A program's own `sitecustomize` counts for it, too."""
+    (tmp_path / "sitecustomize.py").write_text("print('own')")
+    log = Log()
+    with listening(lambda _: None) as agents:
+        env = environment({}, [agents.name], None, {"PYTHONPATH": str(tmp_path)})
+        with program(tmp_path, **{name: env[name] for name in (SOCKET, "PYTHONPATH", "PYTHONUNBUFFERED")}) as pid:
+            raises = "import shardyard; raise ValueError(shardyard.__name__)"
+            end = await ran(CommandRunner(log), order("x1", sys.executable, "-c", raises), place(pid))
+        assert end.status == 1 and (log.lines[0], log.lines[-1]) == ("own", "ValueError: shardyard")
+        assert agents.failures() == {}
 
 
 class SlowlyRead(Logs):
