@@ -236,7 +236,7 @@ class Rank:
             target = Target(self.trainer.pid, runs_program, self.trainer.examine, self.events.mask)
         if kind == "exec":
             ended = await self.commands.run(Exec.from_json(order), place)
-            return None if ended is None else replace(ended, last=self.events.spool.last).to_json()
+            return None if ended is None else replace(ended, last=self.events.spool.last, at=time.time()).to_json()
         taken = await self.profiler.profile(Profile.from_json(order), target)
         return None if taken is None else taken.to_json()
 

@@ -7,6 +7,7 @@ the same call a second time.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -245,7 +246,8 @@ class Lifecycle:
         if end is not None and not self.gang.merger.ended:
             order = queue.report(name).order
             event = ExecEvent(id=order.id, rank=order.rank, status=end.status, message=end.message)
-            self.gang.merger.emit(event, urgent=True)
+            # Streams are in order of time, and a rank's clock may be ahead of this one: its output must not follow the command's end.
+            self.gang.merger.emit(event, max(time.time(), end.at), urgent=True)
 
     async def _profile(self, name: str) -> None:
         queue = self.gang.profiles.queue
