@@ -20,6 +20,7 @@ from ....workers.program.local_ranks import LocalRun, run_locally
 from ....workers.program.program import Program, argv
 from ....workers.program.rank_output import RankOutput
 from ....workers.storage.open_folder import folder_at
+from ....workers.trainer.secrets import file_of
 from ...client.git_clone import clone
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_spec
@@ -69,7 +70,7 @@ def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path) -> Iterator[L
     """What runs. `folder`: a private one, which is removed afterwards."""
     gpus = _gpus(spec)
     env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": "", **ONE_THREAD} if gpus is None else {})
-    env |= spec.resources.env | _secrets(spec.secrets, folder)
+    env |= spec.resources.env | _secrets(spec.secrets)
     if isinstance(spec, CommandSpec):
         program = Program(
             spec.name,
@@ -123,7 +124,7 @@ def _gpus(spec: AnySpec) -> str | None:
     return ",".join(shown.split(",")[: spec.world_size])
 
 
-def _secrets(uses: list[SecretUse], folder: Path) -> dict[str, str]:
+def _secrets(uses: list[SecretUse]) -> dict[str, str]:
     """Secrets as this shell has them: the variable of a secret's name. Raises InvalidParameter for one that is not set."""
     found = {}
     for use in uses:
@@ -131,11 +132,5 @@ def _secrets(uses: list[SecretUse], folder: Path) -> dict[str, str]:
         if value is None:
             message = f"The secret {use.name} is not on this machine: the server does not give its values out."
             raise InvalidParameter(message, field="secrets", remedy=f"Set the variable {use.name} in this shell.")
-        found[use.target] = str(_file(folder / use.name, value)) if use.file else value
+        found[use.target] = file_of(value) if use.file else value
     return found
-
-
-def _file(path: Path, value: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(value)
-    return path

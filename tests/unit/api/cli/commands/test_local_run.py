@@ -1,5 +1,6 @@
 """`run --local` needs no control plane: a spec's ranks run here, and what cannot is refused by its field."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
 ) -> None:
     assert run(["run", "--local", str(spec), "--", "ranks=1", "resources.env.CODE='9'"]) == 9
     assert capfd.readouterr().out == "0 hi k there\n"
+
+
+def test_a_secret_that_is_a_file_is_in_memory_only(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A file on the disk would remain where this process is killed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LOCAL_TEST_KEY", "in-no-file")
+    secrets = "secrets=[{name: LOCAL_TEST_KEY, variable: KEY, file: true}]"
+    shows = f"command=[sh, -c, 'cat $KEY; grep -rl in-no-file {tmp_path} || echo \" none\"']"
+    assert run(["run", "--local", str(spec), secrets, shows, "ranks=1"]) == 0
+    assert capfd.readouterr().out == "in-no-file none\n"
 
 
 @pytest.mark.parametrize(
