@@ -5,6 +5,7 @@ A carriage return ends a line, too, so that a progress bar is printed as it move
 
 import contextlib
 import os
+import select
 import threading
 from collections.abc import Mapping
 from typing import IO, Final
@@ -73,5 +74,9 @@ class RankOutput:
 
 
 def _write(descriptor: int, data: bytes) -> None:
+    """Write all of it. Another process that has the same terminal may have made its descriptor one that does not block."""
     while data:
-        data = data[os.write(descriptor, data) :]
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])

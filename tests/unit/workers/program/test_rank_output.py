@@ -1,9 +1,14 @@
 """Lines of several ranks on one stream."""
 
 import os
+import select
+import threading
 import tempfile
 from array import array
 from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 from shardyard.workers.program.rank_output import RankOutput
@@ -56,3 +61,29 @@ def test_a_reader_that_is_gone_is_noticed() -> None:
     output.print_line(0, "stdout", b"a")
     os.close(end)
     assert output.closed.is_set()
+
+
+def test_a_full_pipe_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not a reader that is gone, which would end the run."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    waits, usual = threading.Event(), select.select
+
+    def selecting(*descriptors: Any) -> Any:
+        waits.set()
+        return usual(*descriptors)
+
+    monkeypatch.setattr(select, "select", selecting)
+    output, line = RankOutput(2, {"stdout": write, "stderr": write}), b"x" * (1 << 20)
+
+    def printing() -> None:
+        output.print_line(1, "stdout", line)
+        os.close(write)
+
+    thread = threading.Thread(target=printing)
+    thread.start()
+    assert waits.wait(PATIENCE_S)
+    with os.fdopen(read, "rb") as pipe:
+        found = pipe.read()
+    thread.join()
+    assert found == b"[rank 1] " + line + b"\n" and not output.closed.is_set()
