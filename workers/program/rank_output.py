@@ -60,9 +60,12 @@ class RankOutput:
             thread.join(_END_S)
 
     def _copy(self, rank: int, stream: str, pipe: IO[bytes]) -> None:
-        rest = b""
+        rest, returned = b"", False
         with contextlib.suppress(OSError), pipe:
             while part := os.read(pipe.fileno(), _MOST_LINE):
+                if returned:  # its line is printed, and this is the other half of that line's end
+                    part = part.removeprefix(b"\n")
+                returned = part.endswith(b"\r")
                 *lines, rest = (rest + part).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
                 for line in lines:
                     self.print_line(rank, stream, line)

@@ -87,3 +87,16 @@ def test_a_full_pipe_that_does_not_block_is_waited_for(monkeypatch: pytest.Monke
         found = pipe.read()
     thread.join()
     assert found == b"[rank 1] " + line + b"\n" and not output.closed.is_set()
+
+
+def test_an_end_of_a_line_that_comes_in_two_parts_is_one_end() -> None:
+    (source, end), (read, write) = os.pipe(), os.pipe()
+    output = RankOutput(2, {"stdout": write, "stderr": write})
+    output.follow(1, "stdout", os.fdopen(source, "rb"))
+    with os.fdopen(read, "rb") as printed_, os.fdopen(end, "wb", buffering=0) as rank:
+        rank.write(b"a\r")
+        assert printed_.readline() == b"[rank 1] a\n"
+        rank.write(b"\nb\n\n")
+        assert [printed_.readline() for _ in range(2)] == [b"[rank 1] b\n", b"[rank 1] \n"]
+    output.finish()
+    os.close(write)
