@@ -72,7 +72,7 @@ async def refuse(store: Store, commands: Sequence[RowMapping], actor: str) -> No
         async with store.write() as tx:
             job = await jobs.locked(tx, job_id, token)
             if job is not None:
-                await order_frame.settle_all(tx, execs, job, Cause(actor, time.time()), {"message": message}, _event)
+                await settle_all(tx, job, Cause(actor, time.time()), message)
 
 
 def _message(row: RowMapping) -> GangExec:
@@ -86,9 +86,11 @@ async def settle(tx: AsyncConnection, job_id: str, event: ExecEvent, ts: float) 
     return None if row is None else _event(row)
 
 
-async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
-    """Settle the open commands of an ended attempt. Call only with the job's row locked."""
-    await order_frame.settle_all(tx, execs, job, cause, {"message": "the attempt ended before the command"}, _event)
+async def settle_all(
+    tx: AsyncConnection, job: RowMapping, cause: Cause, why: str = "the attempt ended before the command"
+) -> None:
+    """Settle a job's open commands, as those of an ended attempt. Call only with the job's row locked."""
+    await order_frame.settle_all(tx, execs, job, cause, {"message": why}, _event)
 
 
 def _event(row: RowMapping) -> ExecEvent:
