@@ -33,7 +33,7 @@ class Exec:
 class ExecEnd:
     """How a command ended. `status`: its exit status, 128 and the signal that ended it; None if it did not run to an end.
 
-    `last`: number of the rank's event with the last of its output. `at`: unix seconds of a moment after that, by the clock of the rank's node.
+    `last`: number of the rank's event with the last of its output. `at`: a moment after that, in unix seconds of the rank's node.
     """
 
     message: str

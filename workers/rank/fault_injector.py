@@ -30,7 +30,8 @@ class FaultInjector:
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
         self.slowness = Slowdown()
-        self._corruptions = IdempotentTasks[str]()  # which take time: a second one at the same time would flip the bit back
+        #: They take time: a second one at the same time would flip the bit back.
+        self._corruptions = IdempotentTasks[str]()
 
     async def inject(self, fault: Fault, trainer: Target | None, checkpoints: str | None) -> str | None:
         """Apply a fault; returns what was done, None if there is no trainer for it now."""

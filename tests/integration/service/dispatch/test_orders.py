@@ -101,7 +101,7 @@ async def test_a_profile_that_a_user_asks_for_is_carried_with_its_storage(
 async def settled_command(store: Store, job: Job) -> Record:
     """The job's newest command, when it has ended."""
     async with asyncio.timeout(PATIENCE_S):
-        while (newest := (await rank_commands.page(store, job.id)).items[0]).settled_at is None:
+        while (newest := (await rank_commands.page(store, job.id)).items[0]).settled_at is None:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return newest
 
@@ -142,7 +142,7 @@ async def test_an_order_that_an_earlier_versions_gang_does_not_know_is_settled(
         await rank_commands.create(store, settings, job.id, ExecRequest(rank=0, command=["ls"]), None, "me")
         command = await settled_command(store, job)
         async with asyncio.timeout(PATIENCE_S):
-            while (profile := (await rank_profiles.page(store, job.id)).items[0]).state == "open":
+            while (profile := (await rank_profiles.page(store, job.id)).items[0]).state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))

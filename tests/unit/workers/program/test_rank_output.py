@@ -2,8 +2,8 @@
 
 import os
 import select
-import threading
 import tempfile
+import threading
 from array import array
 from typing import Any
 

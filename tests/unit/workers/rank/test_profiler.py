@@ -40,7 +40,9 @@ NO_PYTHON = "echo ready; exec sleep 1000"
 @contextmanager
 def program(script: str = STARTS_PYTHON) -> Iterator[int]:
     """A shell, by its process's id."""
-    shell = subprocess.Popen(["sh", "-c", script, "sh", PROGRAM, f"--key={SECRET}"], stdout=subprocess.PIPE, start_new_session=True)
+    shell = subprocess.Popen(
+        ["sh", "-c", script, "sh", PROGRAM, f"--key={SECRET}"], stdout=subprocess.PIPE, start_new_session=True
+    )
     assert shell.stdout is not None
     try:
         assert shell.stdout.readline() == b"ready\n"

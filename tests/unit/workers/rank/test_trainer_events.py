@@ -61,7 +61,11 @@ async def test_all_that_examine_a_trainer_at_the_same_time_have_its_status() -> 
     """One without it would be the hang watchdog's proof that the trainer hangs."""
     fork, server = socket.socketpair()
     control, end = socket.socketpair()
-    with server, end, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
+    with (
+        server,
+        end,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
         rank = Rank("cpu")
         reading = asyncio.create_task(rank.events.read_messages(trainer))
         both = asyncio.gather(trainer.examine(), trainer.examine())
