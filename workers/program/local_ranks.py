@@ -83,9 +83,10 @@ def run_locally(run: LocalRun, output: RankOutput) -> int:
 
 @contextmanager
 def _signals() -> Iterator[_Signals]:
-    """Signals that are noted while the block runs."""
+    """Signals that are noted while the block runs. What is ignored stays so: `nohup` has SIGHUP ignored."""
     signals = _Signals()
-    before = {number: signal.signal(number, signals.take) for number in _ENDING}
+    heeded = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, signals.take) for number in heeded}
     try:
         yield signals
     finally:

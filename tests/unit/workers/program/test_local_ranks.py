@@ -105,6 +105,16 @@ def test_an_interrupt_ends_all_ranks_and_what_has_left_them(tmp_path: Path) -> N
     assert len(left) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in left)
 
 
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As SIGHUP is after `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with printed(2) as (output, _):
+            assert run_locally(run_of("kill -HUP $PPID", tmp_path), output) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_logged_numbers_are_printed_and_checkpoints_stay_here(tmp_path: Path) -> None:
     read, write = os.pipe()
     stdout = os.dup(1)
