@@ -4,6 +4,7 @@ It ends with the command, whose status it returns, or when its standard input cl
 command to end. Needs only the standard library.
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -16,6 +17,8 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_FOUND = 127
 #: Exit status of a shell for a command that SIGKILL has ended.
 KILLED = 137
+#: Milliseconds between two waits for adopted processes that have ended.
+REAP_MS = 500
 
 
 def main(command: list[str]) -> int:
@@ -43,13 +46,22 @@ def guarded(command: list[str]) -> int:
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     poll.register(0, select.POLLIN | select.POLLHUP)
-    ready = [descriptor for descriptor, _ in poll.poll()]
+    while not (ready := [descriptor for descriptor, _ in poll.poll(REAP_MS)]):
+        reap(process.pid)
     if ended not in ready:
         kill_children()
         return KILLED
     code = process.wait()
     kill_children()
     return code if code >= 0 else 128 - code
+
+
+def reap(command: int) -> None:
+    """Wait for adopted processes that have ended, which would take places among the node's processes as long as the command runs."""
+    for pid in children():
+        if pid != command:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def kill_children() -> None:

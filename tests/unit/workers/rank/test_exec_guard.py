@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.rank import exec_guard
+from shardyard.workers.rank import exec_guard, process_tree
 
 #: An actor, and a command that starts a process in another session. All have the standard output of this process.
 ACTOR = """
@@ -36,6 +37,22 @@ def test_an_actor_that_ends_takes_its_command_along(how: signal.Signals) -> None
     finally:
         actor.kill()
         actor.wait()
+
+
+def test_processes_that_left_the_command_and_ended_do_not_stay_until_its_end() -> None:
+    assert exec_guard.__file__ is not None
+    script = "for i in 1 2 3; do (true &); done; echo ready $PPID; exec sleep 1000"
+    command = [sys.executable, "-I", "-S", exec_guard.__file__, "sh", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdin is not None and outer.stdout is not None
+        try:
+            guard = int(outer.stdout.readline().split()[1])
+            deadline = time.monotonic() + PATIENCE_S
+            while len(left := process_tree.pids(guard)) > 2 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert len(left) == 2, "the guard and the command"
+        finally:
+            outer.stdin.close()  # which ends both
 
 
 def test_a_process_that_cannot_be_killed_stays_and_the_others_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
