@@ -14,7 +14,7 @@ from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState
 from shardyard.workers.supervisor.journal.journal import Journal
-from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle
+from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
 
 
 def test_every_phase_has_its_moves_and_only_the_last_has_none() -> None:
@@ -49,3 +49,17 @@ async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahe
         await spool.wait(0, PATIENCE_S)
     [event] = spool.take(0)
     assert (event["kind"], event["ts"]) == ("exec", ahead)
+
+
+async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:
+    """A gang may get a hundred thousand orders in its life."""
+    begun: list[str] = []
+    tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def carry_out(name: str) -> None:
+        begun.append(name)
+
+    for pending in (["a"], ["a", "b"], ["b"]):
+        begin_each(tasks, pending, carry_out)
+        await asyncio.gather(*tasks.values())
+    assert begun == ["a", "b"] and list(tasks) == ["b"]
