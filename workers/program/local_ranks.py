@@ -39,6 +39,8 @@ _HOST: Final = "127.0.0.1"
 _GUARD: Final = Path(__file__).with_name("local_guard.py")
 #: Signals that end the run.
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds for the ends of killed processes.
+KILL_S: Final = 10.0
 #: What a shell adds to the number of a signal that ended a program.
 _OF_SIGNAL: Final = 128
 
@@ -208,4 +210,4 @@ def _kill(group: int, others: set[int]) -> None:
     """Kill the whole group, and what has left it. `others`: children of this process that the run has not started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-    kill_orphans(others | {group})
+    kill_orphans(others | {group}, KILL_S)
