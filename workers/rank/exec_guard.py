@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -17,6 +18,8 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_FOUND = 127
 #: Exit status of a shell for a command that SIGKILL has ended.
 KILLED = 137
+#: Seconds for the ends of killed processes.
+KILL_S = 5.0
 #: Milliseconds between two waits for adopted processes that have ended.
 REAP_MS = 500
 
@@ -67,18 +70,32 @@ def reap(command: int) -> None:
 def kill_children() -> None:
     """Kill the command, or what it has left, until nothing is: an orphan may have children of its own.
 
-    One of another user, which cannot be killed, stays. `parent_death.kill_orphans` is the same, for who may import it.
+    One of another user, which cannot be killed, stays. So does one that has not ended within `KILL_S`, as `nvidia-smi` on a GPU that does
+    not answer. `parent_death.kill_orphans` is the same, for who may import it.
     """
     stays = set()
+    until = time.monotonic() + KILL_S
     while left := [pid for pid in children() if pid not in stays]:
         for pid in left:
             try:
                 os.kill(pid, 9)
-                os.waitpid(pid, 0)
             except PermissionError:
                 stays.add(pid)
-            except (ProcessLookupError, ChildProcessError):
-                pass  # it has ended
+        for pid in left:
+            if pid not in stays and not has_ended(pid, until):
+                stays.add(pid)
+
+
+def has_ended(pid: int, until: float) -> bool:
+    """Wait for the end of a child; returns whether it has ended. `until`: as `time.monotonic`."""
+    ended = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    ready = poll.poll(1000 * max(0.0, until - time.monotonic()))
+    os.close(ended)
+    if ready:
+        os.waitpid(pid, 0)
+    return bool(ready)
 
 
 def children() -> list[int]:

@@ -76,5 +76,23 @@ def test_a_process_that_cannot_be_killed_stays_and_the_others_are_killed(monkeyp
             second.kill()
 
 
+def test_a_process_that_does_not_end_holds_up_no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `nvidia-smi` on a GPU that does not answer: the rank could run no other command."""
+
+    def without_effect(*_: int) -> None:
+        pass
+
+    with subprocess.Popen(["sleep", "600"]) as one:
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(exec_guard, "children", lambda: [one.pid])
+                patch.setattr(exec_guard, "KILL_S", 0.05)
+                patch.setattr(os, "kill", without_effect)
+                exec_guard.kill_children()
+            assert one.poll() is None
+        finally:
+            one.kill()
+
+
 def alive(pid: int) -> bool:
     return os.access(f"/proc/{pid}", os.F_OK)
