@@ -50,10 +50,6 @@ class Spool:
         return self._bytes * 2 >= self.limit_bytes
 
     @property
-    def quarter_full(self) -> bool:
-        return self._bytes * 4 >= self.limit_bytes
-
-    @property
     def acknowledged(self) -> int:
         """Number of the newest event that was acknowledged and dropped."""
         return self._kept[0][0]["seq"] - 1 if self._kept else self.last

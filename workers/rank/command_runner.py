@@ -37,7 +37,7 @@ class Log(Protocol):
     @property
     def has_room(self) -> bool: ...
 
-    def add(self, stream: str, lines: list[bytes]) -> None: ...
+    def put(self, stream: str, lines: list[bytes]) -> None: ...
 
 
 #: Adds lines to the log; returns whether there is room for more.
@@ -68,13 +68,13 @@ class CommandRunner:
     async def _run(self, order: Exec, place: Place) -> ExecEnd:
         loop = asyncio.get_running_loop()
 
-        async def added(lines: list[bytes]) -> None:
-            self._log.add(STREAM, lines)
+        async def added(lines: list[bytes]) -> bool:
+            self._log.put(STREAM, lines)
+            return self._log.has_room
 
         def add(lines: list[bytes]) -> bool:
             """Add lines on the loop's thread; returns whether there is room for more."""
-            asyncio.run_coroutine_threadsafe(added(lines), loop).result()
-            return self._log.has_room
+            return asyncio.run_coroutine_threadsafe(added(lines), loop).result()
 
         try:
             return await asyncio.to_thread(run, order, place, add)

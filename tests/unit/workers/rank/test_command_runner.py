@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.event_buffer import Spool
@@ -15,6 +16,7 @@ from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.program.agents import listening
 from shardyard.workers.program.environment import environment
 from shardyard.workers.program.report_socket import SOCKET
+from shardyard.workers.rank import log_pipe
 from shardyard.workers.rank.command_runner import CommandRunner, Place
 from shardyard.workers.rank.log_pipe import Logs
 from shardyard.workers.rank.secret_mask import SecretMask
@@ -31,7 +33,7 @@ class Log:
         self.lines: list[str] = []
         self._came = asyncio.Event()
 
-    def add(self, stream: str, lines: list[bytes]) -> None:
+    def put(self, stream: str, lines: list[bytes]) -> None:
         assert stream == "exec"
         self.lines += [line.decode() for line in lines]
         self._came.set()
@@ -109,7 +111,7 @@ async def test_any_failure_ends_a_command(tmp_path: Path) -> None:
     """Without an end its supervisor would send it again for ever."""
 
     class Broken(Log):
-        def add(self, _stream: str, _lines: list[bytes]) -> None:
+        def put(self, _stream: str, _lines: list[bytes]) -> None:
             raise RuntimeError("can't start new thread")
 
     with program(tmp_path) as pid:
@@ -169,7 +171,10 @@ class SlowlyRead(Logs):
             self.spool.take(events[-1]["seq"])
 
 
-async def test_a_command_waits_for_the_log_until_its_time_limit_and_no_line_of_it_is_left_out(tmp_path: Path) -> None:
+async def test_a_command_waits_for_the_log_until_its_time_limit_and_no_line_of_it_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_pipe, "PUT_BYTES", 200_000)
     read, unread = SlowlyRead(), Logs(3, Spool(1 << 20))
     with program(tmp_path) as pid:
         end, late = await asyncio.gather(
@@ -180,7 +185,17 @@ async def test_a_command_waits_for_the_log_until_its_time_limit_and_no_line_of_i
     assert end.status == 0 and read.refusals > 0
     assert read.lines == [str(number) for number in range(1, 80_001)]
     assert late == ExecEnd("the command did not end within 1 s")
-    assert read.dropped == unread.dropped == 0
+    assert unread.spool.take(0)
+
+
+async def test_a_rank_that_prints_faster_than_its_log_is_read_displaces_no_line_of_a_command(tmp_path: Path) -> None:
+    logs = Logs(3, Spool(100_000))
+    while not logs.dropped:
+        logs.add("stdout", [b"x" * 1000])
+    before = logs.spool.last
+    with program(tmp_path) as pid:
+        await ran(CommandRunner(logs), order("x1", "echo", "hello"), place(pid))
+    assert [event["data"]["lines"] for event in logs.spool.newer(before)] == [["hello"]]
 
 
 async def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
