@@ -52,6 +52,8 @@ def guarded(command: list[str]) -> int:
     while not (ready := [descriptor for descriptor, _ in poll.poll(REAP_MS)]):
         reap(process.pid)
     if ended not in ready:
+        with contextlib.suppress(PermissionError):  # where the kernel lists no children, too
+            process.kill()
         kill_children()
         return KILLED
     code = process.wait()
@@ -99,8 +101,10 @@ def has_ended(pid: int, until: float) -> bool:
 
 
 def children() -> list[int]:
-    """Ids of this process's children, also of those that it has adopted."""
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]
+    """Ids of this process's children, also of those that it has adopted. Empty where the kernel does not list them."""
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]
+    return []
 
 
 if __name__ == "__main__":

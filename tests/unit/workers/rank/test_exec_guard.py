@@ -76,6 +76,12 @@ def test_a_process_that_cannot_be_killed_stays_and_the_others_are_killed(monkeyp
             second.kill()
 
 
+def test_where_the_kernel_lists_no_children_there_is_none_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1 << 22)  # no thread has this id
+        assert exec_guard.children() == []
+
+
 def test_a_process_that_does_not_end_holds_up_no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `nvidia-smi` on a GPU that does not answer: the rank could run no other command."""
 
