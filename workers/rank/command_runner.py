@@ -45,7 +45,7 @@ AddLines = Callable[[list[bytes]], bool]
 
 
 class Place(NamedTuple):
-    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: a trainer's variables."""
+    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: the trainer's variables."""
 
     pid: int
     program: bool
@@ -92,7 +92,7 @@ def run(order: Exec, place: Place, add: AddLines) -> ExecEnd:
     guard = subprocess.Popen(
         command,
         cwd=folder,
-        env=place.env if beside == place.pid else _environment(beside),
+        env=place.env if beside == place.pid else _environment(beside) or place.env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -129,7 +129,10 @@ def _main_process(place: Place) -> int:
 
 
 def _environment(pid: int) -> Mapping[str, str]:
-    """The variables with which a process was started, but for that by which it reports: what a command does is not the program's."""
+    """The variables with which a process was started, but for that by which it reports: what a command does is not the program's.
+
+    Empty of a process that has set its title (`setproctitle`), which may overwrite them.
+    """
     pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
     found = dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
     return {name: value for name, value in found.items() if name != SOCKET}

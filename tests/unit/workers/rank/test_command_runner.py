@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.program.agents import listening
 from shardyard.workers.program.environment import environment
 from shardyard.workers.program.report_socket import SOCKET
-from shardyard.workers.rank import log_pipe
+from shardyard.workers.rank import log_pipe, process_tree
 from shardyard.workers.rank.command_runner import CommandRunner, Place
 from shardyard.workers.rank.log_pipe import Logs
 from shardyard.workers.rank.secret_mask import SecretMask
@@ -47,11 +48,11 @@ class Log:
 
 
 @contextmanager
-def program(folder: Path, **more: str) -> Iterator[int]:
+def program(folder: Path, runs: str = "exec sleep 1000", **more: str) -> Iterator[int]:
     """A shell below which a program runs, as below a trainer process; by the id of the shell's process. `more`: variables."""
     env = {"PATH": os.environ["PATH"], "KEY": SECRET, "RANK": "3", **more}
     shell = subprocess.Popen(
-        ["sh", "-c", "sh -c 'echo ready; exec sleep 1000' & wait"],
+        ["sh", "-c", f"sh -c 'echo ready; {runs}' & wait"],
         cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
@@ -134,6 +135,21 @@ async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -
     assert ended == ExecEnd("the rank's process ended before the command")
     left = [(await log.until(name)).split()[1] for name in ("late", "gone")]
     assert not any(os.access(f"/proc/{pid}", os.F_OK) for pid in left)
+
+
+async def test_beside_a_program_that_has_overwritten_its_variables_the_trainers_count(tmp_path: Path) -> None:
+    log = Log()
+    with program(tmp_path, "exec env -i sleep 1000") as pid:
+        where = place(pid)._replace(env={"GREETING": "hi", "PATH": os.environ["PATH"]})
+        until_env_is_empty(process_tree.pids(pid)[1])
+        await ran(CommandRunner(log), order("x1", "sh", "-c", "echo $GREETING$RANK"), where)
+    assert log.lines == ["hi"]
+
+
+def until_env_is_empty(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}/environ").read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 async def test_what_a_python_process_of_a_command_does_is_not_the_programs(tmp_path: Path) -> None:
