@@ -99,7 +99,9 @@ class Profiler:
             content = target.mask.hide_in_json(await asyncio.to_thread(record, pids[0], order.seconds))
             what = f"{order.seconds} s of process {pids[0]} and those below it"
         else:
-            text, what = await self._stacks(pids, target)
+            text, what = await self._stacks(pids[:MOST_PROCESSES], target)
+            if (more := len(pids) - MOST_PROCESSES) > 0:
+                what += f", and not of {more} more"
             content = target.mask.hide(text.encode())
         return Outcome(what, await asyncio.to_thread(store, order, content))
 
@@ -134,7 +136,7 @@ def python_processes(target: Target) -> list[int]:
     if not target.program:
         return [target.pid]
     below = [pid for pid in process_tree.pids(target.pid) if pid != target.pid]
-    return [pid for pid in below if _is_python(pid)][:MOST_PROCESSES]
+    return [pid for pid in below if _is_python(pid)]
 
 
 def _is_python(pid: int) -> bool:

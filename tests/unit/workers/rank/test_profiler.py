@@ -104,6 +104,15 @@ async def test_a_process_that_cannot_be_read_leaves_the_stacks_of_the_others(
     assert f"Process {other}: py-spy failed" in text and "busy_in_here" in text
 
 
+async def test_processes_that_are_left_out_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "MOST_PROCESSES", 1)
+    with program() as shell:
+        python = process_tree.pids(shell)[1]
+        monkeypatch.setattr(profiler, "python_processes", lambda _: [python] * 3)
+        found = await taken(Profiler(), order("stacks", tmp_path), Target(shell, True, silent, NO_SECRETS))
+    assert found.message == "the stacks of 1 process, and not of 2 more"
+
+
 async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
     mine = Profiler()
     with program(NO_PYTHON) as other, program() as shell:
