@@ -202,7 +202,8 @@ def _look(processes: Mapping[int, "subprocess.Popen[bytes]"]) -> None:
 
 
 def _said(code: int, *, others: bool) -> str:
-    how = f"exited with status {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+    names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
+    how = f"exited with status {code}" if code > 0 else f"was ended by {names.get(-code, f'signal {-code}')}"
     return f"shardyard: this rank {how}{', and the others are asked to end' if others else ''}"
 
 

@@ -82,7 +82,11 @@ def test_one_process_per_node_is_told_how_many_ranks_it_starts(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("end", "status", "said"),
-    [("exit 7", 7, "exited with status 7"), ("kill -9 $$", 137, "was ended by SIGKILL")],
+    [
+        ("exit 7", 7, "exited with status 7"),
+        ("kill -9 $$", 137, "was ended by SIGKILL"),
+        ("kill -40 $$", 168, "was ended by signal 40"),
+    ],
 )
 def test_the_status_is_that_of_the_rank_that_fails_and_the_others_end(
     end: str, status: int, said: str, tmp_path: Path
