@@ -181,6 +181,8 @@ def _py_spy(limit_s: float, *arguments: str) -> str:
         )
     except subprocess.TimeoutExpired:
         raise ProfileFailed(f"py-spy did not end within {limit_s:g} s; try again when the node is less busy") from None
+    except OSError as error:
+        raise ProfileFailed(f"{command} cannot be started: {error.strerror or error}") from None
     if done.returncode == 0:
         return done.stdout.decode(errors="replace")
     said = done.stderr.decode(errors="replace")

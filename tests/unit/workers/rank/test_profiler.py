@@ -125,6 +125,13 @@ async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tm
     assert not stored(tmp_path)
 
 
+async def test_a_py_spy_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "py-spy").write_text("not a program")
+    monkeypatch.setattr(profiler.sys, "executable", str(tmp_path / "python"))
+    found = await taken(Profiler(), order("cpu", tmp_path), Target(1, False, silent, NO_SECRETS))
+    assert found.file is None and found.message == f"{tmp_path}/py-spy cannot be started: Permission denied"
+
+
 async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
