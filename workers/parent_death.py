@@ -3,8 +3,11 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
+import time
 from collections.abc import Container
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,18 +34,41 @@ def children() -> list[int]:
     return []
 
 
-def kill_orphans(spared: Container[int]) -> None:
+def kill_orphans(spared: Container[int], patience_s: float) -> None:
     """Kill the children of this process that are not `spared`, until none is left: an orphan may have children of its own.
 
-    One of another user, which cannot be killed, stays.
+    One of another user, which cannot be killed, stays. So do those that have not ended after `patience_s` seconds in all: they end when
+    the device or the file system answers that they wait for.
     """
     stays: set[int] = set()
+    until = time.monotonic() + patience_s
     while orphans := [pid for pid in children() if pid not in spared and pid not in stays]:
-        for pid in orphans:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            except PermissionError:
-                stays.add(pid)
-            except (ProcessLookupError, ChildProcessError):
-                pass  # it has ended, and another thread has waited for it
+        for act in (_kill, partial(_wait, until)):  # all are killed before one of them is waited for
+            for pid in orphans:
+                # It may have ended, and another thread has waited for it.
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    if pid not in stays and not act(pid):
+                        stays.add(pid)
+
+
+def _kill(pid: int) -> bool:
+    """Returns whether this process may."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except PermissionError:
+        return False
+    return True
+
+
+def _wait(until: float, pid: int) -> bool:
+    """Wait for the end of a child; returns whether it has ended. `until`: as `time.monotonic`."""
+    ended = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        if not poll.poll(1000 * max(0.0, until - time.monotonic())):
+            return False
+    finally:
+        os.close(ended)
+    os.waitpid(pid, 0)
+    return True

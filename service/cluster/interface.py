@@ -52,8 +52,11 @@ class Cluster(Protocol):
         Harmless when repeated, and after its end. Raises GangLost.
         """
 
-    async def deliver(self, gang: str, order: UserOrder) -> None:
-        """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost."""
+    async def deliver(self, gang: str, order: UserOrder) -> bool:
+        """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost.
+
+        Returns whether the gang has it: one that an earlier version of this service started may not know this kind of order.
+        """
 
     async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
         """Send the secrets that a pull misses. Harmless when repeated. Raises GangLost."""

@@ -98,8 +98,11 @@ class Cluster:
         """Stop a gang (`reason`: cancel, preempt). Its last event reports that it has ended. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
 
-    async def deliver(self, gang: str, order: UserOrder) -> None:
-        """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost."""
+    async def deliver(self, gang: str, order: UserOrder) -> bool:
+        """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost.
+
+        Returns whether its supervisor knows this kind of order.
+        """
 
         def give(supervisor: Any) -> Any:
             match order:
@@ -112,7 +115,11 @@ class Cluster:
                 case _:
                     return supervisor.trace.remote(order.to_json())
 
-        await self._ask(gang, give, ANSWER_S)
+        try:
+            await self._ask(gang, give, ANSWER_S)
+        except AttributeError:  # Ray's handle has the methods of the class by which the supervisor was started
+            return False
+        return True
 
     async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
         """Send the secrets that a pull misses. Raises GangLost."""

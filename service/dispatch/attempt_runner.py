@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import READABLE, VERSION
+from ...workers.messages.exec_request import Exec
+from ...workers.messages.profile_request import Profile
 from .. import secrets
 from ..cluster.interface import Cluster, UserOrder
 from ..database_errors import DatabaseError
@@ -22,6 +24,7 @@ from ..errors import ClusterError, GangLost, InvalidSpec, LeaseLost, OtherVersio
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet
+from ..orders import rank_commands, rank_profiles
 from ..policies.retry import SECRET_UNAVAILABLE
 from ..settings import Settings
 from ..states import State
@@ -64,9 +67,20 @@ class Attempt:
             self._delivering[order.id] = asyncio.create_task(self._deliver(gang, order), name=order.id)
 
     async def _deliver(self, gang: str, order: UserOrder) -> None:
-        """Deliver the order, with retries, until the gang has it or is lost."""
+        """Deliver the order, with retries, until the gang has it or is lost. One that it does not know is settled."""
         with contextlib.suppress(GangLost):
-            await self._patiently(partial(self.cluster.deliver, gang, order))
+            if not await self._patiently(partial(self.cluster.deliver, gang, order)):
+                await self._patiently(partial(self._refuse, order))
+
+    async def _refuse(self, order: UserOrder) -> None:
+        """Settle the open orders of a kind that this gang does not know. All gangs know faults and traces."""
+        assert isinstance(order, Exec | Profile), order
+        settle_all = rank_commands.settle_all if isinstance(order, Exec) else rank_profiles.settle_all
+        message = "an earlier version of Shardyard started this attempt and does not know it; a later attempt does"
+        async with self.store.write() as tx:
+            job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
+            if job is not None:
+                await settle_all(tx, job, Cause(self.lease.owner, time.time()), message)
 
     def end(self, state: State) -> None:
         """End the gang: `cancelling`, or `resharding` and `pausing`, which save a checkpoint first."""

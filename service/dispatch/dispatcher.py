@@ -68,6 +68,7 @@ class _Asked:
 
     ending: Mapping[str, State]  # lease token → the state of a job whose gang is to end
     deliveries: Sequence[Delivery]
+    forbidden: Sequence[RowMapping]  # commands that this dispatcher may not send
     abandoned: Sequence[str]
     operations: Sequence[RowMapping]
     queued: bool
@@ -196,6 +197,7 @@ class Dispatcher:
         ):  # one transaction for all: this runs twice a second, beside gangs that train
             asked = await self._asked(tx)
         self._carry_to_gangs(asked)
+        await rank_commands.refuse(self.store, asked.forbidden, self.owner)
         await self._adopt(asked.abandoned)
         await self._operations.begin(asked.operations)
         admission = Admission([], False)
@@ -218,6 +220,7 @@ class Dispatcher:
                 *(await rank_commands.deliveries(tx, tokens) if tokens and self.settings.exec else ()),
                 *(await rank_profiles.deliveries(tx, self.settings, tokens) if tokens else ()),
             ],
+            forbidden=await rank_commands.open_under(tx, tokens) if tokens and not self.settings.exec else (),
             abandoned=await leases.abandoned(tx, _ADOPTIONS, self.settings.cluster) if reachable else (),
             operations=await operation_rows.free(tx, self._operations.room, self.settings.cluster)
             if reachable and self._operations.room

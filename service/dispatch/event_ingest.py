@@ -208,12 +208,10 @@ class _Batch:
             case TraceFinishedEvent():
                 settled = await step_traces.settle(tx, job_id, event, ts)
             case ProfileEvent():
-                settled = await rank_profiles.settle(tx, job_id, event, ts)
+                run, limits = self.attempt * _GENERATIONS, self.rules.artifacts
+                settled = await rank_profiles.settle(tx, job_id, event, ts, run=run, limits=limits)
         if settled is not None:
             self._note(ts, settled)
-        if isinstance(settled, ProfileEvent):
-            run = self.attempt * _GENERATIONS
-            self.artifacts += artifacts.rows_of(rank_profiles.file_of(settled), job_id=job_id, run=run, ts=ts)
 
     async def _move(self, to: State, cause: Cause) -> None:
         """Move the job as the gang reports, after the events that precede the move."""

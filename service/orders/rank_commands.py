@@ -4,7 +4,8 @@ A command is for the attempt that runs when it is requested. If that attempt end
 open command at a time, because its output is a stream of the rank's log. Off unless `SHARDYARD_EXEC` allows it.
 """
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
@@ -17,7 +18,7 @@ from ..jobs.transitions import Cause
 from ..profile_errors import CommandTooLong, ExecDisabled, ExecOpen
 from ..schemas.exec import Exec, ExecRequest, Execs
 from ..settings import Settings
-from ..store import orders
+from ..store import jobs, orders
 from ..store.engine import Store
 from ..store.profile_tables import execs
 from . import order_frame
@@ -59,6 +60,21 @@ async def deliveries(tx: AsyncConnection, tokens: Collection[str]) -> list[Deliv
     return await order_frame.deliveries(tx, execs, tokens, _message)
 
 
+async def open_under(tx: AsyncConnection, tokens: Collection[str]) -> Sequence[RowMapping]:
+    """The rows of the open commands of the gangs under these leases, each with its `lease_token`."""
+    return await orders.open_under(tx, execs, tokens)
+
+
+async def refuse(store: Store, commands: Sequence[RowMapping], actor: str) -> None:
+    """Settle these rows of `open_under`, which the dispatcher `actor` may not send: no later one must run them, and their users wait."""
+    message = "SHARDYARD_EXEC is off for the job's dispatcher, which sends no commands"
+    for job_id, token in {(row["job_id"], row["lease_token"]) for row in commands}:
+        async with store.write() as tx:
+            job = await jobs.locked(tx, job_id, token)
+            if job is not None:
+                await settle_all(tx, job, Cause(actor, time.time()), message)
+
+
 def _message(row: RowMapping) -> GangExec:
     return GangExec(row["id"], row["rank"], tuple(row["command"]), row["seconds"])
 
@@ -70,9 +86,11 @@ async def settle(tx: AsyncConnection, job_id: str, event: ExecEvent, ts: float) 
     return None if row is None else _event(row)
 
 
-async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
-    """Settle the open commands of an ended attempt. Call only with the job's row locked."""
-    await order_frame.settle_all(tx, execs, job, cause, {"message": "the attempt ended before the command"}, _event)
+async def settle_all(
+    tx: AsyncConnection, job: RowMapping, cause: Cause, why: str = "the attempt ended before the command"
+) -> None:
+    """Settle a job's open commands, as those of an ended attempt. Call only with the job's row locked."""
+    await order_frame.settle_all(tx, execs, job, cause, {"message": why}, _event)
 
 
 def _event(row: RowMapping) -> ExecEvent:

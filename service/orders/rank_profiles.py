@@ -5,6 +5,7 @@ job, as those that programs log, and counts in their limits.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from ...workers.messages.event import ArtifactsEvent, ProfileEvent
 from ...workers.messages.profile_request import Profile as GangProfile
 from ..jobs import artifacts
 from ..jobs.transitions import Cause
+from ..policies.limits import ArtifactLimits
 from ..profile_errors import ProfileRankUnknown, TooManyProfiles
 from ..schemas.profile import Profile, ProfileRequest, Profiles
 from ..settings import Settings
@@ -68,12 +70,23 @@ def _message(settings: Settings, row: RowMapping) -> GangProfile:
     )
 
 
-async def settle(tx: AsyncConnection, job_id: str, event: ProfileEvent, ts: float) -> ProfileEvent | None:
+async def settle(
+    tx: AsyncConnection, job_id: str, event: ProfileEvent, ts: float, *, run: int, limits: ArtifactLimits
+) -> ProfileEvent | None:
     """The gang's event as it is stored, or None if the profile was settled before. Call only with the job's row locked.
 
+    Its file becomes one of the job's, of the program's run `run`. Without room for it in the limits, the profile fails.
     Raises ValueError for a file that no rank stores; then nothing is stored.
     """
-    artifacts.check(file_of(event))
+    order = await orders.by_id(tx, profiles, job_id, event.id)
+    if order is None or order["settled_at"] is not None:
+        return None
+    if event.file is not None:
+        file = ArtifactsEvent(rank=order["rank"], generation=0, artifacts=(event.file,))
+        rows = artifacts.rows_of(file, job_id=job_id, run=run, ts=ts)
+        if await artifacts.record(tx, job_id, rows, limits) is not None:
+            message = f"it was taken and is not kept: a job may have {limits.files:,} files and {limits.bytes:,} bytes"
+            event = replace(event, file=None, message=message)
     outcome = {
         "state": "failed" if event.file is None else "done",
         "message": event.message,
@@ -83,14 +96,11 @@ async def settle(tx: AsyncConnection, job_id: str, event: ProfileEvent, ts: floa
     return None if row is None else _event(row, event)
 
 
-def file_of(event: ProfileEvent) -> ArtifactsEvent:
-    """A profile's file as one that its rank logged."""
-    return ArtifactsEvent(rank=event.rank, generation=0, artifacts=() if event.file is None else (event.file,))
-
-
-async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
-    """Settle the open profiles of an ended attempt as failed. Call only with the job's row locked."""
-    outcome = {"state": "failed", "message": "the attempt ended before the rank was profiled"}
+async def settle_all(
+    tx: AsyncConnection, job: RowMapping, cause: Cause, why: str = "the attempt ended before the rank was profiled"
+) -> None:
+    """Settle a job's open profiles as failed, as those of an ended attempt. Call only with the job's row locked."""
+    outcome = {"state": "failed", "message": why}
     await order_frame.settle_all(tx, profiles, job, cause, outcome, lambda row: _event(row, None))
 
 

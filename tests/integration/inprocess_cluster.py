@@ -118,6 +118,7 @@ class InProcessCluster:
         self.lost_replies = 0  # number of pulls whose answers are lost
         self.version = VERSION  # of the events that gangs send
         self.lost_orders = 0  # this many deliveries happen, but their answers are lost
+        self.knows_orders = True  # whether its gangs know them
         self._scripts: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self) -> None:
@@ -163,8 +164,10 @@ class InProcessCluster:
         if not found.ended:
             await found.state("cancelled", reason)
 
-    async def deliver(self, gang: str, order: UserOrder) -> None:
+    async def deliver(self, gang: str, order: UserOrder) -> bool:
         ordered = self._gang(gang)
+        if not self.knows_orders:
+            return False
         again = order in ordered.delivered
         ordered.delivered.append(order)
         if (not again or self.repeats) and not ordered.ended:
@@ -172,6 +175,7 @@ class InProcessCluster:
         if self.lost_orders:
             self.lost_orders -= 1
             raise ClusterError("the answer was lost")
+        return True
 
     async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
         self._gang(gang).secrets = list(secrets)

@@ -24,11 +24,14 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from ..parent_death import adopt_orphans, die_with_parent, kill_orphans
 from .client import fingerprint
 from .protocol import Request, receive, reply
+
+#: Seconds for the ends of killed processes that trainers have left, for which the node's other trainers wait.
+ORPHANS_S: Final = 1.0
 
 
 @dataclass
@@ -176,7 +179,7 @@ class Server:
             if not child.disconnected:
                 self.selector.unregister(child.connection)
                 child.connection.close()
-        kill_orphans(self.children)
+        kill_orphans(self.children, ORPHANS_S)  # the end of one that takes longer wakes this server again
 
     def _reply(self, child: Child, message: dict[str, Any]) -> None:
         if not child.disconnected:

@@ -33,12 +33,13 @@ class Exec:
 class ExecEnd:
     """How a command ended. `status`: its exit status, 128 and the signal that ended it; None if it did not run to an end.
 
-    `last`: number of the rank's event with the last of its output.
+    `last`: number of the rank's event with the last of its output. `at`: a moment after that, in unix seconds of the rank's node.
     """
 
     message: str
     status: int | None = None
     last: int = 0
+    at: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -39,6 +39,8 @@ _HOST: Final = "127.0.0.1"
 _GUARD: Final = Path(__file__).with_name("local_guard.py")
 #: Signals that end the run.
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds for the ends of killed processes.
+KILL_S: Final = 10.0
 #: What a shell adds to the number of a signal that ended a program.
 _OF_SIGNAL: Final = 128
 
@@ -84,9 +86,10 @@ def run_locally(run: LocalRun, output: RankOutput) -> int:
 
 @contextmanager
 def _signals() -> Iterator[_Signals]:
-    """Signals that are noted while the block runs."""
+    """Signals that are noted while the block runs. What is ignored stays so: `nohup` has SIGHUP ignored."""
     signals = _Signals()
-    before = {number: signal.signal(number, signals.take) for number in _ENDING}
+    heeded = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, signals.take) for number in heeded}
     try:
         yield signals
     finally:
@@ -200,7 +203,8 @@ def _look(processes: Mapping[int, "subprocess.Popen[bytes]"]) -> None:
 
 
 def _said(code: int, *, others: bool) -> str:
-    how = f"exited with status {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+    names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
+    how = f"exited with status {code}" if code > 0 else f"was ended by {names.get(-code, f'signal {-code}')}"
     return f"shardyard: this rank {how}{', and the others are asked to end' if others else ''}"
 
 
@@ -208,4 +212,4 @@ def _kill(group: int, others: set[int]) -> None:
     """Kill the whole group, and what has left it. `others`: children of this process that the run has not started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-    kill_orphans(others | {group})
+    kill_orphans(others | {group}, KILL_S)

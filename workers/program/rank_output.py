@@ -5,6 +5,7 @@ A carriage return ends a line, too, so that a progress bar is printed as it move
 
 import contextlib
 import os
+import select
 import threading
 from collections.abc import Mapping
 from typing import IO, Final
@@ -59,9 +60,12 @@ class RankOutput:
             thread.join(_END_S)
 
     def _copy(self, rank: int, stream: str, pipe: IO[bytes]) -> None:
-        rest = b""
+        rest, returned = b"", False
         with contextlib.suppress(OSError), pipe:
             while part := os.read(pipe.fileno(), _MOST_LINE):
+                if returned:  # its line is printed, and this is the other half of that line's end
+                    part = part.removeprefix(b"\n")
+                returned = part.endswith(b"\r")
                 *lines, rest = (rest + part).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
                 for line in lines:
                     self.print_line(rank, stream, line)
@@ -73,5 +77,9 @@ class RankOutput:
 
 
 def _write(descriptor: int, data: bytes) -> None:
+    """Write all of it. Another process that has the same terminal may have made its descriptor one that does not block."""
     while data:
-        data = data[os.write(descriptor, data) :]
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])

@@ -51,7 +51,7 @@ class Rank:
         self.store = SnapshotStore()
         self.faults = FaultInjector()
         self.profiler = Profiler()
-        self.commands = CommandRunner(self.events.logs.add)
+        self.commands = CommandRunner(self.events.logs)
         self.trainer: TrainerProcess | None = None
         self.started = 0  # the generation of the run that its trainer has received
         self._tasks: set[asyncio.Task[None]] = set()
@@ -224,17 +224,21 @@ class Rank:
             await self.trainer.send({"trace": order})
 
     async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended, None if there is no trainer now."""
+        """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended.
+
+        None: that has not begun, and there is no trainer for it now. What has ended is known also after the trainer's end.
+        """
         self.lease.renew()
-        if self.trainer is None or self.trainer.pid is None or self.trainer.gone.is_set():
-            return None
+        place, target = None, None
+        if self.trainer is not None and self.trainer.pid is not None and not self.trainer.gone.is_set():
+            runs_program, env = self.entry == ENTRY, host.trainer_environment(self.device, self.env)
+            place = Place(self.trainer.pid, runs_program, self.events.mask, self.trainer.gone.is_set, env)
+            target = Target(self.trainer.pid, runs_program, self.trainer.examine, self.events.mask)
         if kind == "exec":
-            env = host.trainer_environment(self.device, self.env)
-            place = Place(self.trainer.pid, self.entry == ENTRY, self.events.mask, self.trainer.gone.is_set, env)
             ended = await self.commands.run(Exec.from_json(order), place)
-            return (replace(ended, last=self.events.spool.last)).to_json()
-        target = Target(self.trainer.pid, self.entry == ENTRY, self.trainer.examine)
-        return (await self.profiler.profile(Profile.from_json(order), target)).to_json()
+            return None if ended is None else replace(ended, last=self.events.spool.last, at=time.time()).to_json()
+        taken = await self.profiler.profile(Profile.from_json(order), target)
+        return None if taken is None else taken.to_json()
 
     async def release(self) -> None:
         """Every rank is done: the trainer may exit."""

@@ -1,7 +1,8 @@
 """Runs users' commands beside a rank: in its working folder, with its variables; what they print is in the rank's log.
 
 Rules that it keeps: one id runs once, however often it is requested; one command at a time; it ends with its time limit, with the rank's
-process, and with this actor, and leaves no process (`exec_guard.py`). Secrets in its output are masked. Needs neither Ray nor torch.
+process, and with this actor, and leaves no process (`exec_guard.py`). Secrets in its output are masked. A command that prints faster than
+the log takes it waits. Needs neither Ray nor torch.
 """
 
 import asyncio
@@ -12,10 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ..messages.exec_request import STREAM, Exec, ExecEnd
+from ..program.report_socket import SOCKET
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
 from .log_pipe import MAX_LINE
@@ -27,12 +30,22 @@ LOOK_S: Final = 0.2
 _AT_ONCE: Final = 16
 _GUARD: Final = Path(__file__).with_name("exec_guard.py")
 
-#: Adds lines to a stream of the rank's log.
-AddLines = Callable[[str, list[bytes]], None]
+
+class Log(Protocol):
+    """The rank's log (`log_pipe.Logs`)."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def put(self, stream: str, lines: list[bytes]) -> None: ...
+
+
+#: Adds lines to the log; returns whether there is room for more.
+AddLines = Callable[[list[bytes]], bool]
 
 
 class Place(NamedTuple):
-    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: a trainer's variables."""
+    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: the trainer's variables."""
 
     pid: int
     program: bool
@@ -44,31 +57,34 @@ class Place(NamedTuple):
 class CommandRunner:
     """The commands of one rank."""
 
-    def __init__(self, add: AddLines) -> None:
-        self._add = add
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._tasks = IdempotentTasks[ExecEnd]()
 
-    async def run(self, order: Exec, place: Place) -> ExecEnd:
-        """Run a command, or wait for the one of this id; returns how it ended."""
-        return await self._tasks.run(order.id, lambda: self._run(order, place))
+    async def run(self, order: Exec, place: Place | None) -> ExecEnd | None:
+        """Run a command, or wait for the one of this id; returns how it ended. None: it has not run, and there is no place for it now."""
+        return await self._tasks.run(order.id, None if place is None else partial(self._run, order, place))
 
     async def _run(self, order: Exec, place: Place) -> ExecEnd:
         loop = asyncio.get_running_loop()
 
-        async def added(lines: list[bytes]) -> None:
-            self._add(STREAM, lines)
+        async def added(lines: list[bytes]) -> bool:
+            self._log.put(STREAM, lines)
+            return self._log.has_room
 
-        def add(lines: list[bytes]) -> None:
-            """A command that prints faster than the log takes it waits here."""
-            asyncio.run_coroutine_threadsafe(added(lines), loop).result()
+        def add(lines: list[bytes]) -> bool:
+            """Add lines on the loop's thread; returns whether there is room for more."""
+            return asyncio.run_coroutine_threadsafe(added(lines), loop).result()
 
         try:
             return await asyncio.to_thread(run, order, place, add)
         except OSError as error:
             return ExecEnd(f"the command could not be started beside the rank: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001  (the outermost call of the task: without an end the order is requested again for ever)
+            return ExecEnd(f"the command failed beside the rank: {type(error).__name__}: {error}")
 
 
-def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEnd:
+def run(order: Exec, place: Place, add: AddLines) -> ExecEnd:
     """Run a command to its end, and pass on what it prints. Raises OSError."""
     beside = _main_process(place)
     folder = Path(f"/proc/{beside}/cwd").readlink()
@@ -76,7 +92,7 @@ def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEn
     guard = subprocess.Popen(
         command,
         cwd=folder,
-        env=place.env if beside == place.pid else _environment(beside),
+        env=place.env if beside == place.pid else _environment(beside) or place.env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -93,7 +109,7 @@ def run(order: Exec, place: Place, add: Callable[[list[bytes]], None]) -> ExecEn
                 time.sleep(LOOK_S)
             if why is None and (why := _reason_to_end(order, place, deadline)) is not None:
                 guard.stdin.close()  # which makes the guard kill everything
-        output.read(0.0)
+        output.read_rest()
     status = guard.returncode if guard.returncode >= 0 else 128 - guard.returncode
     return ExecEnd(f"exit status {status}", status) if why is None else ExecEnd(why)
 
@@ -112,16 +128,20 @@ def _main_process(place: Place) -> int:
     return below[0] if below else place.pid
 
 
-def _environment(pid: int) -> Mapping[bytes, bytes]:
-    """The variables with which a process was started."""
-    pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return dict(pair.partition(b"=")[::2] for pair in pairs if b"=" in pair)
+def _environment(pid: int) -> Mapping[str, str]:
+    """The variables with which a process was started, but for that by which it reports: what a command does is not the program's.
+
+    Empty of a process that has set its title (`setproctitle`), which may overwrite them.
+    """
+    pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+    found = dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
+    return {name: value for name, value in found.items() if name != SOCKET}
 
 
 class _Output:
     """Lines of a pipe, as they come, without secrets."""
 
-    def __init__(self, descriptor: int, mask: SecretMask, add: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, descriptor: int, mask: SecretMask, add: AddLines) -> None:
         self._descriptor, self._mask, self._add = descriptor, mask, add
         self._rest = b""
         os.set_blocking(descriptor, False)
@@ -129,9 +149,18 @@ class _Output:
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def read(self, wait_s: float) -> bool:
-        """Pass on some of what has arrived, after waiting for it; False at the end of the pipe."""
-        if not self._selector.select(wait_s):
-            return True
+        """Pass on some of what has arrived, after waiting for it, or for room; False at the end of the pipe."""
+        if not self._add([]):
+            time.sleep(wait_s)
+        elif self._selector.select(wait_s):
+            return self._read(while_room=True)
+        return True
+
+    def read_rest(self) -> None:
+        """Pass on what is in the pipe, where there is room or not: no more than a pipe holds."""
+        self._read(while_room=False)
+
+    def _read(self, *, while_room: bool) -> bool:
         for _ in range(_AT_ONCE):
             try:
                 part = os.read(self._descriptor, 1 << 16)
@@ -139,17 +168,18 @@ class _Output:
                 return True
             if not part:
                 return False
-            self._take(part)
+            if not self._take(part) and while_room:
+                break
         return True
 
-    def _take(self, part: bytes) -> None:
+    def _take(self, part: bytes) -> bool:
+        """Pass on the lines that are whole; returns whether there is room for more."""
         *lines, self._rest = self._mask.hide(self._rest + part).split(b"\n")
         whole = len(self._rest) - self._mask.overlap  # the rest of it may be the beginning of a secret
         if whole >= MAX_LINE:
             lines.append(self._rest[:whole])
             self._rest = self._rest[whole:]
-        if lines:
-            self._add(lines)
+        return self._add(lines)
 
     def close(self) -> None:
         if self._rest:

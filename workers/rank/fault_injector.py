@@ -3,12 +3,14 @@
 import asyncio
 import os
 import signal
+from functools import partial
 from typing import Any, Protocol
 
 from ..checkpoint.retention import complete
 from ..messages.fault_request import Fault
 from ..storage.open_folder import folder_at
 from ..trainer.slowdown import Slowdown
+from .idempotent_tasks import IdempotentTasks
 
 
 class Target(Protocol):
@@ -28,6 +30,8 @@ class FaultInjector:
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
         self.slowness = Slowdown()
+        #: They take time: a second one at the same time would flip the bit back.
+        self._corruptions = IdempotentTasks[str]()
 
     async def inject(self, fault: Fault, trainer: Target | None, checkpoints: str | None) -> str | None:
         """Apply a fault; returns what was done, None if there is no trainer for it now."""
@@ -36,7 +40,9 @@ class FaultInjector:
         if fault.kind == "kill-actor":
             os.kill(os.getpid(), signal.SIGKILL)
         if fault.kind == "corrupt-checkpoint":
-            return self._did(fault, await asyncio.to_thread(corrupt, checkpoints or ""))
+            done = await self._corruptions.run(fault.id, partial(asyncio.to_thread, corrupt, checkpoints or ""))
+            assert done is not None
+            return self._did(fault, done)
         if trainer is None or trainer.pid is None or trainer.gone.is_set():
             return None
         if fault.kind == "slow-rank":

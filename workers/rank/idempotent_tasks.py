@@ -17,14 +17,24 @@ class IdempotentTasks(Generic[T]):
         self._tasks: dict[str, asyncio.Task[T]] = {}
         self._busy = asyncio.Lock()
 
-    async def run(self, name: str, do: Callable[[], Awaitable[T]]) -> T:
-        """The result of `do`, which is called once for each name, when all earlier ones are done."""
+    async def run(self, name: str, do: Callable[[], Awaitable[T]] | None) -> T | None:
+        """The result of `do`, which is called once for each name, when all earlier ones are done.
+
+        `do` is None where it cannot be done now: then this is the result of the earlier call, or None if there was none. A call that
+        raises is forgotten, so that a later one may succeed.
+        """
         if name not in self._tasks:
+            if do is None:
+                return None
             for old in [known for known, task in self._tasks.items() if task.done()][:-MOST_KEPT]:
                 del self._tasks[old]
-            self._tasks[name] = asyncio.get_running_loop().create_task(self._next(do))
+            self._tasks[name] = asyncio.get_running_loop().create_task(self._next(name, do))
         return await asyncio.shield(self._tasks[name])
 
-    async def _next(self, do: Callable[[], Awaitable[T]]) -> T:
-        async with self._busy:
-            return await do()
+    async def _next(self, name: str, do: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with self._busy:
+                return await do()
+        except Exception:
+            del self._tasks[name]
+            raise

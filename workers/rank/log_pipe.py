@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+from collections import deque
 from typing import Final
 
 from ..messages.event import LogEvent, to_json
@@ -15,6 +16,8 @@ GATHER_S: Final = 0.2
 BUSY_S: Final = 1.0
 MAX_LINE: Final = 8192
 CHUNK: Final = 1 << 16
+#: Bytes of lines in the spool whose source waits. The spool has eight times as much.
+PUT_BYTES: Final = 1 << 20
 
 
 class Lines:
@@ -84,6 +87,7 @@ class Logs:
         self.spool = spool
         self.next = 1
         self.dropped = 0
+        self._put: deque[tuple[int, int]] = deque()  # events of `put` that are not acknowledged: number, bytes
 
     def add(self, stream: str, lines: list[bytes]) -> None:
         if self.spool.half_full:
@@ -91,6 +95,19 @@ class Logs:
             return
         self.report_dropped()
         self._add(stream, [_text(part) for line in lines for part in _cut(line)])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for `put`. It has room of its own, whatever the rank prints, as long as its events are taken."""
+        while self._put and self._put[0][0] <= self.spool.acknowledged:
+            self._put.popleft()
+        return not self.spool.full and sum(size for _, size in self._put) < PUT_BYTES
+
+    def put(self, stream: str, lines: list[bytes]) -> None:
+        """Add lines of a source that waits for `has_room`: a user's command. None is dropped."""
+        if lines:
+            self._add(stream, [_text(part) for line in lines for part in _cut(line)])
+            self._put.append((self.spool.last, sum(map(len, lines)) + len(lines)))
 
     def report_dropped(self) -> None:
         """Add a notice that counts the lines dropped since the last one that was kept."""

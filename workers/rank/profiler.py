@@ -1,7 +1,8 @@
 """Takes profiles of this rank's Python processes with py-spy, which reads their memory, and stores each as a file of the job.
 
 Rules that it keeps: the processes are not stopped, and run none of our code; one profile at a time; one id is one profile, however often
-it is requested; its time and its size are bounded. Values of variables are not read. Needs neither Ray nor torch.
+it is requested; its time and its size are bounded. Values of variables are not read; py-spy adds the processes' command lines, in which
+secrets are masked. Needs neither Ray nor torch.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +23,7 @@ from ..messages.profile_request import Profile
 from ..storage.open_folder import folder_at
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
+from .secret_mask import SecretMask
 
 #: Maximum number of processes whose stacks are in one profile.
 MOST_PROCESSES: Final = 16
@@ -27,6 +31,8 @@ MOST_PROCESSES: Final = 16
 RATE_HZ: Final = 100
 #: Seconds for py-spy beyond those of the profile, on a busy machine.
 PATIENCE_S: Final = 60.0
+#: Seconds for the stacks of all processes.
+STACKS_S: Final = 180.0
 #: Stacks of a process that changes them meanwhile are read again.
 _TRIES: Final = 3
 _ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json"}
@@ -57,11 +63,12 @@ class Outcome:
 
 
 class Target(NamedTuple):
-    """The process of the trainer. `program`: whether it runs a program, whose processes are below it."""
+    """The process of the trainer. `program`: whether it runs a program, whose processes are below it. `mask`: hides the job's secrets."""
 
     pid: int
     program: bool
     examine: Examine
+    mask: SecretMask
 
 
 class Profiler:
@@ -70,9 +77,9 @@ class Profiler:
     def __init__(self) -> None:
         self._tasks = IdempotentTasks[Outcome]()
 
-    async def profile(self, order: Profile, target: Target) -> Outcome:
-        """Take a profile, or wait for the one of this id; returns how it ended."""
-        return await self._tasks.run(order.id, lambda: self._taken(order, target))
+    async def profile(self, order: Profile, target: Target | None) -> Outcome | None:
+        """Take a profile, or wait for the one of this id; returns how it ended. None: it was not taken, and there is no target now."""
+        return await self._tasks.run(order.id, None if target is None else partial(self._taken, order, target))
 
     async def _taken(self, order: Profile, target: Target) -> Outcome:
         try:
@@ -89,25 +96,39 @@ class Profiler:
                 "this rank runs no Python process now; with command_per: node, profile the first rank of its node"
             )
         if order.kind == "cpu":
-            content = await asyncio.to_thread(record, pids[0], order.seconds)
+            content = target.mask.hide_in_json(await asyncio.to_thread(record, pids[0], order.seconds))
             what = f"{order.seconds} s of process {pids[0]} and those below it"
         else:
-            content = (await self._stacks(pids, target)).encode()
-            what = f"the stacks of {len(pids)} process{'es' * (len(pids) > 1)}"
+            text, what = await self._stacks(pids[:MOST_PROCESSES], target)
+            if (more := len(pids) - MOST_PROCESSES) > 0:
+                what += f", and not of {more} more"
+            content = target.mask.hide(text.encode())
         return Outcome(what, await asyncio.to_thread(store, order, content))
 
-    async def _stacks(self, pids: list[int], target: Target) -> str:
-        """The stacks of all processes. Where the kernel forbids to read them, those that the trainer reports itself."""
-        try:
-            return "\n".join([await asyncio.to_thread(stacks, pid) for pid in pids])
-        except ProfileFailed:
-            reported = (await target.examine()).get("stacks")
-            if not reported:
-                raise
-            return "".join(
-                f"Thread {one['thread']!r}\n" + "".join(f"    {frame}\n" for frame in reversed(one["frames"]))
-                for one in reported
-            )
+    async def _stacks(self, pids: list[int], target: Target) -> tuple[str, str]:
+        """The stacks of all processes, and what they are of. Of one that cannot be read, for it may just begin or end, the reason.
+
+        Where none can be read, as the kernel may forbid it, those that the trainer reports itself.
+        """
+        texts: list[str] = []
+        failures: list[ProfileFailed] = []
+        until = time.monotonic() + STACKS_S
+        for pid in pids:
+            try:
+                texts.append(await asyncio.to_thread(stacks, pid, until))
+            except ProfileFailed as error:
+                failures.append(error)
+                texts.append(f"Process {pid}: {error}\n")
+        if read := len(pids) - len(failures):
+            return "\n".join(texts), f"the stacks of {read} process{'es' * (read > 1)}"
+        reported = (await target.examine()).get("stacks")
+        if not reported:
+            raise failures[0]
+        threads = [
+            f"Thread {one['thread']!r}\n" + "".join(f"    {frame}\n" for frame in reversed(one["frames"]))
+            for one in reported
+        ]
+        return "".join(threads), "the stacks that the process reported itself"
 
 
 def python_processes(target: Target) -> list[int]:
@@ -115,7 +136,7 @@ def python_processes(target: Target) -> list[int]:
     if not target.program:
         return [target.pid]
     below = [pid for pid in process_tree.pids(target.pid) if pid != target.pid]
-    return [pid for pid in below if _is_python(pid)][:MOST_PROCESSES]
+    return [pid for pid in below if _is_python(pid)]
 
 
 def _is_python(pid: int) -> bool:
@@ -125,11 +146,12 @@ def _is_python(pid: int) -> bool:
         return False
 
 
-def stacks(pid: int) -> str:
-    """The stacks of one process, innermost frames first. Raises ProfileFailed."""
+def stacks(pid: int, until: float) -> str:
+    """The stacks of one process, innermost frames first. `until`: the end of its time, as `time.monotonic`. Raises ProfileFailed."""
     for again in reversed(range(_TRIES)):
+        limit_s = min(PATIENCE_S, max(0.0, until - time.monotonic()))
         try:
-            return _py_spy(PATIENCE_S, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames")
+            return _py_spy(limit_s, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames")
         except ProfileFailed:
             if not again:
                 raise
@@ -159,6 +181,8 @@ def _py_spy(limit_s: float, *arguments: str) -> str:
         )
     except subprocess.TimeoutExpired:
         raise ProfileFailed(f"py-spy did not end within {limit_s:g} s; try again when the node is less busy") from None
+    except OSError as error:
+        raise ProfileFailed(f"{command} cannot be started: {error.strerror or error}") from None
     if done.returncode == 0:
         return done.stdout.decode(errors="replace")
     said = done.stderr.decode(errors="replace")

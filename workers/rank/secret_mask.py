@@ -1,5 +1,6 @@
 """Replaces the values of secrets in what a rank prints and reports."""
 
+import json
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +22,12 @@ class SecretMask:
     def hide(self, data: bytes) -> bytes:
         for text in self._hidden:  # many times faster than one pattern of all
             data = data.replace(text, MASK)
+        return data
+
+    def hide_in_json(self, data: bytes) -> bytes:
+        """The same in JSON (UTF-8), whose strings have some characters escaped."""
+        for text in self._hidden:
+            data = data.replace(json.dumps(text.decode(), ensure_ascii=False)[1:-1].encode(), MASK)
         return data
 
     def hide_in(self, text: str) -> str:

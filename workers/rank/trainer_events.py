@@ -101,8 +101,7 @@ class TrainerEvents:
     def _add(self, trainer: TrainerProcess, message: dict[str, Any]) -> None:
         kind = message["kind"]
         if kind == "examined":
-            if trainer.examined and not trainer.examined.done():
-                trainer.examined.set_result(message["data"])
+            trainer.examined(message["data"])
             return
         if kind == FailedEvent.kind:
             message["data"] |= {key: self.mask.hide_in(message["data"][key]) for key in ("message", "traceback")}

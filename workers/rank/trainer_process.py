@@ -38,7 +38,7 @@ class TrainerProcess:
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
         self.pid: int | None = None
         self.requested_at = time.monotonic()
-        self.examined: asyncio.Future[dict[str, Any]] | None = None
+        self._examining: set[asyncio.Future[dict[str, Any]]] = set()
         self.gone = asyncio.Event()
         self.footprint = Footprint(lambda: resident(self.pid))
 
@@ -67,12 +67,22 @@ class TrainerProcess:
 
     async def examine(self) -> dict[str, Any]:
         """The trainer's status (`Heartbeat.status`); empty if it does not answer within `EXAMINE_S`."""
-        self.examined = asyncio.get_running_loop().create_future()
-        await self.send({"examine": True})
-        with contextlib.suppress(TimeoutError):
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._examining.add(answer)
+        try:
+            await self.send({"examine": True})
             async with asyncio.timeout(EXAMINE_S):
-                return await self.examined
-        return {}
+                return await answer
+        except TimeoutError:
+            return {}
+        finally:
+            self._examining.discard(answer)
+
+    def examined(self, status: dict[str, Any]) -> None:
+        """The trainer has reported its status: to all that examine it now, as the hang watchdog and a profile may at the same time."""
+        for answer in self._examining:
+            if not answer.done():
+                answer.set_result(status)
 
     def write_stacks(self) -> None:
         """Make the trainer write all stacks to its log. A stopped one writes them when SIGCONT continues it."""

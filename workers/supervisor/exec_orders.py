@@ -32,7 +32,7 @@ class ExecOrders:
         self._phase = phase
 
     def to_state(self) -> ExecsState:
-        return ExecsState(list(self.queue.pending.values()), sorted(self.queue.reported))
+        return ExecsState(list(self.queue.pending.values()), list(self.queue.reported))
 
     def resume(self, state: ExecsState) -> None:
         self.queue.resume(((one.order.id, one) for one in state.pending), state.reported)

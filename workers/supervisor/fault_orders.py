@@ -32,7 +32,7 @@ class FaultOrders:
         self._phase = phase
 
     def to_state(self) -> FaultsState:
-        return FaultsState(list(self.queue.pending.values()), sorted(self.queue.reported))
+        return FaultsState(list(self.queue.pending.values()), list(self.queue.reported))
 
     def resume(self, state: FaultsState) -> None:
         self.queue.resume(((one.fault.id, one) for one in state.pending), state.reported)

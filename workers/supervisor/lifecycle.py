@@ -7,8 +7,9 @@ the same call a second time.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Final
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, Final
 
 from ..messages.event import ExecEvent, ProfileEvent
 from .gang import Gang
@@ -225,19 +226,13 @@ class Lifecycle:
 
     def run_orders(self) -> None:
         """Carry out what is pending, each in a task of its own; traces one after the other."""
-        loop = asyncio.get_running_loop()
-        for name in self.gang.faults.queue.pending:
-            if name not in self._faults:
-                self._faults[name] = loop.create_task(self._inject(name))
-        if self.gang.traces.queue.pending and (self._traces is None or self._traces.done()):
-            self._traces = loop.create_task(self.gang.traces.carry_out(self.gang.members, lambda: self.gang.phase))
-
-        for name in self.gang.profiles.queue.pending:
-            if name not in self._profiles:
-                self._profiles[name] = loop.create_task(self._profile(name))
-        for name in self.gang.execs.queue.pending:
-            if name not in self._execs:
-                self._execs[name] = loop.create_task(self._execute(name))
+        gang = self.gang
+        begin_each(self._faults, gang.faults.queue.pending, self._inject)
+        begin_each(self._profiles, gang.profiles.queue.pending, self._profile)
+        begin_each(self._execs, gang.execs.queue.pending, self._execute)
+        if gang.traces.queue.pending and (self._traces is None or self._traces.done()):
+            tracing = gang.traces.carry_out(gang.members, lambda: gang.phase)
+            self._traces = asyncio.get_running_loop().create_task(tracing)
 
     async def _execute(self, name: str) -> None:
         queue = self.gang.execs.queue
@@ -245,7 +240,8 @@ class Lifecycle:
         if end is not None and not self.gang.merger.ended:
             order = queue.report(name).order
             event = ExecEvent(id=order.id, rank=order.rank, status=end.status, message=end.message)
-            self.gang.merger.emit(event, urgent=True)
+            # Streams are in order of time, and a rank's clock may be ahead of this one: its output must not follow the command's end.
+            self.gang.merger.emit(event, max(time.time(), end.at), urgent=True)
 
     async def _profile(self, name: str) -> None:
         queue = self.gang.profiles.queue
@@ -267,6 +263,19 @@ class Lifecycle:
         done = await faults.carry_out(faults.queue.pending[name])
         if done is not None and not self.gang.merger.ended:
             self.gang.merger.emit_fault(faults.queue.report(name).fault, done)
+
+
+def begin_each(
+    tasks: dict[str, asyncio.Task[None]],
+    pending: Collection[str],
+    carry_out: Callable[[str], Coroutine[Any, Any, None]],
+) -> None:
+    """Begin a task for each pending order that has none, by its id, and forget the tasks of those that were reported."""
+    for name in [name for name in tasks if name not in pending]:
+        del tasks[name]
+    for name in pending:
+        if name not in tasks:
+            tasks[name] = asyncio.get_running_loop().create_task(carry_out(name))
 
 
 def _placed(ranks: int, nodes: int) -> str:

@@ -31,7 +31,7 @@ class ProfileOrders:
         self._phase = phase
 
     def to_state(self) -> ProfilesState:
-        return ProfilesState(list(self.queue.pending.values()), sorted(self.queue.reported))
+        return ProfilesState(list(self.queue.pending.values()), list(self.queue.reported))
 
     def resume(self, state: ProfilesState) -> None:
         self.queue.resume(((one.id, one) for one in state.pending), state.reported)

@@ -29,7 +29,7 @@ class TraceOrders:
         self.spool = spool
 
     def to_state(self) -> TracesState:
-        return TracesState(list(self.queue.pending.values()), sorted(self.queue.reported))
+        return TracesState(list(self.queue.pending.values()), list(self.queue.reported))
 
     def resume(self, state: TracesState) -> None:
         self.queue.resume(((one.trace.id, one) for one in state.pending), state.reported)

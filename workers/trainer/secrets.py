@@ -13,14 +13,14 @@ _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | f
 def place(secrets: Iterable[Secret]) -> None:
     """Set the variables of this process, which the programs that it starts inherit."""
     for secret in secrets:
-        os.environ[secret.variable] = _file(secret) if secret.file else secret.value
+        os.environ[secret.variable] = file_of(secret.value) if secret.file else secret.value
 
 
-def _file(secret: Secret) -> str:
-    """Path of a file with the value. Processes of this user on this node can read it until this process ends; then it is gone."""
+def file_of(value: str) -> str:
+    """Path of a file with a secret's value. Processes of this user on this node can read it until this process ends; then it is gone."""
     file = os.memfd_create("secret", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.fchmod(file, 0o400)
     with os.fdopen(os.dup(file), "w", encoding="utf-8", newline="") as writer:
-        writer.write(secret.value)
+        writer.write(value)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
     return f"/proc/{os.getpid()}/fd/{file}"

@@ -14,10 +14,13 @@ import torch
 
 from ....service.jobs import rank_environment
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
+from ....workers.checkpoint import retention
 from ....workers.forkserver.client import ONE_THREAD
 from ....workers.program.local_ranks import LocalRun, run_locally
 from ....workers.program.program import Program, argv
 from ....workers.program.rank_output import RankOutput
+from ....workers.storage.open_folder import folder_at
+from ....workers.trainer.secrets import file_of
 from ...client.git_clone import clone
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_spec
@@ -35,12 +38,8 @@ def run_local(document: Any, screen: Screen) -> int:
         remedy = "Run the script itself: ray.init() starts a Ray on this machine."
         raise InvalidParameter("A driver of Ray does not run with --local.", field="ray", remedy=remedy)
     rank_environment.check(spec)
-    if isinstance(spec, CommandSpec) and spec.env is not None:
-        screen.say(f"env is not built here: the program runs with {sys.executable}.")
-    if isinstance(spec, CommandSpec) and spec.files:
-        screen.say(
-            "files are not fetched here: SHARDYARD_FILES is not set, and the program finds what this machine has."
-        )
+    for notice in notices(spec, Path(_OUT)):
+        screen.say(notice)
     with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:
         try:
             output = RankOutput(run.ranks, _STREAMS)
@@ -51,12 +50,27 @@ def run_local(document: Any, screen: Screen) -> int:
             raise InvalidParameter(message, field="command", remedy=remedy) from None
 
 
+def notices(spec: AnySpec, out: Path) -> Iterator[str]:
+    """In what this run differs from a job. `out`: what earlier ones have left."""
+    if isinstance(spec, JobSpec):
+        root = Path(spec.train.checkpoints(str(out.resolve() / "checkpoints"), spec.name))
+        if root.is_dir() and (newest := retention.newest(folder_at(root))) is not None:
+            yield f"The training continues from {newest.where}. Remove {root} to start afresh."
+        return
+    if spec.env is not None:
+        yield f"env is not built here: the program runs with {sys.executable}."
+    if spec.files:
+        yield f"files are not fetched here, and SHARDYARD_FILES is not set: {', '.join(spec.files)}."
+    if spec.resume_from is not None:
+        yield "resume_from is not read here: shardyard.resume returns what an earlier run has left on this machine, or None."
+
+
 @contextmanager
 def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path) -> Iterator[LocalRun]:
     """What runs. `folder`: a private one, which is removed afterwards."""
     gpus = _gpus(spec)
     env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": "", **ONE_THREAD} if gpus is None else {})
-    env |= spec.resources.env | _secrets(spec.secrets, folder)
+    env |= spec.resources.env | _secrets(spec.secrets)
     if isinstance(spec, CommandSpec):
         program = Program(
             spec.name,
@@ -110,7 +124,7 @@ def _gpus(spec: AnySpec) -> str | None:
     return ",".join(shown.split(",")[: spec.world_size])
 
 
-def _secrets(uses: list[SecretUse], folder: Path) -> dict[str, str]:
+def _secrets(uses: list[SecretUse]) -> dict[str, str]:
     """Secrets as this shell has them: the variable of a secret's name. Raises InvalidParameter for one that is not set."""
     found = {}
     for use in uses:
@@ -118,11 +132,5 @@ def _secrets(uses: list[SecretUse], folder: Path) -> dict[str, str]:
         if value is None:
             message = f"The secret {use.name} is not on this machine: the server does not give its values out."
             raise InvalidParameter(message, field="secrets", remedy=f"Set the variable {use.name} in this shell.")
-        found[use.target] = str(_file(folder / use.name, value)) if use.file else value
+        found[use.target] = file_of(value) if use.file else value
     return found
-
-
-def _file(path: Path, value: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(value)
-    return path

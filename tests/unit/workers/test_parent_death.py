@@ -50,7 +50,7 @@ from shardyard.workers.parent_death import adopt_orphans, children, kill_orphans
 adopt_orphans()
 spared = subprocess.Popen(["sleep", "600"])
 subprocess.Popen(["sh", "-c", "setsid sleep 600 & echo started; wait"], stdout=subprocess.PIPE).stdout.readline()
-kill_orphans({spared.pid})
+kill_orphans({spared.pid}, 60)
 print(children() == [spared.pid])
 spared.kill()
 """
@@ -72,6 +72,23 @@ def test_an_orphan_that_cannot_be_killed_stays(monkeypatch: pytest.MonkeyPatch) 
             with monkeypatch.context() as patch:
                 patch.setattr(parent_death, "children", lambda: [other.pid])
                 patch.setattr(os, "kill", refused)
-                parent_death.kill_orphans(())
+                parent_death.kill_orphans((), PATIENCE_S)
+        finally:
+            other.kill()
+
+
+def test_an_orphan_that_does_not_end_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that waits for a file system that does not answer: SIGKILL ends it when that does. Others must not wait for it."""
+
+    def without_effect(*_: int) -> None:
+        pass
+
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(parent_death, "children", lambda: [other.pid])
+                patch.setattr(os, "kill", without_effect)
+                parent_death.kill_orphans((), 0.05)
+            assert other.poll() is None
         finally:
             other.kill()

@@ -48,16 +48,18 @@ REPORT_S = 2.0
 
 
 def begin(name: str) -> None:
-    """Report to the socket of this name."""
+    """Report to the socket of this name. Empty: report nothing, as a user's command beside the rank does."""
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != HERE]
     _import_own_sitecustomize()
+    sys.meta_path.append(_ThisPackage())
+    if not name:
+        return
     role = os.environ.get(RAY_ROLE)
     if role == "node":  # whose exceptions Ray passes to the driver
         _silence_placement_group_cleaner()
     else:
         _report_exceptions(name)
     sys.meta_path.insert(0, _WhenGroupsCome(name))
-    sys.meta_path.append(_ThisPackage())
     if role == "driver":
         _begin_to_report(name, {"driver": True})
         _log_train_reports()
@@ -246,5 +248,5 @@ def socket_name() -> str:
     return names[int(local) if local.isdecimal() and int(local) < len(names) else 0]
 
 
-if __name__ == "sitecustomize" and socket_name():
+if __name__ == "sitecustomize":
     begin(socket_name())

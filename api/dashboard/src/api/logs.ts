@@ -5,7 +5,8 @@ import { get, type Schema } from "./http";
 export interface LogLine {
   position: number;
   rank: number;
-  stream: "stdout" | "stderr";
+  /** `exec`: not of the rank, but of a user's command beside it. */
+  stream: "stdout" | "stderr" | "exec";
   text: string;
   /** When it was written; null where a test does not say. */
   at: Date | null;
@@ -19,7 +20,7 @@ const BATCH = 1000;
 export const toLine = (wire: Schema<"LogLine">): LogLine => ({
   position: wire.position,
   rank: wire.rank,
-  stream: wire.stream === "stderr" ? "stderr" : "stdout",
+  stream: wire.stream === "stderr" || wire.stream === "exec" ? wire.stream : "stdout",
   text: wire.text,
   at: wire.ts === null ? null : new Date(wire.ts * 1000),
 });

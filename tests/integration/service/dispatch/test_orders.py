@@ -9,6 +9,7 @@ from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders import fault_injection, rank_commands, rank_profiles, step_traces
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.exec import Exec as Record
 from shardyard.service.schemas.exec import ExecRequest
 from shardyard.service.schemas.fault import FaultRequest
 from shardyard.service.schemas.job import Job
@@ -97,27 +98,56 @@ async def test_a_profile_that_a_user_asks_for_is_carried_with_its_storage(
     assert set(gang.delivered) == {Profile(asked.id, "cpu", 0, 7, settings.artifacts(job.id), most)}
 
 
-async def test_a_command_is_carried_only_by_a_dispatcher_that_allows_it(
+async def settled_command(store: Store, job: Job) -> Record:
+    """The job's newest command, when it has ended."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (newest := (await rank_commands.page(store, job.id)).items[0]).settled_at is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return newest
+
+
+async def test_a_command_is_carried_by_a_dispatcher_that_allows_it_and_refused_at_once_by_another(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
+    """A command that were to wait for a dispatcher might run hours later, and its user would wait without a word."""
     cluster.script = run_until_stopped
     allowed = settings.model_copy(update={"exec": True})
+    command = ExecRequest(rank=0, command=["ls"])
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = await rank_commands.create(store, allowed, job.id, ExecRequest(rank=0, command=["ls"]), None, "me")
-        seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
-        await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
+        await rank_commands.create(store, allowed, job.id, command, None, "me")
+        refused = await settled_command(store, job)
         gang = cluster.living[f"shardyard-{job.id}-1"]
-        assert gang.delivered == []
     async with dispatching(store, allowed, cluster):
+        asked = await rank_commands.create(store, allowed, job.id, command, None, "me")
+        carried = await settled_command(store, job)
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert refused.status is None and refused.message and "SHARDYARD_EXEC is off" in refused.message
+    assert gang.delivered == [Exec(asked.id, 0, ("ls",), 60)] and carried.status == 3
+    ends = [item.data["id"] for item in await job_history(store, job) if item.kind == "exec"]
+    assert ends == [refused.id, asked.id]
+
+
+async def test_an_order_that_an_earlier_versions_gang_does_not_know_is_settled(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    settings = settings.model_copy(update={"exec": True})
+    cluster.script, cluster.knows_orders = run_until_stopped, False
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        await rank_profiles.create(store, job.id, ProfileRequest(rank=0), None, "me")
+        await rank_commands.create(store, settings, job.id, ExecRequest(rank=0, command=["ls"]), None, "me")
+        command = await settled_command(store, job)
         async with asyncio.timeout(PATIENCE_S):
-            while (await rank_commands.page(store, job.id)).items[0].settled_at is None:  # noqa: ASYNC110
+            while (profile := (await rank_profiles.page(store, job.id)).items[0]).state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
-    assert gang.delivered == [Exec(asked.id, 0, ("ls",), 60)]
-    assert (await rank_commands.page(store, job.id)).items[0].status == 3
+    assert command.status is None and profile.state == "failed"
+    assert command.message == profile.message and "earlier version" in str(command.message)
 
 
 async def test_a_fault_that_no_dispatcher_may_carry_is_missed(

@@ -16,6 +16,7 @@ from shardyard.service.errors import (
 from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import rank_profiles
 from shardyard.service.orders.rank_profiles import MOST_OPEN, create, page
+from shardyard.service.policies.limits import ArtifactLimits, Rules
 from shardyard.service.profile_errors import ProfileRankUnknown, TooManyProfiles
 from shardyard.service.queries import artifacts, live_tail
 from shardyard.service.schemas.cursor import Cursor
@@ -71,9 +72,9 @@ async def test_a_profile_is_reported_once_done_or_failed(store: Store, settings:
     taken, left = [await create(store, job.id, STACKS, None, who) for who in ("me", "you")]
     event = ProfileEvent(id=taken.id, profile="stacks", rank=1, done=True, message="the stacks", file=FILE)
     async with store.write() as tx:
-        first = await rank_profiles.settle(tx, job.id, event, 5.0)
+        first = await rank_profiles.settle(tx, job.id, event, 5.0, run=1, limits=ArtifactLimits())
         assert first is not None and (first.asked_by, first.done, first.file) == ("me", True, FILE)
-        assert await rank_profiles.settle(tx, job.id, event, 6.0) is None
+        assert await rank_profiles.settle(tx, job.id, event, 6.0, run=1, limits=ArtifactLimits()) is None
     async with store.write() as tx:
         row = await job_rows.by_id(tx, job.id)
         assert row is not None
@@ -99,3 +100,20 @@ async def test_a_profile_becomes_a_file_of_its_job_however_often_it_is_reported(
     assert (file.name, file.rank, file.bytes, file.sha256) == (FILE.name, 0, 9, FILE.sha256)
     [done] = (await page(store, job.id)).items
     assert (done.state, done.file) == ("done", FILE.name)
+
+
+async def test_a_profile_without_room_among_the_jobs_files_fails_and_says_why(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, event_batch(state("starting"), state("running")))
+    asked = [await create(store, job.id, ProfileRequest(rank=0), None, "me") for _ in range(2)]
+    batch = [
+        ("profile", to_json(ProfileEvent(id=one.id, profile="stacks", rank=0, done=True, message="so", file=file)))
+        for one, file in zip(asked, (FILE, replace(FILE, name="profiles/second")), strict=True)
+    ]
+    await take_in(store, lease, 1, event_batch(*batch, first=3), Rules(artifacts=ArtifactLimits(files=1)))
+    [file] = (await artifacts.page(store, job.id)).items
+    second, first = (await page(store, job.id)).items
+    assert (file.name, first.state, first.file) == (FILE.name, "done", FILE.name)
+    assert (second.state, second.file) == ("failed", None) and second.message and "may have 1 files" in second.message

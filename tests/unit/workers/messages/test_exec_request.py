@@ -12,7 +12,7 @@ def test_a_command_is_read_as_it_was_written() -> None:
     assert Exec.from_json(json.loads(json.dumps(command.to_json()))) == command
 
 
-@pytest.mark.parametrize("end", [ExecEnd("exit status 3", 3, 17), ExecEnd("The rank ended first.")])
+@pytest.mark.parametrize("end", [ExecEnd("exit status 3", 3, 17, 5.5), ExecEnd("The rank ended first.")])
 def test_an_end_is_read_as_it_was_written(end: ExecEnd) -> None:
     assert ExecEnd.from_json(json.loads(json.dumps(end.to_json()))) == end
 

@@ -82,7 +82,11 @@ def test_one_process_per_node_is_told_how_many_ranks_it_starts(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("end", "status", "said"),
-    [("exit 7", 7, "exited with status 7"), ("kill -9 $$", 137, "was ended by SIGKILL")],
+    [
+        ("exit 7", 7, "exited with status 7"),
+        ("kill -9 $$", 137, "was ended by SIGKILL"),
+        ("kill -40 $$", 168, "was ended by signal 40"),
+    ],
 )
 def test_the_status_is_that_of_the_rank_that_fails_and_the_others_end(
     end: str, status: int, said: str, tmp_path: Path
@@ -103,6 +107,16 @@ def test_an_interrupt_ends_all_ranks_and_what_has_left_them(tmp_path: Path) -> N
     assert sum("saved" in line for line in lines.found) == 2
     left = [int(line.split()[-1]) for line in lines.found if "ready" in line]
     assert len(left) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in left)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As SIGHUP is after `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with printed(2) as (output, _):
+            assert run_locally(run_of("kill -HUP $PPID", tmp_path), output) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_logged_numbers_are_printed_and_checkpoints_stay_here(tmp_path: Path) -> None:

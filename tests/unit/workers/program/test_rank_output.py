@@ -1,9 +1,14 @@
 """Lines of several ranks on one stream."""
 
 import os
+import select
 import tempfile
+import threading
 from array import array
 from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 from shardyard.workers.program.rank_output import RankOutput
@@ -56,3 +61,42 @@ def test_a_reader_that_is_gone_is_noticed() -> None:
     output.print_line(0, "stdout", b"a")
     os.close(end)
     assert output.closed.is_set()
+
+
+def test_a_full_pipe_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not a reader that is gone, which would end the run."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    waits, usual = threading.Event(), select.select
+
+    def selecting(*descriptors: Any) -> Any:
+        waits.set()
+        return usual(*descriptors)
+
+    monkeypatch.setattr(select, "select", selecting)
+    output, line = RankOutput(2, {"stdout": write, "stderr": write}), b"x" * (1 << 20)
+
+    def printing() -> None:
+        output.print_line(1, "stdout", line)
+        os.close(write)
+
+    thread = threading.Thread(target=printing)
+    thread.start()
+    assert waits.wait(PATIENCE_S)
+    with os.fdopen(read, "rb") as pipe:
+        found = pipe.read()
+    thread.join()
+    assert found == b"[rank 1] " + line + b"\n" and not output.closed.is_set()
+
+
+def test_an_end_of_a_line_that_comes_in_two_parts_is_one_end() -> None:
+    (source, end), (read, write) = os.pipe(), os.pipe()
+    output = RankOutput(2, {"stdout": write, "stderr": write})
+    output.follow(1, "stdout", os.fdopen(source, "rb"))
+    with os.fdopen(read, "rb") as printed_, os.fdopen(end, "wb", buffering=0) as rank:
+        rank.write(b"a\r")
+        assert printed_.readline() == b"[rank 1] a\n"
+        rank.write(b"\nb\n\n")
+        assert [printed_.readline() for _ in range(2)] == [b"[rank 1] b\n", b"[rank 1] \n"]
+    output.finish()
+    os.close(write)

@@ -3,14 +3,23 @@
 import asyncio
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.exec_request import Exec, ExecEnd
+from shardyard.workers.program.agents import listening
+from shardyard.workers.program.environment import environment
+from shardyard.workers.program.report_socket import SOCKET
+from shardyard.workers.rank import log_pipe, process_tree
 from shardyard.workers.rank.command_runner import CommandRunner, Place
+from shardyard.workers.rank.log_pipe import Logs
 from shardyard.workers.rank.secret_mask import SecretMask
 
 SECRET = "a-secret-of-the-job"
@@ -19,11 +28,13 @@ SECRET = "a-secret-of-the-job"
 class Log:
     """What was printed, in order. `until` waits for a line."""
 
+    has_room = True
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._came = asyncio.Event()
 
-    def add(self, stream: str, lines: list[bytes]) -> None:
+    def put(self, stream: str, lines: list[bytes]) -> None:
         assert stream == "exec"
         self.lines += [line.decode() for line in lines]
         self._came.set()
@@ -37,11 +48,11 @@ class Log:
 
 
 @contextmanager
-def program(folder: Path) -> Iterator[int]:
-    """A shell below which a program runs, as below a trainer process; by the id of the shell's process."""
-    env = {"PATH": os.environ["PATH"], "KEY": SECRET, "RANK": "3"}
+def program(folder: Path, runs: str = "exec sleep 1000", **more: str) -> Iterator[int]:
+    """A shell below which a program runs, as below a trainer process; by the id of the shell's process. `more`: variables."""
+    env = {"PATH": os.environ["PATH"], "KEY": SECRET, "RANK": "3", **more}
     shell = subprocess.Popen(
-        ["sh", "-c", "sh -c 'echo ready; exec sleep 1000' & wait"],
+        ["sh", "-c", f"sh -c 'echo ready; {runs}' & wait"],
         cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
@@ -67,12 +78,14 @@ def place(pid: int, gone: asyncio.Event | None = None) -> Place:
 
 async def ran(runner: CommandRunner, wanted: Exec, where: Place) -> ExecEnd:
     async with asyncio.timeout(PATIENCE_S):
-        return await runner.run(wanted, where)
+        end = await runner.run(wanted, where)
+    assert end is not None
+    return end
 
 
 async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secrets_are_masked(tmp_path: Path) -> None:
     log = Log()
-    runner = CommandRunner(log.add)
+    runner = CommandRunner(log)
     with program(tmp_path) as pid:
         once = order(
             "x1", "sh", "-c", 'echo "$RANK $KEY"; pwd; echo "to stderr" >&2; echo x >> ran; printf end; exit 7'
@@ -87,9 +100,29 @@ async def test_it_runs_once_in_the_programs_folder_with_its_variables_and_secret
     assert killed.status == 137
 
 
+async def test_where_no_process_is_now_the_end_of_one_that_ran_is_known_and_nothing_begins(tmp_path: Path) -> None:
+    runner = CommandRunner(Log())
+    with program(tmp_path) as pid:
+        end = await ran(runner, order("x1", "true"), place(pid))
+    assert await runner.run(order("x1", "true"), None) == end
+    assert await runner.run(order("x2", "true"), None) is None
+
+
+async def test_any_failure_ends_a_command(tmp_path: Path) -> None:
+    """Without an end its supervisor would send it again for ever."""
+
+    class Broken(Log):
+        def put(self, _stream: str, _lines: list[bytes]) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with program(tmp_path) as pid:
+        end = await ran(CommandRunner(Broken()), order("x1", "echo", "hello"), place(pid))
+    assert end == ExecEnd("the command failed beside the rank: RuntimeError: can't start new thread")
+
+
 async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -> None:
     log, gone = Log(), asyncio.Event()
-    runner = CommandRunner(log.add)
+    runner = CommandRunner(log)
     escapes = 'setsid sleep 1000 & echo "{} $!"; exec sleep 1000'
     with program(tmp_path) as pid:
         late = await ran(runner, order("x1", "sh", "-c", escapes.format("late"), seconds=1), place(pid))
@@ -104,14 +137,91 @@ async def test_its_time_limit_and_the_ranks_end_kill_all_of_it(tmp_path: Path) -
     assert not any(os.access(f"/proc/{pid}", os.F_OK) for pid in left)
 
 
+async def test_beside_a_program_that_has_overwritten_its_variables_the_trainers_count(tmp_path: Path) -> None:
+    log = Log()
+    with program(tmp_path, "exec env -i sleep 1000") as pid:
+        where = place(pid)._replace(env={"GREETING": "hi", "PATH": os.environ["PATH"]})
+        until_env_is_empty(process_tree.pids(pid)[1])
+        await ran(CommandRunner(log), order("x1", "sh", "-c", "echo $GREETING$RANK"), where)
+    assert log.lines == ["hi"]
+
+
+def until_env_is_empty(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}/environ").read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+async def test_what_a_python_process_of_a_command_does_is_not_the_programs(tmp_path: Path) -> None:
+    """Its exception would be taken for the cause if the program fails later. A program's own `sitecustomize` counts for it, too."""
+    (tmp_path / "sitecustomize.py").write_text("print('own')")
+    log = Log()
+    with listening(lambda _: None) as agents:
+        env = environment({}, [agents.name], None, {"PYTHONPATH": str(tmp_path)})
+        with program(tmp_path, **{name: env[name] for name in (SOCKET, "PYTHONPATH", "PYTHONUNBUFFERED")}) as pid:
+            raises = "import shardyard; raise ValueError(shardyard.__name__)"
+            end = await ran(CommandRunner(log), order("x1", sys.executable, "-c", raises), place(pid))
+        assert end.status == 1 and (log.lines[0], log.lines[-1]) == ("own", "ValueError: shardyard")
+        assert agents.failures() == {}
+
+
+class SlowlyRead(Logs):
+    """A rank's log that is read only where it has had no room three times."""
+
+    def __init__(self) -> None:
+        super().__init__(3, Spool(1 << 20))
+        self.refusals = 0
+        self.lines: list[str] = []
+
+    @property
+    def has_room(self) -> bool:
+        if (room := super().has_room) is False:
+            self.refusals += 1
+            if self.refusals % 3 == 0:
+                self.read()
+        return room
+
+    def read(self) -> None:
+        while events := self.spool.take(self.spool.last - len(self.spool.newer(0))):
+            self.lines += [line for event in events for line in event["data"]["lines"]]
+            self.spool.take(events[-1]["seq"])
+
+
+async def test_a_command_waits_for_the_log_until_its_time_limit_and_no_line_of_it_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_pipe, "PUT_BYTES", 200_000)
+    read, unread = SlowlyRead(), Logs(3, Spool(1 << 20))
+    with program(tmp_path) as pid:
+        end, late = await asyncio.gather(
+            ran(CommandRunner(read), order("x1", "seq", "80000"), place(pid)),
+            ran(CommandRunner(unread), order("x2", "yes", seconds=1), place(pid)),
+        )
+    read.read()
+    assert end.status == 0 and read.refusals > 0
+    assert read.lines == [str(number) for number in range(1, 80_001)]
+    assert late == ExecEnd("the command did not end within 1 s")
+    assert unread.spool.take(0)
+
+
+async def test_a_rank_that_prints_faster_than_its_log_is_read_displaces_no_line_of_a_command(tmp_path: Path) -> None:
+    logs = Logs(3, Spool(100_000))
+    while not logs.dropped:
+        logs.add("stdout", [b"x" * 1000])
+    before = logs.spool.last
+    with program(tmp_path) as pid:
+        await ran(CommandRunner(logs), order("x1", "echo", "hello"), place(pid))
+    assert [event["data"]["lines"] for event in logs.spool.newer(before)] == [["hello"]]
+
+
 async def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
     with program(tmp_path) as pid:
         closes = order("x1", "sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 5")
-        assert (await ran(CommandRunner(Log().add), closes, place(pid))).status == 5
+        assert (await ran(CommandRunner(Log()), closes, place(pid))).status == 5
 
 
 async def test_a_rank_that_has_just_ended_runs_nothing(tmp_path: Path) -> None:
     with program(tmp_path) as pid:
         pass
-    end = await ran(CommandRunner(Log().add), order("x1", "true"), place(pid))
+    end = await ran(CommandRunner(Log()), order("x1", "true"), place(pid))
     assert end.status is None and "could not be started" in end.message

@@ -3,8 +3,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shardyard.workers.checkpoint.manifest import Manifest, write
 from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.rank import fault_injector
 from shardyard.workers.rank.fault_injector import FaultInjector, corrupt
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -82,3 +85,19 @@ def test_one_bit_of_the_newest_complete_checkpoint_is_flipped(tmp_path: Path) ->
 
 def test_without_a_checkpoint_there_is_nothing_to_corrupt(tmp_path: Path) -> None:
     assert "no checkpoint" in corrupt(str(tmp_path / "none"))
+
+
+async def test_a_checkpoint_is_corrupted_once_also_if_the_fault_comes_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the time in which an actor has to answer, of a large file on slow storage."""
+    struck: list[str] = []
+
+    def slowly(checkpoints: str) -> str:
+        struck.append(checkpoints)
+        return "a bit was flipped"
+
+    monkeypatch.setattr(fault_injector, "corrupt", slowly)
+    faults, fault = FaultInjector(), Fault("fault-1", "corrupt-checkpoint")
+    found = await asyncio.gather(*(faults.inject(fault, None, str(tmp_path)) for _ in range(3)))
+    assert found == ["a bit was flipped"] * 3 and struck == [str(tmp_path)]

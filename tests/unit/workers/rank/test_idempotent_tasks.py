@@ -44,3 +44,15 @@ async def test_the_oldest_results_go(monkeypatch: pytest.MonkeyPatch) -> None:
         await tasks.run(name, work.do)
     assert [await tasks.run(name, work.do) for name in "dcb"] == [4, 3, 2]  # "a" went when "d" came
     assert await tasks.run("a", work.do) == 5
+
+
+async def test_a_call_that_raises_is_repeated() -> None:
+    work, tasks = Counted(), IdempotentTasks[int]()
+
+    async def fails() -> int:
+        raise OSError("no answer")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="no answer"):
+            await tasks.run("a", fails)
+    assert await tasks.run("a", work.do) == await tasks.run("a", fails) == 1

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.rank import log_pipe
 from shardyard.workers.rank.log_pipe import MAX_LINE, Lines, Logs
 
 
@@ -60,3 +61,27 @@ def test_lines_are_dropped_while_the_spool_is_half_full_and_then_counted() -> No
     notice, kept = (event["data"] for event in spool.take(0))
     assert "7 lines dropped" in notice["lines"][0]
     assert kept["lines"] == ["kept"] and kept["first"] == notice["first"] + 1
+
+
+def test_lines_of_a_source_that_waits_have_room_of_their_own_and_are_never_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_pipe, "PUT_BYTES", 10)
+    spool = Spool(2000)
+    logs = Logs(0, spool)
+    while not spool.half_full:
+        logs.add("stdout", [b"x" * 100])
+    assert logs.has_room, "whatever the rank prints"
+    for text in (b"first", b"second"):
+        logs.put("exec", [text])
+    assert not logs.has_room
+    spool.take(spool.last - 1)
+    assert logs.has_room, "one of them is taken"
+    [last] = spool.take(0)
+    assert last["data"]["lines"] == ["second"]
+    while not spool.full:
+        spool.add("step", {"text": "x" * 100})
+    spool.take(spool.acknowledged + 1)
+    while not spool.full:
+        spool.add("step", {"text": "x" * 100})
+    assert not logs.has_room, "the spool has no room"

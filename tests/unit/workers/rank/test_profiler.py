@@ -13,8 +13,13 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.profile_request import Profile
-from shardyard.workers.rank import profiler
+from shardyard.workers.rank import process_tree, profiler
 from shardyard.workers.rank.profiler import Outcome, Profiler, Target
+from shardyard.workers.rank.secret_mask import SecretMask
+
+NO_SECRETS = SecretMask()
+#: As a shell has put it into a command line. JSON escapes some of it.
+SECRET = 'a-"secret"\\of the job'
 
 #: A shell, as of a command that is text, with a Python process that computes below it.
 PROGRAM = """
@@ -28,14 +33,16 @@ busy_in_here()
 
 
 #: Of a shell that starts Python, and of one that does not.
-STARTS_PYTHON = f'"{sys.executable}" -c "$1" & wait'
+STARTS_PYTHON = f'"{sys.executable}" -c "$1" "$2" & wait'
 NO_PYTHON = "echo ready; exec sleep 1000"
 
 
 @contextmanager
 def program(script: str = STARTS_PYTHON) -> Iterator[int]:
     """A shell, by its process's id."""
-    shell = subprocess.Popen(["sh", "-c", script, "sh", PROGRAM], stdout=subprocess.PIPE, start_new_session=True)
+    shell = subprocess.Popen(
+        ["sh", "-c", script, "sh", PROGRAM, f"--key={SECRET}"], stdout=subprocess.PIPE, start_new_session=True
+    )
     assert shell.stdout is not None
     try:
         assert shell.stdout.readline() == b"ready\n"
@@ -60,13 +67,15 @@ def stored(folder: Path) -> set[str]:
 
 async def taken(profiler_: Profiler, wanted: Profile, target: Target) -> Outcome:
     async with asyncio.timeout(PATIENCE_S):
-        return await profiler_.profile(wanted, target)
+        outcome = await profiler_.profile(wanted, target)
+    assert outcome is not None
+    return outcome
 
 
 async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -> None:
     mine = Profiler()
     with program() as shell:
-        target = Target(shell, True, silent)
+        target = Target(shell, True, silent, SecretMask([SECRET]))
         first, again = await asyncio.gather(*(taken(mine, order("stacks", tmp_path), target) for _ in range(2)))
         sampled = await taken(mine, order("cpu", tmp_path, "p2"), target)
     assert first is again and first.file is not None and sampled.file is not None
@@ -76,19 +85,51 @@ async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -
     found = json.loads((tmp_path / sampled.file.sha256).read_text())
     assert "busy_in_here" in {frame["name"] for frame in found["shared"]["frames"]}
     assert stored(tmp_path) == {first.file.sha256, sampled.file.sha256}
+    for file in (first.file, sampled.file):
+        text = (tmp_path / file.sha256).read_text()
+        assert "--key=***" in text and "secret" not in text
     assert Outcome.from_json(json.loads(json.dumps(sampled.to_json()))) == sampled
+
+
+async def test_a_process_that_cannot_be_read_leaves_the_stacks_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has just begun or ended, such as a worker of a data loader."""
+    with program() as shell, program(NO_PYTHON) as other:
+        target = Target(shell, True, silent, NO_SECRETS)
+        monkeypatch.setattr(profiler, "python_processes", lambda _: [other, *process_tree.pids(shell)[1:]])
+        found = await taken(Profiler(), order("stacks", tmp_path), target)
+    assert found.file is not None and found.message == "the stacks of 1 process"
+    text = (tmp_path / found.file.sha256).read_text()
+    assert f"Process {other}: py-spy failed" in text and "busy_in_here" in text
+
+
+async def test_processes_that_are_left_out_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "MOST_PROCESSES", 1)
+    with program() as shell:
+        python = process_tree.pids(shell)[1]
+        monkeypatch.setattr(profiler, "python_processes", lambda _: [python] * 3)
+        found = await taken(Profiler(), order("stacks", tmp_path), Target(shell, True, silent, NO_SECRETS))
+    assert found.message == "the stacks of 1 process, and not of 2 more"
 
 
 async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
     mine = Profiler()
     with program(NO_PYTHON) as other, program() as shell:
-        nothing = await taken(mine, order("stacks", tmp_path), Target(other, True, silent))
-        large = await taken(mine, order("stacks", tmp_path, "p2", 10), Target(shell, True, silent))
-        no_python = await taken(mine, order("cpu", tmp_path, "p3"), Target(other, False, silent))
+        nothing = await taken(mine, order("stacks", tmp_path), Target(other, True, silent, NO_SECRETS))
+        large = await taken(mine, order("stacks", tmp_path, "p2", 10), Target(shell, True, silent, NO_SECRETS))
+        no_python = await taken(mine, order("cpu", tmp_path, "p3"), Target(other, False, silent, NO_SECRETS))
     assert nothing.file is None and "no Python process" in nothing.message
     assert large.file is None and "may have 10" in large.message
     assert no_python.file is None and "py-spy failed" in no_python.message
     assert not stored(tmp_path)
+
+
+async def test_a_py_spy_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "py-spy").write_text("not a program")
+    monkeypatch.setattr(profiler.sys, "executable", str(tmp_path / "python"))
+    found = await taken(Profiler(), order("cpu", tmp_path), Target(1, False, silent, NO_SECRETS))
+    assert found.file is None and found.message == f"{tmp_path}/py-spy cannot be started: Permission denied"
 
 
 async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
@@ -106,8 +147,8 @@ async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
         return {"stacks": [{"thread": "MainThread", "frames": ["a.py:1 in outer", "a.py:9 in inner"], "call": ""}]}
 
     mine, folder = Profiler(), tmp_path / "stored"
-    own = await taken(mine, order("stacks", folder), Target(1, False, reports))
-    refused = await taken(mine, order("cpu", folder, "p2"), Target(1, False, reports))
-    assert own.file is not None
+    own = await taken(mine, order("stacks", folder), Target(1, False, reports, NO_SECRETS))
+    refused = await taken(mine, order("cpu", folder, "p2"), Target(1, False, reports, NO_SECRETS))
+    assert own.file is not None and own.message == "the stacks that the process reported itself"
     assert (folder / own.file.sha256).read_text() == "Thread 'MainThread'\n    a.py:9 in inner\n    a.py:1 in outer\n"
     assert refused.file is None and "kernel.yama.ptrace_scope" in refused.message

@@ -55,3 +55,23 @@ async def _train(loop: VirtualLoop, control: socket.socket, every_s: float, seco
         message = {"kind": "step", "data": {"step": step}, "ts": loop.time()}
         control.send(json.dumps(message).encode() + b"\n")
     return step
+
+
+async def test_all_that_examine_a_trainer_at_the_same_time_have_its_status() -> None:
+    """One without it would be the hang watchdog's proof that the trainer hangs."""
+    fork, server = socket.socketpair()
+    control, end = socket.socketpair()
+    with (
+        server,
+        end,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
+        rank = Rank("cpu")
+        reading = asyncio.create_task(rank.events.read_messages(trainer))
+        both = asyncio.gather(trainer.examine(), trainer.examine())
+        await asyncio.sleep(0)
+        for _ in range(2):
+            end.send(json.dumps({"kind": "examined", "data": {"phase": "step"}, "ts": 1.0}).encode() + b"\n")
+        assert await both == [{"phase": "step"}] * 2
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)

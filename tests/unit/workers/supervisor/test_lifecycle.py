@@ -1,9 +1,20 @@
-"""The table of phases. What happens in each: tests/integration/workers/supervisor."""
+"""The table of phases, and the end of a command. What happens in each phase: tests/integration/workers/supervisor."""
 
-from typing import get_args
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, get_args
 
-from shardyard.workers.supervisor.gang_state import Phase
-from shardyard.workers.supervisor.lifecycle import MOVES
+from harness.patience import PATIENCE_S
+
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.messages.exec_request import Exec, ExecEnd
+from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.gang_secrets import GangSecrets
+from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState
+from shardyard.workers.supervisor.journal.journal import Journal
+from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
 
 
 def test_every_phase_has_its_moves_and_only_the_last_has_none() -> None:
@@ -15,3 +26,40 @@ def test_every_phase_is_reached_and_leads_to_the_end() -> None:
     assert {following for moves in MOVES.values() for following in moves} == set(MOVES) - {"placing"}
     assert all("ending" in moves for phase, moves in MOVES.items() if phase not in ("ending", "ended"))
     assert MOVES["ending"] == ("ended",), "an end cannot be undone"
+
+
+async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahead() -> None:
+    """Streams are in order of time: a command line that saw the end first would leave the output out."""
+    spec, spool, ahead = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20), time.time() + 3600
+    state = GangState(phase="training", ranks=[RankState(0, name="rank-0", pulled=7)])
+    gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+
+    async def execute(_: Exec) -> ExecEnd:
+        return ExecEnd("exit status 0", 0, last=7, at=ahead)
+
+    async def settled() -> None:
+        pass
+
+    handle: Any = SimpleNamespace(execute=execute)
+    gang.members[0].handle, gang.execs.queue.settled = handle, settled
+    await gang.execs.queue.add("x1", PendingExec(Exec("x1", 0, ("ls",), 5)))
+    lifecycle = Lifecycle(gang)
+    lifecycle.run_orders()
+    async with asyncio.timeout(PATIENCE_S):
+        await spool.wait(0, PATIENCE_S)
+    [event] = spool.take(0)
+    assert (event["kind"], event["ts"]) == ("exec", ahead)
+
+
+async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:
+    """A gang may get a hundred thousand orders in its life."""
+    begun: list[str] = []
+    tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def carry_out(name: str) -> None:
+        begun.append(name)
+
+    for pending in (["a"], ["a", "b"], ["b"]):
+        begin_each(tasks, pending, carry_out)
+        await asyncio.gather(*tasks.values())
+    assert begun == ["a", "b"] and list(tasks) == ["b"]

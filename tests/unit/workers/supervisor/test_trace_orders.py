@@ -39,7 +39,7 @@ def test_a_trace_ends_when_every_rank_has_reported_it() -> None:
     traces.take_end(0, event("trace_finished", id="a", rank=0, steps=[7, 9]))
     assert [kind for kind, _ in emitted(traces)] == ["trace", "trace", "trace_finished"]
     assert emitted(traces)[-1][1] == {"id": "a", "done": True, "message": "", "steps": [7, 9]}
-    assert list(traces.queue.pending) == ["b"] and traces.queue.reported == {"a"}
+    assert list(traces.queue.pending) == ["b"] and list(traces.queue.reported) == ["a"]
 
 
 def test_a_training_that_ends_cuts_a_trace_short() -> None:

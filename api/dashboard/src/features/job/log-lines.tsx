@@ -17,9 +17,10 @@ export interface LogLinesProps {
 
 export function LogLines({ lines, width, marked = null, onLine }: LogLinesProps) {
   return lines.map((line) => (
-    <div key={line.position} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-level={levelOf(line.text) ?? undefined} data-marked={line.position === marked || undefined}>
+    <div key={line.position} className={line.stream === "stdout" ? "log-line" : `log-line ${line.stream}`} data-level={levelOf(line.text) ?? undefined} data-marked={line.position === marked || undefined}>
       {width > 0 && <span className="log-rank" title={`rank ${line.rank}`}>{String(line.rank).padStart(width)}</span>}
       {line.at && <time className="log-time" dateTime={line.at.toISOString()} title={line.at.toLocaleString()}>{clock(line.at)}</time>}
+      {line.stream === "exec" && <span className="log-rank" title="Output of a command beside the rank">exec</span>}
       {onLine ? <button className="log-hit" data-listed onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
     </div>
   ));

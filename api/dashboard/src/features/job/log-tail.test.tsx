@@ -1,6 +1,6 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import type { LogLine } from "../../api/logs";
+import { type LogLine, toLine } from "../../api/logs";
 import { expectAccessible } from "../../testing/accessible";
 import { LogTail } from "./log-tail";
 
@@ -14,6 +14,14 @@ test("lines carry their rank and time, and stderr looks different", async () => 
   expect(screen.getByTitle("rank 3")).toBeTruthy();
   expect(container.querySelector("time")?.dateTime).toBe("2026-11-21T12:00:00.000Z");
   expect(screen.getByText("careful").closest(".stderr")).not.toBeNull();
+  await expectAccessible(container);
+});
+
+test("the output of a command beside a rank is not taken for the rank's", async () => {
+  const shown = toLine({ position: 3, rank: 0, attempt: 1, line: 3, stream: "exec", text: "ERROR of a file", ts: null });
+  const { container } = render(<LogTail lines={[shown, ...LINES]} width={1} nothing="" />);
+  expect(screen.getByText("ERROR of a file").closest(".exec")?.textContent).toContain("exec");
+  expect(screen.getAllByTitle("Output of a command beside the rank")).toHaveLength(1);
   await expectAccessible(container);
 });
 

@@ -1,10 +1,15 @@
 """`run --local` needs no control plane: a spec's ranks run here, and what cannot is refused by its field."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
+from harness.stored_checkpoints import save_checkpoint
 
+from shardyard.api.cli.commands.local_run import notices
 from shardyard.api.cli.main import run
+from shardyard.api.http.validation_errors import read_spec
 
 COMMAND = """\
 name: here
@@ -43,7 +48,7 @@ def test_the_ranks_run_in_the_folder_of_code_with_the_jobs_variables(
     assert run(["run", "--local", str(spec)]) == 0
     out, err = capfd.readouterr()
     assert sorted(out.splitlines()) == [f"[rank {rank}] {rank} hi k there" for rank in (0, 1)]
-    assert "env is not built here" in err and "files are not fetched here: SHARDYARD_FILES is not set" in err
+    assert "env is not built here" in err and "files are not fetched here, and SHARDYARD_FILES is not set" in err
 
 
 def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
@@ -51,6 +56,18 @@ def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
 ) -> None:
     assert run(["run", "--local", str(spec), "--", "ranks=1", "resources.env.CODE='9'"]) == 9
     assert capfd.readouterr().out == "0 hi k there\n"
+
+
+def test_a_secret_that_is_a_file_is_in_memory_only(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A file on the disk would remain where this process is killed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LOCAL_TEST_KEY", "in-no-file")
+    secrets = "secrets=[{name: LOCAL_TEST_KEY, variable: KEY, file: true}]"
+    shows = f"command=[sh, -c, 'cat $KEY; grep -rl in-no-file {tmp_path} || echo \" none\"']"
+    assert run(["run", "--local", str(spec), secrets, shows, "ranks=1"]) == 0
+    assert capfd.readouterr().out == "in-no-file none\n"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +88,19 @@ def test_what_cannot_run_here_is_refused(
 ) -> None:
     assert run(["run", "--local", str(spec), *more]) == 1
     assert said in capfd.readouterr().err
+
+
+def test_what_differs_from_a_job_is_said(tmp_path: Path) -> None:
+    with_files = read_spec(
+        {"name": "here", "command": ["true"], "files": {"data": "s3://b/data"}, "resume_from": "/checkpoints/old"}
+    )
+    assert [notice.partition(" ")[0] for notice in notices(with_files, tmp_path)] == ["files", "resume_from"]
+    training = read_spec(yaml.safe_load(TRAIN))
+    assert not list(notices(training, tmp_path))
+    root = tmp_path / "checkpoints" / "tiny"
+    save_checkpoint(root, 2)
+    [continues] = notices(training, tmp_path)
+    assert f"continues from {root}/step-00000002. Remove {root}" in continues
 
 
 @pytest.mark.full
