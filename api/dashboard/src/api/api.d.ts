@@ -2866,12 +2866,12 @@ export interface components {
             readonly path: string | null;
             /**
              * Digest
-             * @description Checksum of the checkpoint's manifest, or of the file. Null until the cluster has pinned it.
+             * @description Checksum of the checkpoint's manifest, or of the file. If the save did not report it, null until the cluster has pinned the checkpoint.
              */
             readonly digest: string | null;
             /**
              * State
-             * @description State of the checkpoint or the file.
+             * @description State of the checkpoint or the file. `deleted`: also if another save of the step, or another file of the name, has replaced it.
              * @enum {string}
              */
             readonly state: "present" | "corrupt" | "deleted";
@@ -6626,6 +6626,12 @@ export interface components {
              * @description Steps of all complete checkpoints of the job after the save. Null if they are not known.
              */
             readonly kept: readonly number[] | null;
+            /**
+             * Digest
+             * @description Checksum of the checkpoint's manifest. Null if it is not known.
+             * @default null
+             */
+            readonly digest: string | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
