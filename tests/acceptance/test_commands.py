@@ -50,7 +50,6 @@ def test_a_script_for_torchrun_is_a_job(plane: ControlPlane, tmp_path: Path) -> 
         assert "runs a command" in (client.resources(job.id).reason or "")
         memory, nodes = client.system(job.id, "rank/memory"), client.system(job.id, "node/memory_used")
         assert [curve.rank for curve in memory.curves] == [0, 1]
-        assert all((curve.last or 0) > 10 << 20 for curve in memory.curves), "of the program, not of the actor alone"
         assert [curve.node for curve in nodes.curves] == [client.nodes()[0].id]
         example = client.wait(client.submit(EXAMPLES / "command.yaml").id, timeout_s=PATIENCE_S)
         assert (example.state, "rank 1 of 2: the ranks' sum is 1" in lines(client, example.id)) == ("succeeded", True)
@@ -116,6 +115,9 @@ dist.destroy_process_group()  # gloo may abort at the exit of a process that doe
         assert "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0, 1)" in incident.message, (
             incident.message
         )
+        memory = client.system(job.id, "rank/memory").curves
+        largest = [max(value or 0 for value in curve.high or curve.mean) for curve in memory]
+        assert len(largest) == 2 and min(largest) > 10 << 20, "of the program, not of the trainer process alone"
 
 
 def test_a_cancelled_program_gets_sigterm_and_leaves_no_process(plane: ControlPlane, tmp_path: Path) -> None:

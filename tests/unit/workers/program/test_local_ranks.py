@@ -102,8 +102,13 @@ def test_an_interrupt_ends_all_ranks_and_what_has_left_them(tmp_path: Path) -> N
             if sum("ready" in one for one in self.found) == 2 and "ready" in line:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with printed(2, Interrupting) as (output, lines):
-        assert run_locally(run_of(WAITS, tmp_path), output) == 130
+    # A job in a shell's background has SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with printed(2, Interrupting) as (output, lines):
+            assert run_locally(run_of(WAITS, tmp_path), output) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert sum("saved" in line for line in lines.found) == 2
     left = [int(line.split()[-1]) for line in lines.found if "ready" in line]
     assert len(left) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in left)
