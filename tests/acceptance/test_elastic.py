@@ -109,18 +109,21 @@ while True:
 @pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_a_command_goes_on_with_fewer_ranks_and_grows_again(plane: ControlPlane, nodes: Nodes, tmp_path: Path) -> None:
+    def newest() -> int:
+        path = client.job(job).checkpoint
+        return 0 if path is None else int(path.rpartition("-")[2])
+
     def runs(ranks: int, attempt: int) -> int:
         """Wait until it has saved a step on so many ranks; returns the step."""
-        began = lambda: client.job(job).attempt == attempt and client.job(job).world_size == ranks  # noqa: E731
-        until(began, PATIENCE_S, f"{ranks} ranks")
-        found: list[Any] = []
 
-        def saved() -> bool:
-            found[:] = [e for e in client.events(job) if e.kind == "checkpoint" and e.attempt == attempt]
-            return bool(found)
+        def trains() -> bool:
+            now = client.job(job)
+            return (now.attempt, now.world_size, now.state) == (attempt, ranks, "running")
 
-        until(saved, PATIENCE_S, "a checkpoint")
-        return int(found[-1].data["step"])
+        until(trains, PATIENCE_S, f"{ranks} ranks")
+        before = newest()
+        until(lambda: newest() > before, PATIENCE_S, "a checkpoint")
+        return newest()
 
     with plane.client() as client:
         policy = {"elastic_grace_s": 3.0, "max_restarts": 0}
