@@ -22,7 +22,7 @@ SECONDARY: Final = (
     "nccl communicator was aborted",
     "recvvalue failed",
     "sendbytes failed",
-    "recv, 0 bytes",
+    "connection was likely closed",  # of the store, which rank 0 holds
 )
 #: First words of the message of a trainer that torch's NCCL watchdog has aborted (SIGABRT) because others did not go on.
 ABORTED: Final = "NCCL's watchdog aborted the trainer"

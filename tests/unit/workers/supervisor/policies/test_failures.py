@@ -1,6 +1,9 @@
 import signal
+import threading
+from datetime import timedelta
 
 import pytest
+from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.workers.messages.rank_event import FailedEvent, facts_of
@@ -21,6 +24,24 @@ def test_storage_that_is_away_is_no_fault_of_the_training_code(error: StorageErr
     failure = raised(failed, 0, None)
     assert (failure.cause in INFRASTRUCTURE) == blamed
     assert failure.cause == ("storage_unreachable" if blamed else "exception")
+
+
+def test_a_store_that_dies_with_rank_0_is_no_fault_of_the_training_code() -> None:
+    """A peer waits in the store while rank 0, which holds it, is killed: as it is when a process group is formed."""
+    held = [TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)]
+    limit = timedelta(seconds=30)
+    client = TCPStore("127.0.0.1", held[0].port, None, is_master=False, timeout=limit)
+    death = threading.Timer(0.1, held.clear)
+    death.start()
+    with pytest.raises(DistNetworkError) as waited:
+        client.wait(["a key that never comes"], limit)
+    death.join()
+    with pytest.raises(DistNetworkError) as asked:
+        client.get("another")
+    for error in (waited.value, asked.value):
+        failed = FailedEvent(type=type(error).__name__, message=str(error), traceback="", facts=facts_of(error))
+        failure = raised(failed, 3, "node")
+        assert (failure.secondary, failure.is_repairable, failure.reason) == (True, True, "connection_lost"), failure
 
 
 TIMED_OUT = (
