@@ -11,7 +11,7 @@ from .models.presets import PRESETS, Architecture, Family
 from .spec_part import Finite, SpecPart
 
 #: The numbers of a mixture of experts.
-_MIXTURE = (
+MIXTURE = (
     "experts",
     "shared_experts",
     "top_k",
@@ -96,7 +96,7 @@ class ModelSpec(SpecPart):
     def _known_preset(self) -> "ModelSpec":
         if self.import_ is None and self.preset not in PRESETS[self.family]:
             raise ValueError(f"preset {self.preset!r} is not one of {', '.join(PRESETS[self.family])}")
-        given = [name for name in _MIXTURE if getattr(self, name) is not None]
+        given = [name for name in MIXTURE if getattr(self, name) is not None]
         if given and (self.import_ is not None or self.family != "moe"):
             raise ValueError(f"{', '.join(given)}: only of family moe")
         self._fits_balance()
@@ -142,7 +142,7 @@ class ModelSpec(SpecPart):
         if self.from_ is not None:
             return fitted(Path(self.from_).expanduser(), self.tied, vocab, seq_len)
         numbers = dict(PRESETS[self.family][self.preset])
-        names = ("layers", "dim", "heads", "kv_heads", "hidden", "tied", "rope_theta", *_MIXTURE)
+        names = ("layers", "dim", "heads", "kv_heads", "hidden", "tied", "rope_theta", *MIXTURE)
         numbers |= {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.heads is not None and self.kv_heads is None and self.family == "gpt2":
             numbers["kv_heads"] = self.heads

@@ -53,15 +53,8 @@ async def new_row(
     validation.check_ranks(spec, spec.sizes[-1], clusters)
     if resume is not None:
         spec = spec.model_copy(update={"resume_from": resume.named})
-    return (
-        new_columns(spec)
-        | elastic.columns_of_command(spec)
-        | {
-            "resume": None if resume is None else resume.path,
-            "code": code,
-            "steps": 0,
-        }
-    )
+    of_files = {"resume": None if resume is None else resume.path, "code": code, "steps": 0}
+    return new_columns(spec) | elastic.columns_of_command(spec) | of_files
 
 
 def _check_cwd(cwd: str, *, in_code: bool) -> None:

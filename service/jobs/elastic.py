@@ -16,7 +16,7 @@ from ...workers.elastic_layouts import Form
 from ...workers.messages.event import ReshardEvent, to_json
 from ...workers.messages.incident_events import ReshardReason
 from ..policy_spec import CommonPolicy
-from ..spec import CommandSpec, JobSpec
+from ..spec import AnySpec, CommandSpec, JobSpec
 from ..store import events, jobs
 from ..store.dialect import unix_now
 from . import queued_job
@@ -29,34 +29,29 @@ FREED_S: Final = 3.0
 
 def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, Any]:
     """The columns of a job's row that describe its layout."""
-    layout = spec.train.layout
-    least = min((form.world_size for form in forms), default=layout.world_size)
+    return _columns(spec, str(spec.train.layout), str(batch), forms)
+
+
+def columns_of_command(spec: CommandSpec) -> dict[str, Any]:
+    """As `columns`, for a job that runs a command. Each number of ranks is a layout."""
+    forms = [Form(ranks, ranks, _layout_of_command(ranks), "") for ranks in spec.sizes]
+    return _columns(spec, _layout_of_command(spec.ranks), "", forms if len(forms) > 1 else ())
+
+
+def _columns(spec: AnySpec, layout: str, batch: str, forms: Sequence[Form]) -> dict[str, Any]:
+    least = min((form.world_size for form in forms), default=spec.world_size)
     return {
         "spec": spec.model_dump(mode="json", by_alias=True),
-        "layout": str(layout),
-        "batch": str(batch),
-        "world_size": layout.world_size,
-        "tensor": layout.tensor,
+        "layout": layout,
+        "batch": batch,
+        "world_size": spec.world_size,
+        "tensor": spec.together,
         "shape": replace(queued_job.waiting(spec), world_size=least).shape,
         "elastic": [asdict(form) for form in forms] or None,
     }
 
 
-def columns_of_command(spec: CommandSpec) -> dict[str, Any]:
-    """As `columns`, for a job that runs a command. Each number of ranks is a layout."""
-    forms = [asdict(Form(ranks, ranks, layout_of_command(ranks), "")) for ranks in spec.sizes]
-    return {
-        "spec": spec.model_dump(mode="json", by_alias=True),
-        "layout": layout_of_command(spec.ranks),
-        "batch": "",
-        "world_size": spec.ranks,
-        "tensor": spec.together,
-        "shape": replace(queued_job.waiting(spec), world_size=spec.sizes[-1]).shape,
-        "elastic": forms if len(forms) > 1 else None,
-    }
-
-
-def layout_of_command(ranks: int) -> str:
+def _layout_of_command(ranks: int) -> str:
     return f"{ranks} rank{'s' if ranks > 1 else ''}"
 
 

@@ -114,7 +114,7 @@ def test_a_command_goes_on_with_fewer_ranks_and_grows_again(plane: ControlPlane,
         return 0 if path is None else int(path.rpartition("-")[2])
 
     def runs(ranks: int, attempt: int) -> int:
-        """Wait until it has saved a step on so many ranks; returns the step."""
+        """Wait until it has saved a step with this number of ranks; returns the step."""
 
         def trains() -> bool:
             now = client.job(job)

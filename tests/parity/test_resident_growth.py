@@ -1,4 +1,4 @@
-"""The pages that a CPU rank's process grows by are those that the memory plan names, within a tenth (one layout: 12%).
+"""The pages that a CPU rank's process grows by are those that the memory plan names, within a tenth.
 
 Each rank first trains a small model on the same layout: what code, threads and connections take is then there. The allocator gives
 freed memory back at once, so that resident pages are live tensors.
@@ -21,8 +21,6 @@ from shardyard.workers.spec import Run, TrainSpec
 Make = Callable[..., Any]
 
 NEAR: Final = 0.1
-#: 1.09 to 1.11 in five runs, on two commits: it varies by 2% from run to run, and between ranks that hold the same.
-LESS_NEAR: Final = {"tensor2-data2-zero1": 0.12}
 MODEL: Final = {"dim": 512, "heads": 8, "kv_heads": 4, "hidden": 1536, "layers": 4, "vocab": 4096}
 GPT2: Final = {"family": "gpt2", "dim": 512, "heads": 8, "hidden": 2048, "layers": 4, "vocab": 4096}
 MIXTURE: Final = {**MODEL, "family": "moe", "hidden": 512, "experts": 4, "top_k": 2}
@@ -121,5 +119,4 @@ def test_a_rank_grows_by_its_plan(name: str, root: Path, make_spec: Make) -> Non
     planned = planned_bytes(TrainSpec.model_validate(spec))
     ranks = spawn(grown, TrainSpec.model_validate(spec).layout.world_size, orders(small, root), orders(spec, root))
     shares = [one / planned for one in ranks]
-    near = LESS_NEAR.get(name, NEAR)
-    assert 1 - near <= max(shares) <= 1 + near, shares
+    assert 1 - NEAR <= max(shares) <= 1 + NEAR, shares

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, Final
 
 from ...strategies.layout import Layout, Refusal
-from ..model_spec import ModelSpec
+from ..model_spec import MIXTURE, ModelSpec
 from ..models.presets import Architecture
 from ..spec import TrainSpec
 
@@ -21,17 +21,6 @@ MOST_TOKENS: Final = 65_536
 _DEGREES: Final = ("data", "tensor", "context", "pipeline", "expert", "shard", "ulysses", "virtual")
 _HEAD: Final = 8
 _SEQUENCES: Final = (32, 64, 128, 256, 512, 1024, 2048)
-#: Numbers of a mixture of experts that a smaller one keeps.
-_OF_MIXTURES: Final = (
-    "shared_experts",
-    "top_k",
-    "router_softmax",
-    "capacity_factor",
-    "balance",
-    "bias_update_speed",
-    "balance_loss",
-    "z_loss",
-)
 
 
 @dataclass(frozen=True)
@@ -175,7 +164,7 @@ def _kept(model: ModelSpec, arch: Architecture) -> dict[str, Any]:
     kept: dict[str, Any] = {"family": arch.family, "preset": "nano", "tied": arch.tied, "vocab": model.vocab}
     if arch.family == "llama":
         kept["rope_theta"] = arch.rope_theta
-    given = {name: getattr(model, name) for name in _OF_MIXTURES}
+    given = {name: getattr(model, name) for name in MIXTURE if name != "experts"}
     return kept | {name: value for name, value in given.items() if value is not None}
 
 

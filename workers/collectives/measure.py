@@ -21,7 +21,7 @@ _MOST_CALLS: Final = 200
 #: Elements are of float32.
 _WIDTH: Final = 4
 _LINK_BYTES: Final = 4 << 20
-#: At most so many ends have each of their links measured.
+#: The largest number of ends between which links are measured.
 _MOST_ENDS: Final = 64
 
 

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from ..one_thread import ONE_THREAD
+
 #: Variables that change what an import does. Each set of values has a server of its own.
 IMPORT_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
-#: One thread, because a process with several threads cannot be forked safely. OpenBLAS starts its pool at import.
-ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 #: If an import checks for a device, torch asks NVML, not CUDA.
 NO_CUDA: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 PACKAGE: Final = Path(__file__).resolve().parents[2]
@@ -93,6 +93,7 @@ def _start(folder: Path, owner: int, env: dict[str, str]) -> socket.socket:
         (folder / SOCKET).unlink(missing_ok=True)
         listener.bind(str(folder / SOCKET))
         listener.listen(128)
+        # One thread, because a process with several threads cannot be forked safely. OpenBLAS starts its pool at import.
         own = {name: value for name, value in env.items() if not name.startswith("RAY_")} | ONE_THREAD | NO_CUDA
         arguments = [sys.executable, "-P", "-m", str(__package__), str(listener.fileno()), str(owner), str(folder)]
         # The shell exits at once, which orphans the server: Ray kills the children of an actor that exits.

@@ -6,9 +6,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
+from ..one_thread import ON_CPUS
 from .local_ranks import LocalRun, run_locally
 from .program import Program
 from .rank_output import RankOutput
@@ -16,7 +16,6 @@ from .rank_output import RankOutput
 #: Of what failed ranks printed, the last bytes that an error quotes.
 _QUOTED: Final = 2000
 _OF_RANK_0: Final = "[rank 0] "
-_ON_CPUS: Final = MappingProxyType({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
 #: Names before a line: that of `RankOutput`, and that of torch before a traceback.
 _NAMES: Final = re.compile(r"^(\[rank \d+\] )?(\[rank\d+\]: ?)?")
 
@@ -44,7 +43,7 @@ def lines_of_rank_0(module: str, arguments: list[str], ranks: int, gpus: str | N
     """
     package = __package__.partition(".")[0]
     program = Program("local", (sys.executable, "-m", f"{package}.{module}", *arguments))
-    env = {**os.environ, **(_ON_CPUS if gpus is None else {})}
+    env = {**os.environ, **(ON_CPUS if gpus is None else {})}
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         output = RankOutput(ranks, {"stdout": printed.fileno(), "stderr": errors.fileno()})
         status = run_locally(LocalRun(program, ranks, Path.cwd(), env, gpus, piped=True), output)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..forkserver.client import ONE_THREAD, connect
+from ..forkserver.client import connect
+from ..one_thread import ONE_THREAD
 
 #: Names the embedded head's folder. Every process that the head starts inherits it.
 NODE_FOLDER: Final = "SHARDYARD_NODE"

@@ -66,13 +66,11 @@ def _bytes(sizes: str) -> list[int]:
 
 def _here(arguments: list[str], world: int) -> dict[str, Any]:
     """The report of ranks on this machine. Raises InvalidParameter."""
-    import torch
-
     from ....workers.program.captured_run import RanksFailed, lines_of_rank_0
+    from .local_run import gpus_here
 
-    on_gpus = torch.cuda.device_count() >= world
-    gpus = ",".join(map(str, range(world))) if on_gpus else None
-    arguments = [*arguments, "--json", "--device", "cuda" if on_gpus else "cpu"]
+    gpus = gpus_here("auto", world)
+    arguments = [*arguments, "--json", "--device", "cpu" if gpus is None else "cuda"]
     try:
         lines = list(lines_of_rank_0("workers.collectives", arguments, world, gpus))
     except RanksFailed as error:

@@ -45,7 +45,7 @@ def dry_run(
     """Say what one step of a spec needs on GPUs, without one: memory by phase and kind, host waits, collectives."""
     model = _gpu(gpu)
     train = _resized(read_training_spec(spec_file.load(spec)).train, world)
-    vocab = _vocab(train)
+    vocab = vocabulary_here(train)
     check_layout(train, vocab)
     ranks = _ranks(train.layout, rank_)
     reports = _reports([Request(train, vocab, model, rank, whole) for rank in ranks])
@@ -104,7 +104,7 @@ def _resized(train: TrainSpec, world: int | None) -> TrainSpec:
     return train.model_copy(update={"layout": one.model_copy(update={"data": data})})
 
 
-def _vocab(train: TrainSpec) -> int:
+def vocabulary_here(train: TrainSpec) -> int:
     """The tokenizer's size; the model's, if it has one of its own and the tokenizer is not here."""
     try:
         return load_tokenizer(train.data).vocab

@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -13,20 +14,22 @@ from ....service.schemas.certificate import Certificate, NumbersCompared
 from ....strategies.cost.estimate import Setting, Unknown
 from ....strategies.layout import Refusal
 from ....version import __version__
-from ....workers.certificate.comparison import Comparison, compare
+from ....workers.certificate.comparison import compare
 from ....workers.certificate.exact_spec import alone, exact
 from ....workers.certificate.shrunk_spec import Shrunk, shrunk
 from ....workers.certificate.training import Training, trained
-from ....workers.cost_inputs import setting_of, vocabulary
+from ....workers.cost_inputs import setting_of
 from ....workers.program.captured_run import RanksFailed
 from ....workers.spec import TrainSpec
 from ...errors import InvalidParameter
 from ..terminal.screen import Screen
+from .dry_run import vocabulary_here
 
 
 def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, screen: Screen) -> Certificate:
     """Train twice, and compare. Raises InvalidParameter for what cannot be trained here."""
-    small = _small(given, whole)
+    vocab = vocabulary_here(given)
+    small = _small(given, vocab, whole)
     spec = exact(small.train, steps)
     for change in small.changes:
         screen.say(f"Smaller here: {change}")
@@ -37,7 +40,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
         runs.append(_trained(one, folder_name, folder))
     found, expected = runs
     comparisons = compare(found, expected)
-    setting = _setting(spec, found)
+    setting = _setting(spec, vocab)
     return Certificate(
         name=name,
         made_at=time.time(),
@@ -48,7 +51,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
         parameters=found.plan.get("parameters"),
         losses=list(found.losses),
         losses_alone=list(expected.losses),
-        numbers=[_numbers(one) for one in comparisons],
+        numbers=[NumbersCompared(**asdict(one), equal=one.equal) for one in comparisons],
         traffic=comm_volume(setting, found.probe.get("traffic") or {}),
         memory=memory_usage(setting, found.probe.get("memory") or {}, None),
         changes=list(small.changes),
@@ -59,10 +62,10 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
     )
 
 
-def _small(given: TrainSpec, whole: bool) -> Shrunk:
+def _small(given: TrainSpec, vocab: int, whole: bool) -> Shrunk:
     """The spec, made smaller where it is large."""
     try:
-        return Shrunk(given) if whole else shrunk(given, given.architecture(256))
+        return Shrunk(given) if whole else shrunk(given, given.architecture(vocab))
     except Refusal as refusal:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
@@ -77,23 +80,9 @@ def _trained(spec: TrainSpec, name: str, folder: Path) -> Training:
         raise InvalidParameter(message, field="train", remedy=remedy) from None
 
 
-def _setting(spec: TrainSpec, found: Training) -> Setting | Unknown:
+def _setting(spec: TrainSpec, vocab: int) -> Setting | Unknown:
     """The inputs of the formulas, or why there are none."""
-    vocab = vocabulary(spec, int(found.plan.get("parameters") or 0))
-    if vocab is None:
-        return Unknown("The model has other sizes than its spec says.")
     try:
         return setting_of(spec, vocab, "cpu")
     except (Refusal, ValidationError) as error:
         return Unknown(str(error))
-
-
-def _numbers(one: Comparison) -> NumbersCompared:
-    return NumbersCompared(
-        what=one.what,
-        compared=one.compared,
-        difference=one.difference,
-        bound=one.bound,
-        where=one.where,
-        equal=one.equal,
-    )

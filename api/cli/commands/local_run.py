@@ -15,7 +15,7 @@ import torch
 from ....service.jobs import rank_environment
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
 from ....workers.checkpoint import retention
-from ....workers.forkserver.client import ONE_THREAD
+from ....workers.one_thread import ON_CPUS
 from ....workers.program.local_ranks import LocalRun, run_locally
 from ....workers.program.program import Program, argv
 from ....workers.program.rank_output import RankOutput
@@ -68,8 +68,8 @@ def notices(spec: AnySpec, out: Path) -> Iterator[str]:
 @contextmanager
 def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path) -> Iterator[LocalRun]:
     """What runs. `folder`: a private one, which is removed afterwards."""
-    gpus = _gpus(spec)
-    env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": "", **ONE_THREAD} if gpus is None else {})
+    gpus = gpus_here(spec.device, spec.world_size)
+    env = dict(os.environ) | (ON_CPUS if gpus is None else {})
     env |= spec.resources.env | _secrets(spec.secrets)
     if isinstance(spec, CommandSpec):
         program = Program(
@@ -109,19 +109,22 @@ def _working_folder(spec: CommandSpec, folder: Path) -> Path:
     return found
 
 
-def _gpus(spec: AnySpec) -> str | None:
-    """The GPUs of all ranks, as CUDA_VISIBLE_DEVICES; None: the ranks run on CPUs. Raises InvalidParameter if there are too few."""
-    if spec.device == "cpu":
+def gpus_here(device: str, ranks: int) -> str | None:
+    """The GPUs of all ranks, as CUDA_VISIBLE_DEVICES; None: the ranks run on CPUs. Raises InvalidParameter if there are too few.
+
+    `device`: that of a spec; with `auto` they run on GPUs if there are enough.
+    """
+    if device == "cpu":
         return None
     found = torch.cuda.device_count()
-    if spec.device == "auto" and found < spec.world_size:
+    if device == "auto" and found < ranks:
         return None
-    if found < spec.world_size:
-        message = f"{spec.world_size} ranks need as many GPUs, and this machine has {found}."
+    if found < ranks:
+        message = f"{ranks} ranks need as many GPUs, and this machine has {found}."
         remedy = "Add resources.device=cpu to the command line, or ask for fewer ranks."
         raise InvalidParameter(message, field="resources.device", remedy=remedy)
     shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(found)))
-    return ",".join(shown.split(",")[: spec.world_size])
+    return ",".join(shown.split(",")[:ranks])
 
 
 def _secrets(uses: list[SecretUse]) -> dict[str, str]:
