@@ -128,13 +128,15 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     lasting, setting = _lasting(rank), rank.setting
     sizes = (setting, rank.block, rank.ends, rank.blocks)
     kept: Held = {**lasting, "activations": _activations(rank), "gradients": _gradients_before(rank)}
-    messages = _messages(rank)
-    works: Held = {"buffers": messages + gathered.in_backward(*sizes), "workspace": _working(rank)}
+    messages, received = _messages(rank), _received(rank)
+    works: Held = {"buffers": messages + received + gathered.in_backward(*sizes), "workspace": _working(rank)}
     last_block: Held = {**kept, **works, "logits": _logits(rank, False)}
+    if setting.layout.pipeline > 1:  # its buckets leave in the last pass, when no other micro-batch has activations
+        last_block["buffers"] -= received
     first_block: Held = {**lasting, **works, "activations": _of_one_block(rank), "gradients": _gradients_after(rank)}
     moments: dict[Moment, Held] = {
         "backward": max(last_block, first_block, key=lambda held: sum(held.values())),
-        "reduced": {**lasting, **_reduced(rank), "buffers": messages + gathered.at_end(*sizes)},
+        "reduced": {**lasting, **_reduced(rank), "buffers": messages + received + gathered.at_end(*sizes)},
     }
     if rank.last:
         buffers = messages + gathered.at_loss(*sizes)
@@ -202,6 +204,15 @@ def _in_transit(rank: Rank) -> float:
     bucket = max(setting.bucket_bytes, setting.compute * rank.largest_inside)
     most = max(setting.bucket_bytes, setting.compute * rank.largest) + setting.prefetch * bucket
     return min(most, setting.compute * rank.parameters)
+
+
+def _received(rank: Rank) -> float:
+    """Bytes in which ZeRO-1 and ZeRO-2 receive the buckets in transit on gloo, whose reduce-scatter is an all-to-all and a local sum."""
+    setting = rank.setting
+    if setting.device != "cpu" or setting.layout.zero not in (1, 2):
+        return 0
+    bucket = max(setting.bucket_bytes, setting.sent * rank.largest)
+    return min(setting.prefetch * bucket, setting.sent * rank.parameters)
 
 
 def _reduced(rank: Rank) -> Held:

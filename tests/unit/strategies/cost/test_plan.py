@@ -40,6 +40,13 @@ def test_each_stage_of_zero_needs_less_of_a_state() -> None:
     assert peaks == sorted(peaks, reverse=True)
 
 
+@pytest.mark.parametrize(("layout", "received"), [({"data": 2}, 0), ({"data": 2, "zero": 1}, 2)])
+def test_gloo_receives_the_buckets_in_transit_in_memory_of_their_own(layout: dict[str, Any], received: int) -> None:
+    found = of(layout, precision="fp32", overlap={"prefetch": 2, "bucket_mb": 1}, **TINY)
+    assert found.moment != "loss"
+    assert found.by_kind.get("buffers", 0) == received * 2**20
+
+
 def test_offloaded_state_is_on_the_host() -> None:
     here, there = of({"data": 2}), of({"data": 2}, offload={"optimizer": 1})
     assert "optimizer" in here.by_kind and "optimizer" not in there.by_kind
