@@ -43,8 +43,7 @@ class LoggedMeans:
             return {}
         new, *pairs = sums
         found = _means(self._names, pairs)
-        if new:
-            names = self._exchanged()
+        if new and (names := self._exchanged()):  # in a dry run `new` is always read as 1
             found |= _means(names, self._summed(names))
             self._names += names
         return found

@@ -1,5 +1,6 @@
 """A step and a validation batch of every layout of the parity grid on fake devices: host waits, collectives and messages."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +69,12 @@ def test_without_a_capacity_the_host_waits_once_per_layer_of_spread_experts(
     of_mixtures = [wait for wait in found if not wait.line.startswith("strategies/grad_clip.py")]
     assert sum(wait.count for wait in of_mixtures) == waits
     assert {wait.line.partition(":")[0] for wait in of_mixtures} <= {"strategies/expert_parallel.py"}
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_module_of_the_users_own_waits_once_too(zero: int, dry: DryRunner) -> None:
+    folder = Path(__file__).parents[2] / "examples/own_module"
+    found = dry.report({"data": 2, "zero": zero}, model={"import": "bigram:make", "code": str(folder)})
+    assert found.parameters == 2 * 256 * 64 + (64 * 256 + 256) + (256 * 64 + 64) + (64 * 256 + 256)
+    assert found.state_bytes < 16 * found.parameters
+    _assert_allowed_waits(found.host_syncs)

@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, unset_fake_temporarily
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -12,6 +13,21 @@ from ...strategies.dispatch_mode import DispatchMode
 __all__ = ["DeviceAnswers", "FakeStore", "FakeTensor", "FakeTensorMode", "unset_fake_temporarily"]
 
 _DEVICE: Final = torch.ops.prim.device.default
+
+
+class _Forgetful(FakeTensorConverter):
+    """Keeps no reference to what an operator returns, not even a weak one: `Module.to` swaps no parameter that has one."""
+
+    def set_tensor_memo(self, t: torch.Tensor, v: FakeTensor) -> None:
+        pass
+
+
+class FakeTensorMode(fake_tensor.FakeTensorMode):
+    """Torch's, in which a module of the user's own can be moved to a device."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.fake_tensor_converter = _Forgetful()
 
 
 class DeviceAnswers(DispatchMode):
