@@ -1,5 +1,7 @@
 """The `policy` of a job's spec: what follows a fault. Imports no torch and no Ray."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from ..workers.spec_part import SpecPart
@@ -77,6 +79,11 @@ class Policy(CommonPolicy):
         le=86_400,
         description="Seconds without progress, or five median steps if that is longer, after which a gang is examined as hung: "
         "the incident names the cause, and the gang is repaired. null: never.",
+    )
+    preflight: bool | Literal["auto"] = Field(
+        "auto",
+        description="Whether an attempt times the collectives of its process groups before it trains: a slow node or link is then an "
+        "incident. auto: after two incidents of the job on the same node.",
     )
     # A factory, so that the schema shows no object as the default of what may be null: generators of clients drop such a field's parents.
     straggler: StragglerPolicy | None = Field(

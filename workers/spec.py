@@ -325,6 +325,7 @@ class Run(BaseModel):
     attempt: int = 1
     train: TrainSpec
     device: Literal["cpu", "cuda"] = "cpu"
+    preflight: bool = False  # whether the first generation times its collectives before it trains
     checkpoints: Address  # this job's own folder: step-00000100/ … below it
     cache: Path  # token caches, keyed by content, shared by all jobs of a node
     resume: Address | None = (

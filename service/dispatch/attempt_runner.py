@@ -33,6 +33,7 @@ from ..store.engine import Store
 from ..store.leases import Lease
 from .event_ingest import Taken, take_in
 from .gang_spec import gang_spec
+from .preflight import preflight_wanted
 from .retry import lose_attempt
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,8 @@ class Attempt:
             await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
-        spec = gang_spec(job, attempt, self.settings, avoided)
+            preflight = await preflight_wanted(tx, job, avoided)
+        spec = gang_spec(job, attempt, self.settings, avoided, preflight)
         await self._patiently(lambda: self.cluster.start_gang(spec), _TRIES)
 
     async def _endable(self, work: Awaitable[None], gang: str) -> None:

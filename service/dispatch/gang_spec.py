@@ -21,8 +21,14 @@ def neighbours(layout: Layout) -> tuple[int, ...]:
     return tuple(sorted((size for size in sizes if 1 < size < layout.world_size), reverse=True))
 
 
-def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangSpec:
-    """What the cluster is to run, and which nodes it must avoid."""
+def gang_spec(
+    job: RowMapping,
+    attempt: RowMapping,
+    settings: Settings,
+    avoided: tuple[str, ...] = (),
+    preflight: bool = False,
+) -> GangSpec:
+    """What the cluster is to run, and which nodes it must avoid. `preflight`: whether a training times its collectives first."""
     found = replace(_gang(job, attempt, avoided), sample_s=settings.system_s)
     if "command" in job["spec"]:
         return replace(found, run=_program(job, attempt, settings).to_json(), entry=ENTRY)
@@ -32,6 +38,7 @@ def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided:
         attempt=attempt["number"],
         train=train,
         device=attempt["device"],
+        preflight=preflight,
         checkpoints=train.checkpoints(settings.storage, job["id"]),
         cache=settings.cache,
         resume=job["resume"],

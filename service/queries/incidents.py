@@ -110,6 +110,7 @@ HAPPENED = {
     "rank_lost": "{who} was lost",
     "node_lost": "A node was lost",
     "hang": "{who} blocked the gang",
+    "slow_network": "The network of {who} is slow",
     "straggler": "{who} became slow",
     "straggler_over": "{who} is no longer slow",
     "loss_spike": "The loss rose suddenly",
@@ -147,6 +148,7 @@ _WITHOUT_REPAIR = frozenset(
         "storage_unreachable",
         "snapshots_off",
         "loss_spike",
+        "slow_network",
         "straggler",
         "straggler_over",
     }

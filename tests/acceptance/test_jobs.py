@@ -37,7 +37,8 @@ def _of(process: psutil.Process, plane: ControlPlane) -> bool:
 
 def test_trains_to_the_end_and_reports_every_step_once(plane: ControlPlane) -> None:
     with plane.client() as client:
-        job = client.submit(spec("four-ranks", steps=12, layout={"data": 2, "tensor": 2, "zero": 1}))
+        document = spec("four-ranks", steps=12, layout={"data": 2, "tensor": 2, "zero": 1})
+        job = client.submit({**document, "policy": {"preflight": True}})
         done = client.wait(job.id, timeout_s=PATIENCE_S)
         assert done.state == "succeeded", done.message
         points = client.metrics(job.id).points
@@ -45,6 +46,8 @@ def test_trains_to_the_end_and_reports_every_step_once(plane: ControlPlane) -> N
         assert points[-1].loss < points[0].loss
         assert done.summary is not None
         assert Path(done.summary.checkpoint or "", "manifest.json").exists()
+        kinds = [event.kind for event in client.events(job.id)]
+        assert kinds.count("preflight") == 1 and kinds.index("preflight") < kinds.index("plan") < kinds.index("step")
 
 
 @pytest.mark.full

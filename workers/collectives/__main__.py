@@ -7,13 +7,14 @@ import argparse
 import json
 import os
 import sys
-from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from ...strategies.layout import Layout
+from ...strategies.mesh import Mesh, make_mesh
 from ..trainer.process_groups import formed_by_torchrun
-from .measure import measured
+from .measure import groups_of, measured
 from .report import Report, size_text, table
 
 _SIZES = "65536,1048576,16777216"
@@ -28,31 +29,18 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     layout = None if options.layout is None else Layout.model_validate(options.layout)
     with formed_by_torchrun(_device(options.device)) as device:
-        report = measured(_groups(layout, device), [int(size) for size in options.sizes.split(",")], device)
+        report = measured(groups_of(_mesh(layout, device)), [int(size) for size in options.sizes.split(",")], device)
         if dist.get_rank() == 0:
             _print(report, options.json)
     return 0
 
 
 def _device(wanted: str) -> str:
-    import torch
-
     return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
 
 
-def _groups(layout: Layout | None, device: Any) -> dict[str, dist.ProcessGroup]:
-    """The world, and each axis of the layout over which something is sent; an axis with the ranks of another one once."""
-    world = dist.group.WORLD
-    assert world is not None
-    found = {"world": world}
-    if layout is None or layout.world_size == 1:
-        return found
-    from ...strategies.mesh import make_mesh
-
-    for name, axis in make_mesh(layout, device).axes.items():
-        if axis.group is not None and axis.size > 1 and axis.group not in found.values():
-            found[name] = axis.group
-    return found
+def _mesh(layout: Layout | None, device: torch.device) -> Mesh | None:
+    return None if layout is None or layout.world_size == 1 else make_mesh(layout, device)
 
 
 def _print(report: Report, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import torch
 import torch.distributed as dist
 
+from ...strategies.mesh import Mesh
 from .report import COLLECTIVES, Link, Report, Speed
 
 Operation = Callable[[], object]
@@ -35,6 +36,17 @@ class _Span:
     @property
     def size(self) -> int:
         return self.group.size()
+
+
+def groups_of(mesh: Mesh | None) -> dict[str, dist.ProcessGroup]:
+    """The world, and each axis of the mesh over which something is sent; an axis with the ranks of another one once."""
+    world = dist.group.WORLD
+    assert world is not None
+    found = {"world": world}
+    for name, axis in () if mesh is None else mesh.axes.items():
+        if axis.group is not None and axis.size > 1 and axis.group not in found.values():
+            found[name] = axis.group
+    return found
 
 
 def measured(groups: Mapping[str, dist.ProcessGroup], sizes: Sequence[int], device: torch.device) -> Report:

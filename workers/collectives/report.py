@@ -75,6 +75,14 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """Something slow, in words. `rank`: the first rank of the slow node, or at one end of the slow link."""
+
+    rank: int
+    message: str
+
+
+@dataclass(frozen=True)
 class Report:
     """All that was measured, and what of it is slow."""
 
@@ -101,15 +109,17 @@ class Report:
         nodes = self.slow_nodes
         return tuple(link for link in _slow(self.links) if not set(nodes) & set(link.nodes))
 
-    def findings(self) -> list[str]:
-        """A sentence for each slow node and link."""
+    def findings(self) -> list[Finding]:
+        """One for each slow node and link."""
         usual = median(link.bandwidth for link in self.links) if self.links else 0.0
         found = []
         for node in self.slow_nodes:
             own = median(link.bandwidth for link in self.links if node in link.nodes)
-            found.append(f"Node {node} is slow: {_rate(own)} to the others; the median link has {_rate(usual)}.")
+            message = f"Node {node} is slow: {_rate(own)} to the others; the median link has {_rate(usual)}."
+            found.append(Finding(self.nodes.index(node), message))
         for link in self.slow_links:
-            found.append(f"The link of {link} is slow: {_rate(link.bandwidth)}; the median link has {_rate(usual)}.")
+            message = f"The link of {link} is slow: {_rate(link.bandwidth)}; the median link has {_rate(usual)}."
+            found.append(Finding(link.ranks[0], message))
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +142,7 @@ class Report:
             "nodes": list(self.nodes),
             "speeds": speeds,
             "links": [asdict(link) for link in self.links],
-            "findings": self.findings(),
+            "findings": [finding.message for finding in self.findings()],
         }
 
 

@@ -28,6 +28,7 @@ from .training_events import (
     LogEvent,
     MetricsEvent,
     PlanEvent,
+    PreflightEvent,
     ProbeEvent,
     RankMetricsEvent,
     StateEvent,
@@ -57,6 +58,7 @@ __all__ = [
     "LogEvent",
     "MetricsEvent",
     "PlanEvent",
+    "PreflightEvent",
     "ProbeEvent",
     "ProfileEvent",
     "RankMetricsEvent",
@@ -76,13 +78,14 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile` and `exec`.
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile`, `exec` and `preflight`.
 VERSION: Final = 3
 #: Versions that this one reads: every kind of theirs is one of this version.
 READABLE: Final = frozenset({1, 2, 3})
 
 _FROM_GANG: Final = (
     StateEvent,
+    PreflightEvent,
     PlanEvent,
     StepEvent,
     RankMetricsEvent,

@@ -6,6 +6,8 @@ from typing import Any
 def in_words(kind: str, data: dict[str, Any]) -> str | None:
     """One line for an event of rank 0; None if the event needs none."""
     match kind:
+        case "preflight":
+            return preflight_in_words(data)
         case "plan":
             return _plan(data)
         case "step" if "loss" in data:
@@ -41,6 +43,17 @@ def _plan(data: dict[str, Any]) -> str:
     line = f"{sizes} on {data['device']}{precision}{compiled}"
     reasons = data.get("choices") if data["device"] != "cpu" else None
     return " ".join([f"{line}.", *reasons]) if reasons else line
+
+
+def preflight_in_words(preflight: dict[str, Any]) -> str:
+    """The all-reduce over each group, and what is slow."""
+    speeds = ", ".join(
+        f"{one['bus_bandwidth'] / 1e9:.3g} GB/s over {one['axis']} ({one['ranks']} ranks)"
+        for one in preflight["speeds"]
+        if one["collective"] == "all_reduce"
+    )
+    slow = [one["message"] for one in preflight.get("slow") or ()]
+    return " ".join([f"pre-flight in {preflight['seconds']:.1f} s: all-reduce {speeds}.", *slow])
 
 
 def bubble_in_words(probe: dict[str, Any]) -> str:

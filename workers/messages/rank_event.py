@@ -20,6 +20,7 @@ from .event import (
     LogEvent,
     MetricsEvent,
     PlanEvent,
+    PreflightEvent,
     ProbeEvent,
     StepNumbers,
     SummaryEvent,
@@ -169,6 +170,7 @@ _FROM_RANK: Final = (
     ExitEvent,
 )
 _PASSED_ON: Final = (
+    PreflightEvent,
     PlanEvent,
     ProbeEvent,
     EvalEvent,

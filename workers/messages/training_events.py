@@ -100,6 +100,49 @@ class PlanEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveSpeed:
+    """One collective over one of the gang's process groups, timed."""
+
+    axis: str
+    """`world`, or the mesh axis."""
+    collective: str
+    """`broadcast`, `reduce`, `all_reduce`, `reduce_scatter`, `all_gather`, `all_to_all` or `send_recv`."""
+    ranks: int
+    """Number of ranks of the group."""
+    bytes: int
+    """The larger of what a rank sends and what it receives."""
+    seconds: float
+    """Seconds of a call on the slowest rank, median of several rounds."""
+    bus_bandwidth: float
+    """Bytes per second that each rank's link carries, as nccl-tests defines it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowNetwork:
+    """A node or a link that is much slower than the others."""
+
+    rank: int
+    """The first rank of the node, or a rank at one end of the link."""
+    message: str
+    """What is slow, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightEvent(Event):
+    """The collectives of the gang's process groups, timed before the attempt trains."""
+
+    kind: ClassVar[str] = "preflight"
+    backend: str
+    """Backend of the groups: `gloo` or `nccl`."""
+    seconds: float
+    """Seconds that it took."""
+    speeds: tuple[CollectiveSpeed, ...]
+    """Every collective over every group."""
+    slow: tuple[SlowNetwork, ...] = ()
+    """Nodes and links with less than half of the median bandwidth. Each is an incident as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepNumbers(Event):
     """What rank 0 reports of a step, because it is true of the whole job."""
 

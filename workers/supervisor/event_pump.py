@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..messages.event import LogEvent, MetricsEvent, RankMetricsEvent, SystemEvent, read, to_json
+from ..messages.event import LogEvent, MetricsEvent, PreflightEvent, RankMetricsEvent, SystemEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks
 from ..messages.exec_request import STREAM
 from ..messages.gang_spec import GangSpec
@@ -72,6 +72,7 @@ class EventPump:
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
             "step": self._take_step,
+            "preflight": self._take_preflight,
             "program_started": self._take_program_started,
             "failed": self._take_failed,
             "done": self._take_done,
@@ -189,6 +190,15 @@ class EventPump:
     def _take_fact(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         self.merger.fact(event, member.step)
         return EventTaken(event["seq"])
+
+    def _take_preflight(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        """What is slow is an incident each. Training continues: whether the node is to be cordoned is for people to decide."""
+        self.watch.progress.began()
+        taken = self._take_fact(members, member, event)
+        for slow in read(PreflightEvent, event["data"]).slow:
+            failure = Failure("slow_network", slow.rank, slow.message, members[slow.rank].node)
+            self.merger.emit_incident(failure, _generation(members), [])
+        return taken
 
     def _take_failed(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
         failed = read(FailedEvent, event["data"])

@@ -22,6 +22,7 @@ from .event_outbox import EmitEvent, EventOutbox
 from .instruments import Instruments
 from .loop import Loop
 from .optimizer import optimizer_shards
+from .preflight import preflight
 from .process_groups import formed
 from .reports import Reporter, log_and_emit
 from .restore import NO_SNAPSHOTS, Restore, SavedState, SnapshotMemory
@@ -36,17 +37,18 @@ def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instru
     if run.train.deterministic:
         compute_the_same_bits()
     with formed(coords) as device:
+        mesh = make_mesh(run.train.layout, device)
+        if run.preflight and coords.generation == 1:
+            preflight(mesh, log_and_emit(emit))
         notifier = coords.notifier if coords.copied else None
         allocation = Allocation(coords.holder, dict(coords.replicas))
         memory = SnapshotMemory(coords.segments, coords.restore, notifier, coords.generation > 1, allocation)
-        train_on(run, device, log_and_emit(emit), instruments, memory)
+        assemble(allocate(run, mesh), log_and_emit(emit), instruments, memory).run()
 
 
-def train_on(
-    run: Run, device: torch.device, emit: EmitEvent, instruments: Instruments, memory: SnapshotMemory = NO_SNAPSHOTS
-) -> None:
+def train_on(run: Run, device: torch.device, emit: EmitEvent, instruments: Instruments) -> None:
     """Train one rank on the running process group."""
-    assemble(allocate(run, make_mesh(run.train.layout, device)), emit, instruments, memory).run()
+    assemble(allocate(run, make_mesh(run.train.layout, device)), emit, instruments).run()
 
 
 def assemble(

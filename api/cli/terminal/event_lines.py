@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from ....workers.messages.event_text import bubble_in_words
+from ....workers.messages.event_text import bubble_in_words, preflight_in_words
 from ...client import Event
 from .screen import clock, loss, number
 
@@ -44,10 +44,7 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
         case "profile":
             return _profile(data)
         case "exec":
-            command = shlex.join(data.get("command", ()))
-            return (
-                f"{command[:80]} beside rank {data.get('rank')}, run by {data.get('asked_by')}: {data.get('message')}"
-            )
+            return _exec(data)
         case "trace_finished":
             first, last = data.get("steps") or (None, None)
             of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
@@ -58,13 +55,19 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             )
         case "plan":
             return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
-    return None
+    return preflight_in_words(data) if kind == "preflight" else None
 
 
 def _profile(data: dict[str, Any]) -> str:
     """A requested profile: its kind, its rank, and its file or why there is none."""
     result = data["file"]["name"] if data.get("file") else f"failed: {data.get('message')}"
     return f"{data.get('profile')} profile of rank {data.get('rank')}, requested by {data.get('asked_by')}: {result}"
+
+
+def _exec(data: dict[str, Any]) -> str:
+    """A command that ran beside a rank: who ran it, and its exit status."""
+    command = shlex.join(data.get("command", ()))
+    return f"{command[:80]} beside rank {data.get('rank')}, run by {data.get('asked_by')}: {data.get('message')}"
 
 
 def _fault(data: dict[str, Any]) -> str:

@@ -5082,6 +5082,12 @@ export interface components {
              * @default 30
              */
             readonly hang_timeout_s: number | null;
+            /**
+             * Preflight
+             * @description Whether an attempt times the collectives of its process groups before it trains: a slow node or link is then an incident. auto: after two incidents of the job on the same node.
+             * @default auto
+             */
+            readonly preflight: boolean | "auto";
             /** @description When a slow rank is reported as an incident. null: never. */
             readonly straggler?: components["schemas"]["StragglerPolicy"] | null;
             /** @description When a loss spike is reported as an incident. null: never. */
@@ -5555,6 +5561,7 @@ export interface components {
              *       "elastic_grace_s": 60,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 30,
+             *       "preflight": "auto",
              *       "straggler": {
              *         "factor": 1.5,
              *         "seconds": 30,
@@ -5897,6 +5904,7 @@ export interface components {
              *       "elastic_grace_s": 60,
              *       "max_repairs": 20,
              *       "hang_timeout_s": 30,
+             *       "preflight": "auto",
              *       "straggler": {
              *         "factor": 1.5,
              *         "seconds": 30,
@@ -6339,6 +6347,87 @@ export interface components {
              * @default null
              */
             readonly attempt: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * CollectiveSpeed
+         * @description One collective over one of the gang's process groups, timed.
+         */
+        readonly CollectiveSpeed: {
+            /**
+             * Axis
+             * @description `world`, or the mesh axis.
+             */
+            readonly axis: string;
+            /**
+             * Collective
+             * @description `broadcast`, `reduce`, `all_reduce`, `reduce_scatter`, `all_gather`, `all_to_all` or `send_recv`.
+             */
+            readonly collective: string;
+            /**
+             * Ranks
+             * @description Number of ranks of the group.
+             */
+            readonly ranks: number;
+            /**
+             * Bytes
+             * @description The larger of what a rank sends and what it receives.
+             */
+            readonly bytes: number;
+            /**
+             * Seconds
+             * @description Seconds of a call on the slowest rank, median of several rounds.
+             */
+            readonly seconds: number;
+            /**
+             * Bus Bandwidth
+             * @description Bytes per second that each rank's link carries, as nccl-tests defines it.
+             */
+            readonly bus_bandwidth: number;
+        };
+        /**
+         * SlowNetwork
+         * @description A node or a link that is much slower than the others.
+         */
+        readonly SlowNetwork: {
+            /**
+             * Rank
+             * @description The first rank of the node, or a rank at one end of the link.
+             */
+            readonly rank: number;
+            /**
+             * Message
+             * @description What is slow, in words.
+             */
+            readonly message: string;
+        };
+        /**
+         * PreflightEvent
+         * @description The collectives of the gang's process groups, timed before the attempt trains.
+         */
+        readonly PreflightEvent: {
+            /**
+             * Backend
+             * @description Backend of the groups: `gloo` or `nccl`.
+             */
+            readonly backend: string;
+            /**
+             * Seconds
+             * @description Seconds that it took.
+             */
+            readonly seconds: number;
+            /**
+             * Speeds
+             * @description Every collective over every group.
+             */
+            readonly speeds: readonly components["schemas"]["CollectiveSpeed"][];
+            /**
+             * Slow
+             * @description Nodes and links with less than half of the median bandwidth. Each is an incident as well.
+             * @default []
+             */
+            readonly slow: readonly components["schemas"]["SlowNetwork"][];
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -7437,6 +7526,7 @@ export interface components {
         /** @description The data of each kind of event in a job's stream, by the name of the event. */
         readonly JobEvents: {
             readonly state: components["schemas"]["StateEvent"];
+            readonly preflight: components["schemas"]["PreflightEvent"];
             readonly plan: components["schemas"]["PlanEvent"];
             readonly step: components["schemas"]["Step"];
             readonly rank_metrics: components["schemas"]["RankMetrics"];
@@ -9197,7 +9287,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PreflightEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */

@@ -34,7 +34,7 @@ async def dispatching(
             await task
 
 
-def spec(steps: int = 20, data: int = 1, name: str = "try", **policy: int) -> JobSpec:
+def spec(steps: int = 20, data: int = 1, name: str = "try", **policy: int | str) -> JobSpec:
     training = {"steps": steps, "global_batch": 4 * data, "layout": {"data": data}}
     return JobSpec.model_validate({"name": name, "train": training, "policy": policy})
 

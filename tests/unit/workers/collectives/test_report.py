@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from shardyard.workers.collectives.report import COLLECTIVES, Link, Report, Speed, size_text, table
+from shardyard.workers.collectives.report import COLLECTIVES, Finding, Link, Report, Speed, size_text, table
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_a_slow_link_is_named_by_its_ends() -> None:
     found = report({frozenset("bc")})
     assert found.slow_nodes == () and [link.ranks for link in found.slow_links] == [(1, 2)]
     assert found.findings() == [
-        "The link of rank 1 on b and rank 2 on c is slow: 0.1 GB/s; the median link has 1 GB/s."
+        Finding(1, "The link of rank 1 on b and rank 2 on c is slow: 0.1 GB/s; the median link has 1 GB/s.")
     ]
 
 
 def test_a_node_all_of_whose_links_are_slow_is_named_instead_of_them() -> None:
     found = report({frozenset(("d", other)) for other in "abce"}, nodes="abcde")
     assert (found.slow_nodes, found.slow_links) == (("d",), ())
-    assert found.findings() == ["Node d is slow: 0.1 GB/s to the others; the median link has 1 GB/s."]
+    assert found.findings() == [Finding(3, "Node d is slow: 0.1 GB/s to the others; the median link has 1 GB/s.")]
 
 
 def test_equal_links_and_too_few_of_them_are_no_finding() -> None:

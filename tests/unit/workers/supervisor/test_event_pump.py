@@ -92,6 +92,18 @@ async def test_a_program_may_save_a_step_again(entry: str, emitted: list[int]) -
     assert [one["data"]["step"] for one in journal.spool.take(0) if one["kind"] == "checkpoint"] == emitted
 
 
+async def test_what_a_preflight_found_slow_is_an_incident_and_no_failure() -> None:
+    journal = Written(Spool(1 << 20))
+    slow = [{"rank": 0, "message": "Node host is slow."}]
+    found = await follow(Rank([event(1, "preflight", backend="gloo", seconds=1.0, speeds=[], slow=slow)]), journal)
+    assert found[0] == EventTaken(1)
+    emitted = [one for one in journal.spool.take(0) if one["kind"] in ("preflight", "incident")]
+    assert [one["kind"] for one in emitted] == ["preflight", "incident"]
+    incident = emitted[1]["data"]
+    assert (incident["cause"], incident["rank"], incident["node"]) == ("slow_network", 0, "node-a")
+    assert incident["message"] == "Node host is slow."
+
+
 async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     killed = Rank([event(1, "exit", status=-9, generation=2)])
     (taken,) = await follow(killed, Written(Spool(1 << 20)))
