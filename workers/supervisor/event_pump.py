@@ -75,8 +75,8 @@ class EventPump:
             "preflight": self._take_preflight,
             "program_started": self._take_program_started,
             "failed": self._take_failed,
-            "done": self._take_done,
-            "stopped": self._take_stopped,
+            "done": self._take_end,
+            "stopped": self._take_end,
             "exit": self._take_exit,
             "log": self._take_log,
             "metrics": self._take_logged,
@@ -209,11 +209,8 @@ class EventPump:
         failure = raised(failed, accused, members[accused].node)
         return EventTaken(event["seq"], failed=True, failure=failure)
 
-    def _take_done(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
-        return EventTaken(event["seq"], done=True)
-
-    def _take_stopped(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
-        return EventTaken(event["seq"], stopped=True)
+    def _take_end(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        return EventTaken(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
 
     def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         ended = read(ExitEvent, event["data"])
