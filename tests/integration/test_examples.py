@@ -48,7 +48,7 @@ def alike(root: Path) -> list[float]:
 
 
 #: Those that the core trains; the others only say that they would be accepted.
-TRAINED = ("quickstart", "three-d", "own-module")
+TRAINED = ("quickstart", "three-d", "own-module", "vit")
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,10 @@ __all__ = [
 ]
 
 #: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile` and `exec`.
-VERSION: Final = 3
+#: In version 4 `unigram_loss` may be null.
+VERSION: Final = 4
 #: Versions that this one reads: every kind of theirs is one of this version.
-READABLE: Final = frozenset({1, 2, 3})
+READABLE: Final = frozenset({1, 2, 3, 4})
 
 _FROM_GANG: Final = (
     StateEvent,
