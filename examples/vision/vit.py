@@ -42,7 +42,7 @@ class VisionTransformer(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x[:, 0]))
-        self.log("accuracy", (logits.argmax(-1) == fields["label"]).float().mean())  # type: ignore[operator]
+        self.log("accuracy", (logits.argmax(-1) == fields["label"]).float().mean())
         return functional.cross_entropy(logits, fields["label"], reduction="none")
 
 

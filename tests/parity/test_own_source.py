@@ -52,6 +52,21 @@ def model():
     return Classifier()
 
 
+class HalfFrozen(Classifier):
+    """A frozen layer before the trained ones, as of a base model."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(3, 3).requires_grad_(False)
+
+    def forward(self, fields):
+        return super().forward({**fields, "points": self.base(fields["points"])})
+
+
+def frozen():
+    return HalfFrozen()
+
+
 def source(samples=None, held_out=0):
     return Points(samples, held_out)
 
@@ -201,6 +216,18 @@ def test_a_resume_is_equal_to_the_bit_and_goes_on_in_another_layout(ranks: int, 
     np.testing.assert_allclose(moved["losses"], whole["losses"][4:], rtol=1e-11)
     with pytest.raises(RuntimeError, match=r"another set of samples.*resume_data: restart"):
         train(own({}, options={"samples": 21}, resume_from=saved), root, "refused", resume=saved)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_frozen_parameters_are_made_again_by_the_factory(zero: int, own: Make, root: Path, one_process: Make) -> None:
+    """They are in no checkpoint and in no param shard."""
+    spec = own({"data": 2, "zero": zero}, model="frozen", checkpoint={"every": 4, "final": False})
+    whole = train(spec, root, f"frozen{zero}")
+    assert not [name for name in whole["parameters"] if "base" in name]
+    np.testing.assert_allclose(
+        whole["losses"], one_process({**spec, "checkpoint": {"final": False}})["losses"], rtol=1e-11
+    )
+    assert train(spec, root, f"frozen{zero}")["losses"] == whole["losses"][4:]
 
 
 @pytest.mark.parametrize(
