@@ -1,6 +1,6 @@
 """Gradient accumulation without a pipeline: micro-batches one after the other, gradients summed (the naive twin of a pipeline schedule)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from .data_strategy import DataStrategy
+from .fields import Inputs
 from .telemetry.clock_sync import Aligned
 from .telemetry.current import current
 from .telemetry.step_tracer import Recorded
@@ -44,11 +45,13 @@ class Accumulate:
         """None for each step: there is nothing to simulate."""
         return [None] * len(steps)
 
-    def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; returns the summed loss."""
+    def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
+        """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq], or fields and numbers of as many samples.
+
+        Returns the summed loss.
+        """
         losses = []
-        pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
-        for number, (x, y) in enumerate(pairs):
+        for number, (x, y) in enumerate(self._pairs(inputs, targets)):
             with current().tracer.span("forward", "forward", number), current().logged.microbatch():
                 loss = self._loss_of(x, y)
             with current().tracer.span("backward", "backward", number):
@@ -58,12 +61,16 @@ class Accumulate:
         return torch.stack(losses).sum()
 
     @torch.no_grad()
-    def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def validate(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """The summed loss, forward only."""
-        pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
-        return torch.stack([self._loss_of(x, y) for x, y in pairs]).sum()
+        return torch.stack([self._loss_of(x, y) for x, y in self._pairs(inputs, targets)]).sum()
 
-    def _loss_of(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def _pairs(self, inputs: Inputs, targets: torch.Tensor) -> Iterator[tuple[Inputs, torch.Tensor]]:
+        """The micro-batches."""
+        chunks: Sequence[Inputs] = inputs.chunk(self._microbatches)
+        return zip(chunks, targets.chunk(self._microbatches), strict=True)
+
+    def _loss_of(self, x: Inputs, y: torch.Tensor) -> torch.Tensor:
         if self._within:
             loss: torch.Tensor = self._model(x, lambda output: self._loss(output, y))
             return loss

@@ -1,7 +1,7 @@
 """`TrainSpec`, the `train` part of a job spec. Checks what needs no file and no device. Imports no torch."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -30,14 +30,26 @@ Dtype = Literal["auto", "fp64", "fp32", "bf16", "fp16", "fp8"]
 MAX_SPEC_BYTES = 1 << 20
 
 
+#: Fields of `DataSpec` that a source of the user's own does not have.
+_OF_A_TEXT: Final = ("files", "field", "tokenizer", "seq_len", "validation")
+
+
 class DataSpec(SpecPart):
     """The corpus, and how it is split into windows of `seq_len` tokens that predict the next token.
 
-    A separator follows each document. Attention crosses from one document into the next.
+    A separator follows each document. Attention crosses from one document into the next. A source of your own has samples in the
+    place of text, for a model given by `import`.
     """
 
-    source: Literal["python-stdlib", "text"] = Field(
-        "python-stdlib", description="`python-stdlib` needs no download; `text` reads `files`."
+    source: str = Field(
+        "python-stdlib",
+        max_length=1024,
+        pattern=r"^(python-stdlib|text|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$",
+        description="`python-stdlib` needs no download; `text` reads `files`; `module:factory` names a source of your own, in the folder "
+        "`model.code`.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments for the factory of a source of your own."
     )
     files: list[str] = Field(
         default_factory=list, max_length=10_000, description="Files or globs for `text`; `.jsonl` needs `field`."
@@ -55,7 +67,31 @@ class DataSpec(SpecPart):
             raise ValueError("source text needs files: a list of paths or globs")
         if self.source == "python-stdlib" and (self.files or self.field):
             raise ValueError("files and field belong to source text")
+        if self.is_own:
+            self._nothing_of_a_text()
+        elif self.options:
+            raise ValueError(
+                "options belong to a source of your own: set source to its module:factory, or leave them out"
+            )
         return self
+
+    def _nothing_of_a_text(self) -> None:
+        fields = type(self).model_fields
+        given = [
+            name for name in _OF_A_TEXT if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        ]
+        if given:
+            raise ValueError(f"a source of your own has no text: leave out {', '.join(given)}")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the samples come from a source of the user's own."""
+        return ":" in self.source
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Tokens of a sample. A sample of the user's own source counts as one token."""
+        return 1 if self.is_own else self.seq_len
 
 
 class OptimizerSpec(SpecPart):
@@ -275,6 +311,7 @@ class TrainSpec(SpecPart):
         check_memory_options(self.layout, self.memory_options)
         self._check_export()
         self._check_loss()
+        self._check_own_source()
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
@@ -292,6 +329,31 @@ class TrainSpec(SpecPart):
                 "a module of your own returns whole logits, so its loss cannot be computed in chunks.",
                 "Leave loss.chunk_tokens out.",
             )
+
+    def _check_own_source(self) -> None:
+        """Refuse what needs token ids, if the samples come from a source of the user's own."""
+        if not self.data.is_own:
+            return
+        if self.model.import_ is None:
+            raise Refusal(
+                "data.source",
+                f"{self.data.source} is a source of your own, and only a module of your own can read its samples.",
+                "Name the module in model.import, or use data.source: text.",
+            )
+        for axis in ("tensor", "context", "pipeline", "expert"):
+            if getattr(self.layout, axis) > 1:
+                raise Refusal(
+                    f"layout.{axis}",
+                    "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
+                    f"Set layout.{axis} to 1. Data parallelism and ZeRO 0 to 3 work.",
+                )
+        for name in ("label_smoothing", "z_loss"):
+            if getattr(self.loss, name):
+                raise Refusal(
+                    f"loss.{name}", "with a source of your own the module computes its loss.", f"Leave loss.{name} out."
+                )
+        if self.precision.compute == "fp8":
+            raise Refusal("precision", "fp8 needs token ids, and a source of your own has none.", "Use bf16.")
 
     def _check_export(self) -> None:
         """Refuse now what could not be exported when all is trained. What came from a Hugging Face folder goes back."""

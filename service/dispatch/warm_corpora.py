@@ -40,7 +40,8 @@ class WarmCorpora:
             corpora = await jobs.corpora(tx, waiting - self._looked_at)
         self._looked_at = waiting
         for data in corpora:
-            if self._remember(data):
+            own = ":" in data.get("source", "")  # a source of the user's own, which has no corpus
+            if not own and self._remember(data):
                 try:
                     await self.cluster.tokenize(data)
                 except ClusterError as error:

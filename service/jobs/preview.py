@@ -19,7 +19,7 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
     new = await submit.new_row(store, settings, spec, files)
     row, checked, train = new.row, new.checked, spec.train
     batch, architecture = checked.batch, checked.architecture
-    tokens = batch.global_batch * train.data.seq_len
+    tokens = batch.global_batch * train.data.tokens_per_sample
     return Preview(
         name=spec.name,
         layout=row["layout"],

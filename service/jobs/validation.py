@@ -122,6 +122,9 @@ def _check_files(train: TrainSpec, until: float) -> Checked:
             _check_config(Path(model).expanduser() / "config.json")
         if train.model.import_ is not None:
             own_module.check_source(train.model)
+        if train.data.is_own:
+            source = own_module.OwnSource(train.data.source, train.model.code, train.data.options)
+            own_module.check_source(source, own_module.SOURCE)
         tokenizer = load_tokenizer(train.data)
         files = sources(train.data, until) if _is_measured(train.data) else []
         checked = check_layout(train, tokenizer.vocab)
@@ -138,6 +141,8 @@ def _check_files(train: TrainSpec, until: float) -> Checked:
 
 def _is_measured(data: DataSpec) -> bool:
     """Python's own sources are long enough for all but the longest sequences."""
+    if data.is_own:  # the source is not run here
+        return False
     needed = data.seq_len / min(data.validation, 1 - data.validation)
     return data.source == "text" or needed > _STDLIB_BYTES
 

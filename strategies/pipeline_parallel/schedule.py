@@ -27,6 +27,7 @@ from torch.distributed.pipelining import (
 
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..data_strategy import DataStrategy
+from ..fields import Inputs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..telemetry.clock_sync import Aligned
@@ -172,8 +173,9 @@ class Pipeline:
         order, place = self.order, self._mesh.index("pipeline")
         return [replay(order, ranks, place) for ranks in zip(*everyone, strict=True)]
 
-    def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
+        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
         losses: list[torch.Tensor] = []
         self._last_passes.begin()
         given = (inputs,) if self._first else ()
@@ -192,8 +194,9 @@ class Pipeline:
             return self._loss(output, target)
 
     @torch.no_grad()
-    def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def validate(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """The summed loss, forward only (0 off the last stage)."""
+        assert isinstance(inputs, torch.Tensor)
         losses = [torch.zeros((), device=inputs.device)]
         expected = targets.chunk(self._microbatches)
         self._relay.run(inputs, lambda number, output: losses.append(self._loss(output, expected[number])))

@@ -17,16 +17,22 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))
 #: Those that train; what runs a command is tested in tests/acceptance/test_commands.py.
 TRAINING = [path for path in SPECS if "train" in spec_file.load(path)]
+#: Those with a data source of their own.
+OF_OWN_SOURCES = [path for path in TRAINING if ":" in spec_file.load(path)["train"].get("data", {}).get("source", "")]
 #: The same model, data and batch on another layout.
 ALIKE = ("data", "zero", "tensor", "sequence", "context", "pipeline", "three-d", "quickstart", "elastic")
 WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 
 
+#: Steps of those that do not show what they learn in two, or whose steps are long.
+STEPS = {"smollm2": 1, "t5": 8, "lora": 14}
+
+
 def shortened(path: Path) -> dict[str, Any]:
-    """The spec's training as it stands, for two steps (the large one: one), and without what it leaves behind."""
+    """The spec's training as it stands, for a few steps, and without what it leaves behind."""
     spec = spec_file.load(path)["train"]
     few = {
-        "steps": 1 if path.stem == "smollm2" else 2,
+        "steps": STEPS.get(path.stem, 2),
         "probe": {"every": None},
         "snapshot": {"every": 0},
         "checkpoint": {"final": False},
@@ -48,7 +54,7 @@ def alike(root: Path) -> list[float]:
 
 
 #: Those that the core trains; the others only say that they would be accepted.
-TRAINED = ("quickstart", "three-d", "own-module")
+TRAINED = ("quickstart", "three-d", "own-module", "vit")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +68,18 @@ def test_it_trains(path: Path, root: Path, request: pytest.FixtureRequest) -> No
     if path.stem == "smollm2":
         assert losses[0] < 6.0  # it has learned: one that knows nothing is at ln 49,152 = 10.8
         return
-    assert len(losses) == 2
-    assert losses[1] < losses[0]
+    assert len(losses) == STEPS.get(path.stem, 2)
+    assert losses[-1] < losses[0]
     if path.stem in ALIKE:
         assert losses == pytest.approx(request.getfixturevalue("alike"), rel=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", OF_OWN_SOURCES, ids=lambda path: path.stem)
+def test_a_source_of_its_own_has_the_losses_of_one_process(path: Path, root: Path) -> None:
+    few = {**shortened(path), "steps": 2, "precision": "fp64"}
+    found, alone = (train(spec, root, f"{path.stem}-{len(spec['layout'])}") for spec in (few, {**few, "layout": {}}))
+    assert found["losses"] == pytest.approx(alone["losses"], rel=1e-10)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

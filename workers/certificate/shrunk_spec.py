@@ -49,7 +49,7 @@ def shrunk(train: TrainSpec, arch: Architecture | None) -> Shrunk:
 
 
 def _tokens(train: TrainSpec) -> int:
-    return train.global_batch * train.data.seq_len
+    return train.global_batch * train.data.tokens_per_sample
 
 
 class _Search:
@@ -72,6 +72,8 @@ class _Search:
     def take_length(self) -> None:
         """The shortest sequences that the layout can divide."""
         before = self.train.data
+        if before.is_own:  # its samples have the size that they have
+            return
         for length in _SEQUENCES:
             data = before.model_copy(update={"seq_len": length})
             if length < before.seq_len and self._takes(self.train.model_copy(update={"data": data})):

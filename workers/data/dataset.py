@@ -61,7 +61,7 @@ class Tokens:
 
     def batch(self, first: int, rows: Rows) -> Pair:
         """Inputs and targets [rows, seq_len] (int64): the given rows of the global batch that begins with the sample `first`."""
-        samples = first + self._rows(rows)
+        samples = first + numbers_of(rows, self.global_batch)
         return self._read(self.train, self._windows_of(samples, self.train_windows, f"train/{self.order.seed}"))
 
     def validation(self, batch_index: int, rows: Rows) -> Pair:
@@ -69,15 +69,8 @@ class Tokens:
 
         Batches are distributed over the whole split; after `validation_windows` samples they begin again in another order.
         """
-        samples = batch_index * self.global_batch + self._rows(rows)
+        samples = batch_index * self.global_batch + numbers_of(rows, self.global_batch)
         return self._read(self.held_out, self._windows_of(samples, self.validation_windows, "validation"))
-
-    def _rows(self, rows: Rows) -> NDArray[np.int64]:
-        chosen = range(*rows.indices(self.global_batch)) if isinstance(rows, slice) else rows
-        numbers = np.asarray(chosen, dtype=np.int64).reshape(-1)
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= self.global_batch):
-            raise IndexError(f"rows {numbers.min()}..{numbers.max()} of a global batch of {self.global_batch}")
-        return numbers
 
     def _windows_of(self, samples: NDArray[np.int64], windows: int, key: str) -> NDArray[np.int64]:
         """The window of each sample."""
@@ -94,6 +87,15 @@ class Tokens:
             row[:] = ids[start : start + self.seq_len + 1]
         both_tensor = torch.from_numpy(both)
         return both_tensor[:, :-1].contiguous(), both_tensor[:, 1:].contiguous()
+
+
+def numbers_of(rows: Rows, global_batch: int) -> NDArray[np.int64]:
+    """The numbers of the given rows of a global batch. Raises IndexError for a row that it does not have."""
+    chosen = range(*rows.indices(global_batch)) if isinstance(rows, slice) else rows
+    numbers = np.asarray(chosen, dtype=np.int64).reshape(-1)
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= global_batch):
+        raise IndexError(f"rows {numbers.min()}..{numbers.max()} of a global batch of {global_batch}")
+    return numbers
 
 
 def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:

@@ -12,6 +12,9 @@ from typing import Any, Final
 from ...strategies.layout import Refusal
 from ..spec import TrainSpec
 
+#: The source of every corpus of text.
+TEXT: Final = "text"
+
 
 @dataclass(frozen=True)
 class SampleOrder:
@@ -22,15 +25,21 @@ class SampleOrder:
     seq_len: int
     validation: float
     seed: int
+    source: str = (
+        TEXT  # `module:factory` of the user's own; its samples have no text, and one sample counts as one token
+    )
+    content: str = ""  # hash of what else determines the samples of such a source
 
 
 #: Part of an order → the spec's field that determines it, and for a hash, what it is of. `corpus` comes last: a tokenizer changes it too.
 _PARTS: Final = {
+    "source": ("data.source", ""),
     "seq_len": ("data.seq_len", ""),
     "validation": ("data.validation", ""),
     "seed": ("seed", ""),
     "tokenizer": ("data.tokenizer", "tokenizer"),
     "corpus": ("data", "text"),
+    "content": ("data.options", "set of samples"),
 }
 
 
@@ -68,7 +77,9 @@ class Position:
 def known_order(spec: TrainSpec) -> dict[str, Any]:
     """The parts of the order of samples that the spec alone determines."""
     data = spec.data
-    known = {"seq_len": data.seq_len, "validation": data.validation, "seed": spec.seed}
+    if data.is_own:
+        return {"source": data.source, "seed": spec.seed}
+    known = {"source": TEXT, "seq_len": data.seq_len, "validation": data.validation, "seed": spec.seed}
     return known | ({"tokenizer": "bytes"} if data.tokenizer == "bytes" else {})
 
 

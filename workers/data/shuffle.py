@@ -35,12 +35,12 @@ def _feistel(values: Numbers, half: int, round_keys: Numbers) -> Numbers:
     shift, mask = np.uint64(half), np.uint64((1 << half) - 1)
     left, right = values >> shift, values & mask
     for round_key in round_keys:
-        left, right = right, left ^ (_mix(right ^ round_key) & mask)
+        left, right = right, left ^ (mix(right ^ round_key) & mask)
     return (left << shift) | right
 
 
-def _mix(x: Numbers) -> Numbers:
-    """The finaliser of splitmix64 (Steele et al. 2014): every bit of the input reaches every bit of the output."""
+def mix(x: Numbers) -> Numbers:
+    """The finaliser of splitmix64 (Steele et al. 2014), one-to-one: every bit of the input reaches every bit of the output."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

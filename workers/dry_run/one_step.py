@@ -116,6 +116,11 @@ def _refuse_unsupported(train: TrainSpec) -> None:
     for field_name, given in (("precision", train.precision.compute == "fp8"), ("compile", train.compile is True)):
         if given:
             raise Refusal(field_name, "A dry run covers neither fp8 nor compile yet.", f"Leave out {field_name}.")
+    if train.data.is_own:
+        remedy = "Train a few steps: a probe measures memory and traffic."
+        raise Refusal(
+            "data.source", "A dry run has token ids alone, and a source of your own has other samples.", remedy
+        )
 
 
 def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:

@@ -78,10 +78,11 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile`, `exec` and `preflight`.
-VERSION: Final = 3
+#: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile` and `exec`, version 4
+#: `preflight`. In version 4 `unigram_loss` may be null.
+VERSION: Final = 4
 #: Versions that this one reads: every kind of theirs is one of this version.
-READABLE: Final = frozenset({1, 2, 3})
+READABLE: Final = frozenset({1, 2, 3, 4})
 
 _FROM_GANG: Final = (
     StateEvent,

@@ -16,8 +16,9 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
                 "  skipped" if data["skipped"] else ""
             )
         case "eval":
-            beside = f"(unigram loss {data['unigram_loss']:.4f})"
-            line = f"step {data['step']:>6}  validation loss {data['loss']:.4f}  {beside}"
+            unigram = data["unigram_loss"]
+            beside = "" if unigram is None else f"  (unigram loss {unigram:.4f})"
+            line = f"step {data['step']:>6}  validation loss {data['loss']:.4f}{beside}"
             if "balance_loss" not in data:
                 return line
             return f"{line}  experts' balance {data['balance_loss']:.3f} (1 is even), {data['dropped']:.1%} dropped"

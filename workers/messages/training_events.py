@@ -78,15 +78,15 @@ class PlanEvent(Event):
     batch: str
     """The global batch as a product of its parts, in words."""
     tokens_per_step: int
-    """Tokens of one step."""
+    """Tokens of one step. A sample of a data source of the user's own counts as one token, here and in every count."""
     device: str
     """`cpu` or `cuda`."""
     train_tokens: int
-    """Tokens of the training split."""
+    """Tokens of the training split; 0: a source of the user's own without end."""
     validation_tokens: int
     """Tokens of the validation split."""
-    unigram_loss: float
-    """Validation loss of a model that knows only token frequencies, in nats per token."""
+    unigram_loss: float | None
+    """Validation loss of a model that knows only token frequencies, in nats per token. Null: a source of the user's own."""
     stage_blocks: tuple[tuple[int, int], ...] | None = None
     """First block and one past the last block of each pipeline stage."""
     bubble_simulated: float | None = None
@@ -246,8 +246,8 @@ class EvalEvent(Event):
     """The step after which the model was validated."""
     loss: float | None
     """Validation loss, in nats per token."""
-    unigram_loss: float
-    """Validation loss of a model that knows only token frequencies, in nats per token."""
+    unigram_loss: float | None
+    """Validation loss of a model that knows only token frequencies, in nats per token. Null: a source of the user's own."""
     tokens: int
     """Number of validation tokens."""
     balance_loss: float | None = None

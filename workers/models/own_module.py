@@ -1,4 +1,4 @@
-"""Checks that a user's own model factory takes the arguments of a spec. Imports no torch.
+"""Checks that a user's own factory, of a model or a data source, takes the arguments of a spec. Imports no torch.
 
 The trainers inspect the factory itself; the API reads its source, and executes none of it.
 """
@@ -31,6 +31,27 @@ class OwnModel(Protocol):
     def args(self) -> Mapping[str, Any]: ...
 
 
+@dataclass(frozen=True)
+class FieldNames:
+    """The spec's fields (dotted) that name a factory and its arguments."""
+
+    factory: str
+    args: str
+
+
+MODEL: Final = FieldNames("model.import", "model.args")
+SOURCE: Final = FieldNames("data.source", "data.options")
+
+
+@dataclass(frozen=True)
+class OwnSource:
+    """A data source of the user's own, as `OwnModel` describes a model."""
+
+    import_: str
+    code: str | None
+    args: Mapping[str, Any]
+
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -43,7 +64,7 @@ class _Taken:
     any: bool
 
 
-def refuse_arguments(factory: Callable[..., Any], spec: OwnModel) -> None:
+def refuse_arguments(factory: Callable[..., Any], spec: OwnModel, names: FieldNames = MODEL) -> None:
     """Raises `Refusal` if the factory does not take the arguments of the spec."""
     try:
         parameters = inspect.signature(factory).parameters.values()
@@ -51,10 +72,14 @@ def refuse_arguments(factory: Callable[..., Any], spec: OwnModel) -> None:
         return
     by_name = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     needed = tuple(each.name for each in by_name if each.default is each.empty)
-    _check(_Taken(tuple(each.name for each in by_name), needed, any(p.kind is p.VAR_KEYWORD for p in parameters)), spec)
+    _check(
+        _Taken(tuple(each.name for each in by_name), needed, any(p.kind is p.VAR_KEYWORD for p in parameters)),
+        spec,
+        names,
+    )
 
 
-def check_source(spec: OwnModel) -> None:
+def check_source(spec: OwnModel, names: FieldNames = MODEL) -> None:
     """`refuse_arguments`, as far as the source in the spec's `code` folder shows.
 
     Raises `Refusal`, also for a source that is not Python.
@@ -68,12 +93,12 @@ def check_source(spec: OwnModel) -> None:
         tree = ast.parse(read(file, MOST_BYTES))
     except SyntaxError as error:
         problem = f"{file} is not Python: {error.msg}, line {error.lineno}."
-        raise Refusal("model.import", problem, "Correct the file.") from None
+        raise Refusal(names.factory, problem, "Correct the file.") from None
     except (OSError, ValueError, RecursionError, MemoryError):
         return
     taken = _of_definition(tree, name)
     if taken is not None:
-        _check(taken, spec)
+        _check(taken, spec, names)
 
 
 def _file(folder: Path, module: str) -> Path | None:
@@ -102,15 +127,15 @@ def _of_function(function: _Function, skipped: int) -> _Taken:
     return _Taken((*named, *only), tuple(needed), takes.kwarg is not None)
 
 
-def _check(taken: _Taken, spec: OwnModel) -> None:
+def _check(taken: _Taken, spec: OwnModel, names: FieldNames) -> None:
     given = spec.args
     for name in given:
         if name not in taken.names and not taken.any:
             close = difflib.get_close_matches(name, taken.names, n=1)
             guess = f"Did you mean {close[0]!r}? " if close else ""
             known = f"It takes: {', '.join(taken.names)}." if taken.names else "It takes none."
-            raise Refusal(f"model.args.{name}", f"{spec.import_} takes no argument {name!r}.", guess + known)
+            raise Refusal(f"{names.args}.{name}", f"{spec.import_} takes no argument {name!r}.", guess + known)
     missing = [name for name in taken.needed if name not in given]
     if missing:
         problem = f"{spec.import_} needs {', '.join(map(repr, missing))}."
-        raise Refusal("model.args", problem, f"Add {', '.join(missing)} to model.args.")
+        raise Refusal(names.args, problem, f"Add {', '.join(missing)} to {names.args}.")

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from ...strategies.context_parallel.apply import share
+from ...strategies.fields import Fields
 from ...strategies.mesh import REPLICA
+from ...strategies.precision import PRECISIONS
 from ..data.position import Position
 from .build import TrainerParts
 from .read_ahead import Pair, ReadAhead
@@ -54,14 +56,17 @@ class Batches:
         return self._share(self._parts.tokens.batch(first, self._rows))
 
     def _share(self, pair: Pair) -> Pair:
-        """This context rank's positions."""
-        inputs, targets = (share(tokens, self._parts.mesh) for tokens in pair)
-        return inputs, targets
+        """This context rank's positions. Fields are not cut (`TrainSpec` refuses a context axis); their floats get the model's dtype."""
+        inputs, targets = pair
+        if isinstance(inputs, Fields):
+            return inputs.floats_as(PRECISIONS[self._parts.spec.precision.compute].compute), targets
+        return share(inputs, self._parts.mesh), share(targets, self._parts.mesh)
 
     def _on_device(self, pair: Pair) -> Pair:
         """`pair` on the device. The host does not wait for the copy from pinned memory."""
-        inputs, targets = (tokens.to(self._parts.mesh.device, non_blocking=True) for tokens in pair)
-        return inputs, targets
+        inputs, targets = pair
+        device = self._parts.mesh.device
+        return inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
 
 def _rows(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,10 +1,7 @@
 """Builds everything that a training loop holds, from a run and a mesh."""
 
 import copy
-import importlib
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,11 +14,13 @@ from ...strategies.mesh import Mesh
 from ...strategies.parallelize import Parallel, Recipe, parallelize
 from ...strategies.pipeline_parallel.stage_shapes import stage_shapes
 from ...strategies.precision import PRECISIONS, Precision, loss_scale_for
+from ...strategies.sample_loss import SampleLoss
 from ...strategies.telemetry.current import log
 from ..data.dataset import Tokens, open_tokens
+from ..data.own_source import OwnSamples, open_samples
 from ..model_spec import ModelSpec
 from ..models.flops import module_flops
-from ..models.own_module import refuse_arguments
+from ..models.own_factory import made
 from ..models.presets import Architecture
 from ..models.registry import make
 from ..spec import Run, TrainSpec
@@ -38,7 +37,7 @@ class TrainerParts:
     run: Run
     mesh: Mesh
     batch: Batch
-    tokens: Tokens
+    tokens: Tokens | OwnSamples
     parallel: Parallel
     optimizer: torch.optim.Optimizer
     loss: TokenLoss
@@ -68,7 +67,7 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
 def allocate(run: Run, mesh: Mesh) -> TrainerParts:
     """Compose data, model, layout and optimizer; parameters have no values yet. Raises `Refusal` and `DataError` with a remedy."""
     spec = run.train
-    tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
+    tokens = _opened(run)
     _check_tokens(tokens, spec.model)
     if spec.offload.optimizer or spec.offload.parameters:
         use_all_own_cores(mesh.device)
@@ -77,7 +76,14 @@ def allocate(run: Run, mesh: Mesh) -> TrainerParts:
     return replace(parts, choices=found.reasons)
 
 
-def compose(run: Run, mesh: Mesh, tokens: Tokens, blocks: int | None = None) -> TrainerParts:
+def _opened(run: Run) -> Tokens | OwnSamples:
+    spec = run.train
+    if spec.data.is_own:
+        return open_samples(spec)
+    return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
+
+
+def compose(run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | None = None) -> TrainerParts:
     """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own. No option of `run` is `auto`.
 
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
@@ -85,8 +91,9 @@ def compose(run: Run, mesh: Mesh, tokens: Tokens, blocks: int | None = None) -> 
     spec = run.train
     batch = spec.check(tokens.vocab)
     precision = replace(PRECISIONS[spec.precision.compute], wide_gradients=spec.precision.gradients == "fp32")
-    tokens_per_step = spec.global_batch * spec.data.seq_len
-    loss = TokenLoss(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
+    tokens_per_step = spec.global_batch * spec.data.tokens_per_sample
+    kind = SampleLoss if spec.data.is_own else TokenLoss
+    loss = kind(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
     architecture = spec.architecture(tokens.vocab)
     first_values = None
     if architecture is None:
@@ -131,7 +138,7 @@ def _recipe(
     )
 
 
-def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
+def _check_tokens(tokens: Tokens | OwnSamples, model: ModelSpec) -> None:
     """Check that the model's vocabulary has every token, and that every rank reads the same text. Raises `Refusal`."""
     model.check_vocab(tokens.vocab)
     orders = [tokens.order] * dist.get_world_size()
@@ -140,7 +147,7 @@ def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
     if different:
         raise Refusal(
             "data.source",
-            f"ranks {different} read another text than rank 0.",
+            f"ranks {different} read other data than rank 0.",
             "Give every node the same files (and, for python-stdlib, the same Python).",
         )
 
@@ -151,21 +158,7 @@ def _on_meta(architecture: Architecture) -> nn.Module:
 
 
 def _imported(spec: ModelSpec) -> nn.Module:
-    assert spec.import_ is not None
-    module_name, factory_name = spec.import_.split(":")
-    folder = str(Path(spec.code).expanduser()) if spec.code else None
-    if folder and folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
-    except (ImportError, AttributeError) as error:
-        raise Refusal(
-            "model.import",
-            f"cannot import {spec.import_}: {error}.",
-            "Give module:factory, and model.code: the folder that holds the module.",
-        ) from error
-    refuse_arguments(factory, spec)
-    model = factory(**spec.args)
+    model = made(spec)
     if not isinstance(model, nn.Module):
         raise Refusal("model.import", f"{spec.import_} returned a {type(model).__name__}.", "Return an nn.Module.")
     for module in model.modules():

@@ -8,8 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-#: Token numbers of inputs and targets, each [rows, positions].
-Pair = tuple[torch.Tensor, torch.Tensor]
+from ...strategies.fields import Inputs
+
+#: Token numbers of inputs and targets, each [rows, positions]; or the fields and numbers of samples of the user's own source.
+Pair = tuple[Inputs, torch.Tensor]
 
 
 class ReadAhead:

@@ -28,7 +28,7 @@ class Reporter:
     def __init__(self, parts: TrainerParts, state: TrainState, emit: EmitEvent) -> None:
         self._parts, self._state, self._emit = parts, state, emit
         self.is_first = dist.get_rank() == 0
-        self._step_tokens = parts.spec.global_batch * parts.spec.data.seq_len
+        self._step_tokens = parts.spec.global_batch * parts.spec.data.tokens_per_sample
         self._throughput = _throughput(parts)
         self._memory = Footprint(partial(_allocated, parts.mesh.device))
 

@@ -22,6 +22,8 @@ class Validation(Callback):
         self._instruments = instruments
 
     def after_step(self, record: StepRecord) -> None:
+        if not self._parts.tokens.validation_windows:  # a source of the user's own without a validation split
+            return
         every, step = self._parts.spec.eval.every, record.step
         if step == self._parts.spec.steps or (every is not None and step % every == 0):
             with self._instruments.phase("validation", step):

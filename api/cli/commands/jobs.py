@@ -235,7 +235,7 @@ def _span_text(span: StateSpan) -> str:
 
 
 def _corpus(plan: Plan) -> str | None:
-    if plan.train_tokens is None:
+    if not plan.train_tokens:  # not known, or without end
         return None
     return f"{number(plan.train_tokens)} tokens, {number(plan.validation_tokens) or 0} for validation"
 
@@ -296,5 +296,7 @@ def chosen(precision: str, compiled: bool | None) -> str:
 
 
 def _data(data: dict[str, object]) -> str:
-    source = data.get("source", "python-stdlib")
+    source = str(data.get("source", "python-stdlib"))
+    if ":" in source:  # of the user's own
+        return source
     return f"{source}, {data.get('tokenizer', 'bytes')}, sequences of {data.get('seq_len', 256)}"

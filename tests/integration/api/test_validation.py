@@ -137,6 +137,30 @@ async def test_arguments_that_a_module_does_not_take(api: httpx2.AsyncClient, tm
     assert (await refused(api, own(width=8)))[1] == "train.model.import"
 
 
+async def test_a_source_of_the_users_own(api: httpx2.AsyncClient, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def model(): ...\ndef images(size, depth=2): ...\n")
+    model = {"import": "mine:model", "code": str(tmp_path)}
+
+    def own(options: Spec, **more: Any) -> Spec:
+        return train(**{"model": model, "data": {"source": "mine:images", "options": options}, **more})
+
+    answer = await api.post("/v1/jobs/preview", json=own({"size": 8}))
+    assert (answer.status_code, answer.json()["tokens_per_step"]) == (200, SPEC["train"]["global_batch"]), answer.text
+    for spec, expected in (
+        (own({"siez": 8}), ("invalid_spec", "train.data.options.siez", "Did you mean 'size'?")),
+        (own({}), ("invalid_spec", "train.data.options", "Add size to data.options.")),
+        (own({"size": 8}, model={}), ("invalid_layout", "train.data.source", "Name the module in model.import")),
+        (own({"size": 8}, layout={"tensor": 2}), ("invalid_layout", "train.layout.tensor", "ZeRO 0 to 3 work")),
+        (own({"size": 8}, layout={"pipeline": 2}), ("invalid_layout", "train.layout.pipeline", "to 1")),
+        (own({"size": 8}, loss={"z_loss": 0.1}), ("invalid_layout", "train.loss.z_loss", "Leave")),
+        (train(data={"options": {"size": 8}}), ("invalid_spec", "train.data", "")),
+        (train(model=model, data={"source": "mine:images", "seq_len": 64}), ("invalid_spec", "train.data", "")),
+        (train(data={"source": "texts"}), ("invalid_spec", "train.data.source", "")),
+    ):
+        code, field, remedy = await refused(api, spec)
+        assert (code, field) == expected[:2] and expected[2] in remedy, (code, field, remedy)
+
+
 async def test_every_route_refuses_parameters_that_it_does_not_know(api: httpx2.AsyncClient) -> None:
     paths = (await api.get("/openapi.json")).json()["paths"]
     asked = [(method, path) for path, operations in paths.items() for method in operations]

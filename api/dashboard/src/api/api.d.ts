@@ -4623,16 +4623,23 @@ export interface components {
          * DataSpec
          * @description The corpus, and how it is split into windows of `seq_len` tokens that predict the next token.
          *
-         *     A separator follows each document. Attention crosses from one document into the next.
+         *     A separator follows each document. Attention crosses from one document into the next. A source of your own has samples in the
+         *     place of text, for a model given by `import`.
          */
         readonly DataSpec: {
             /**
              * Source
-             * @description `python-stdlib` needs no download; `text` reads `files`.
+             * @description `python-stdlib` needs no download; `text` reads `files`; `module:factory` names a source of your own, in the folder `model.code`.
              * @default python-stdlib
-             * @enum {string}
              */
-            readonly source: "python-stdlib" | "text";
+            readonly source: string;
+            /**
+             * Options
+             * @description Keyword arguments for the factory of a source of your own.
+             */
+            readonly options?: {
+                readonly [key: string]: unknown;
+            };
             /**
              * Files
              * @description Files or globs for `text`; `.jsonl` needs `field`.
@@ -5351,6 +5358,7 @@ export interface components {
             /**
              * @default {
              *       "source": "python-stdlib",
+             *       "options": {},
              *       "files": [],
              *       "field": null,
              *       "tokenizer": "bytes",
@@ -6458,7 +6466,7 @@ export interface components {
             readonly batch: string;
             /**
              * Tokens Per Step
-             * @description Tokens of one step.
+             * @description Tokens of one step. A sample of a data source of the user's own counts as one token, here and in every count.
              */
             readonly tokens_per_step: number;
             /**
@@ -6468,7 +6476,7 @@ export interface components {
             readonly device: string;
             /**
              * Train Tokens
-             * @description Tokens of the training split.
+             * @description Tokens of the training split; 0: a source of the user's own without end.
              */
             readonly train_tokens: number;
             /**
@@ -6478,9 +6486,9 @@ export interface components {
             readonly validation_tokens: number;
             /**
              * Unigram Loss
-             * @description Validation loss of a model that knows only token frequencies, in nats per token.
+             * @description Validation loss of a model that knows only token frequencies, in nats per token. Null: a source of the user's own.
              */
-            readonly unigram_loss: number;
+            readonly unigram_loss: number | null;
             /**
              * Stage Blocks
              * @description First block and one past the last block of each pipeline stage.
@@ -6651,9 +6659,9 @@ export interface components {
             readonly loss: number | null;
             /**
              * Unigram Loss
-             * @description Validation loss of a model that knows only token frequencies, in nats per token.
+             * @description Validation loss of a model that knows only token frequencies, in nats per token. Null: a source of the user's own.
              */
-            readonly unigram_loss: number;
+            readonly unigram_loss: number | null;
             /**
              * Tokens
              * @description Number of validation tokens.

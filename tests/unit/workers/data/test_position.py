@@ -36,7 +36,15 @@ def test_jobs_that_resume_each_other_read_every_sample_once(jobs: list[tuple[int
     assert read == list(range(len(read)))
 
 
-OTHER: dict[str, Any] = {"corpus": "x", "tokenizer": "x", "seq_len": 64, "validation": 0.1, "seed": 8}
+OTHER: dict[str, Any] = {
+    "corpus": "x",
+    "tokenizer": "x",
+    "seq_len": 64,
+    "validation": 0.1,
+    "seed": 8,
+    "source": "a:b",
+    "content": "x",
+}
 
 
 @pytest.mark.parametrize("part", OTHER)
@@ -45,7 +53,7 @@ def test_another_order_is_refused_unless_the_data_restart(part: str) -> None:
     here = Position(replace(ORDER, **{part: OTHER[part]}), 4)
     with pytest.raises(Refusal) as refused:
         here.restore(3, saved)
-    field = {"corpus": "data", "seed": "seed"}.get(part, f"data.{part}")
+    field = {"corpus": "data", "seed": "seed", "content": "data.options"}.get(part, f"data.{part}")
     assert refused.value.field == field and "resume_data: restart" in refused.value.remedy
     here.restore(3, saved, restart=True)
     assert (here.first_sample(4), here.tokens(3)) == (0, 3 * 4 * 32)
@@ -67,7 +75,16 @@ def test_another_tokenizer_is_named_before_the_text_that_it_made() -> None:
 def test_a_spec_says_what_needs_no_file(tokenizer: str) -> None:
     spec = TrainSpec.model_validate({"steps": 1, "global_batch": 4, "seed": 3, "data": {"tokenizer": tokenizer}})
     hashed = {"tokenizer": "bytes"} if tokenizer == "bytes" else {}
-    assert known_order(spec) == {"seq_len": 256, "validation": 0.05, "seed": 3, **hashed}
+    assert known_order(spec) == {"source": "text", "seq_len": 256, "validation": 0.05, "seed": 3, **hashed}
+
+
+def test_a_spec_says_the_source_of_its_samples() -> None:
+    given = {"steps": 1, "global_batch": 4, "seed": 3, "model": {"import": "a:b"}, "data": {"source": "a:c"}}
+    known = known_order(TrainSpec.model_validate(given))
+    assert known == {"source": "a:c", "seed": 3}
+    with pytest.raises(Refusal, match="trained with text, not a:c") as refused:
+        refuse_other_order(Position(ORDER, 4).state(3), known)
+    assert refused.value.field == "data.source"
 
 
 def test_only_what_is_resumed_restarts_its_data() -> None:

@@ -1,0 +1,34 @@
+"""A batch of a user's own data source: named tensors, all with one row per sample. It is split, moved and pinned like one tensor."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class Fields(dict[str, Tensor]):
+    """Name → tensor [rows, …]. The module receives it as the dict that it is."""
+
+    def chunk(self, chunks: int) -> list["Fields"]:
+        """The rows in equal parts: the micro-batches. `rows` must be a multiple of `chunks`."""
+        parts = {name: tensor.chunk(chunks) for name, tensor in self.items()}
+        return [Fields({name: part[number] for name, part in parts.items()}) for number in range(chunks)]
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> "Fields":
+        """Every tensor on `device`."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Fields":
+        """Every tensor in pinned memory."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def floats_as(self, dtype: torch.dtype) -> "Fields":
+        """Tensors of floating-point numbers in `dtype`; others unchanged."""
+        return self._each(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Fields":
+        return Fields({name: change(tensor) for name, tensor in self.items()})
+
+
+#: What a model's first module receives: token ids [rows, sequence], or the fields of a user's own data source.
+Inputs = Tensor | Fields
