@@ -38,11 +38,11 @@ class _RingAttention(torch.autograd.Function):
         lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
         held = torch.stack((k, v))
         for step in range(group.size()):
-            coming = _next(held, step, group)
-            rows, columns = _meeting(step, group.rank(), q.shape[2])
+            coming = pass_on(held, step, group)
+            rows, columns = meeting(step, group.rank(), q.shape[2])
             keys, values = held[:, :, :, columns].unbind()
             block = kernel.forward(q[:, :, rows], keys, values, step == 0)
-            _merge(out[:, :, rows], lse[:, :, rows], *block)
+            merge(out[:, :, rows], lse[:, :, rows], *block)
             held = coming()
         narrow = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, narrow, lse)
@@ -59,8 +59,8 @@ class _RingAttention(torch.autograd.Function):
         summed: Pending | None = None
         own = torch.zeros(held.shape, dtype=lse.dtype, device=q.device)
         for step in range(group.size()):
-            coming = _next(held, step, group)
-            rows, columns = _meeting(step, group.rank(), q.shape[2])
+            coming = pass_on(held, step, group)
+            rows, columns = meeting(step, group.rank(), q.shape[2])
             keys, values = held[:, :, :, columns].unbind()
             ours = (grad[:, :, rows], q[:, :, rows])
             shares = ctx.kernel.backward(*ours, keys, values, out[:, :, rows], lse[:, :, rows], step == 0)
@@ -76,12 +76,12 @@ class _RingAttention(torch.autograd.Function):
         return of_q.to(q.dtype), of_k, of_v, None, None
 
 
-def _next(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:
+def pass_on(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:
     """Start to pass `held` to the next rank, except in the last step."""
     return shift(held, group) if step < group.size() - 1 else lambda: held
 
 
-def _meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
+def meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
     """Which of the own queries attend to which of the keys that came from `step` ranks away. Only step 0 needs the causal mask."""
     whole, half = slice(0, length), length // 2
     if step == 0:
@@ -89,7 +89,15 @@ def _meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
     return (whole, slice(0, half)) if step <= rank else (slice(half, length), whole)
 
 
-def _merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:
+def zigzag(sequence: Tensor, rank: int, ranks: int) -> Tensor:
+    """What `rank` of `ranks` holds of `sequence` [tokens]: [tokens/ranks], an early and a late chunk."""
+    if ranks == 1:
+        return sequence
+    chunks = sequence.chunk(2 * ranks)
+    return torch.cat((chunks[rank], chunks[-1 - rank]))
+
+
+def merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:
     """Merge a block into `out` and `lse`, in place: each is weighted by its share of the common denominator."""
     both = torch.logaddexp(lse, block_lse)
     out.mul_((lse - both).exp().unsqueeze(-1)).add_(block * (block_lse - both).exp().unsqueeze(-1))

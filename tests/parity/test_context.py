@@ -1,4 +1,4 @@
-"""Sequences that are cut over ranks, by a ring, by Ulysses or both, with every other axis: the same as one process, in float64 to 1e-10."""
+"""Sequences that are cut over ranks, by every method and with every other axis: the same as one process, in float64 to 1e-10."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.layouts import BOTH, CONTEXT_LAYOUTS, RING, ULYSSES
+from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, RING, ULYSSES, WINDOWS
 from harness.models import GPT2, MIXTURE
 from harness.ranks import train
 
@@ -27,6 +27,8 @@ OF_GPT2: dict[str, dict[str, Any]] = {
     "ulysses2-tensor2-data2-zero3": {**ULYSSES, "tensor": 2, "data": 2, "zero": 3},
     "ulysses2-ring2-tensor2": {**BOTH, "tensor": 2},
     "ring2-tensor2-1f1b2": {**RING, "tensor": 2, "pipeline": 2},
+    "windows2-zero1": {**WINDOWS, "zero": 1},
+    "gather2-tensor2": {**GATHER, "tensor": 2},
 }
 
 
@@ -56,6 +58,9 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full-zbv": ({**RING, "pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
     "selective": (BOTH, {"recompute": "selective"}),
     "selective-tensor2-zero3": ({**RING, "tensor": 2, "zero": 3}, {"recompute": "selective"}),
+    "full-windows": (WINDOWS, {"recompute": "full"}),
+    "selective-gather": (GATHER, {"recompute": "selective"}),
+    "full-gather": (GATHER, {"recompute": "full"}),
     "activations-offloaded": ({**RING, "tensor": 2}, {"offload": {"activations": True}}),
 }
 

@@ -8,9 +8,14 @@ from shardyard.strategies.context_parallel.apply import positions_of
 from shardyard.strategies.layout import Layout
 
 
-@given(ring=st.integers(1, 4), ulysses=st.integers(1, 4), length=st.integers(1, 3))
-def test_positions_are_cut_without_rest(ring: int, ulysses: int, length: int) -> None:
-    layout = Layout(context=ring * ulysses, ulysses=ulysses)
+@given(
+    ring=st.integers(1, 4),
+    ulysses=st.integers(1, 4),
+    length=st.integers(1, 3),
+    inner=st.sampled_from(["ulysses", "ring"]),
+)
+def test_positions_are_cut_without_rest(ring: int, ulysses: int, length: int, inner: str) -> None:
+    layout = Layout.model_validate({"context": ring * ulysses, "ulysses": ulysses, "context_inner": inner})
     sequence = 2 * ring * ulysses * length
     parts = [positions_of(layout, index, sequence) for index in range(layout.context)]
     assert {len(part) for part in parts} == {sequence // layout.context}
@@ -21,3 +26,5 @@ def test_a_ring_gives_everyone_an_early_and_a_late_chunk() -> None:
     layout = Layout(context=4, ulysses=2)
     parts = [positions_of(layout, index, 8).tolist() for index in range(4)]
     assert parts == [[0, 1], [6, 7], [2, 3], [4, 5]]
+    inside = Layout(context=4, ulysses=2, context_inner="ring")
+    assert [positions_of(inside, index, 8).tolist() for index in range(4)] == [[0, 1], [2, 3], [6, 7], [4, 5]]
