@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
-ContextMethod = Literal["ring", "all-gather"]
+ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
 
 #: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
 V_SCHEDULES = ("zbv", "dualpipev")
@@ -107,8 +107,9 @@ class Layout(BaseModel):
     )
     context_method: ContextMethod = Field(
         "ring",
-        description="How ranks of a ring get each other's keys and values: passed on rank by rank (`ring`), or all at once "
-        "(`all-gather`, for short sequences); without effect where context / ulysses is 1.",
+        description="How ranks of a ring get each other's keys and values: passed on rank by rank (`ring`), all at once "
+        "(`all-gather`, for short sequences), or rank by rank with all scores kept (`ring-self-attention`, 2105.13120); "
+        "without effect where context / ulysses is 1.",
     )
     ring_window: int | None = Field(
         None,

@@ -7,7 +7,7 @@ sequence. Which of both has neighbouring ranks (`context_inner`) changes only wh
 
 Memory: activations ÷ C; parameters, gradients and optimizer state as with data parallelism, whose ZeRO stages shard over data × context.
 Traffic per rank, layer and micro-batch: that of `ulysses.py` for sequence · U/C tokens, and that of `ring_attention.py` (also of
-`double_ring.py` and `all_gather_attention.py`) with 1/U of the heads.
+`double_ring.py`, `all_gather_attention.py` and `ring_self_attention.py`) with 1/U of the heads. Memory of a layer: in those files.
 """
 
 import functools
@@ -25,6 +25,7 @@ from .all_gather_attention import Gather, all_gather_attention
 from .attention_kernels import Kernel
 from .double_ring import Rings, double_ring_attention
 from .ring_attention import ring_attention, zigzag
+from .ring_self_attention import ring_self_attention
 from .ulysses import Attend, ulysses_attention
 
 #: (number of local tokens, device) → their positions in the whole sequence [local tokens], int64.
@@ -75,6 +76,8 @@ def _across(mesh: Mesh, kernel: Kernel | None) -> Attend:
     if mesh.layout.context_method == "all-gather":
         gather = Gather(group, reduce_scatter if mesh.reduces else exchange_and_sum)
         return functools.partial(all_gather_attention, gather=gather, kernel=kernel)
+    if mesh.layout.context_method == "ring-self-attention":
+        return functools.partial(ring_self_attention, group=group)
     return functools.partial(ring_attention, group=group, kernel=kernel)
 
 

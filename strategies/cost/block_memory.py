@@ -5,7 +5,8 @@ every token once. Beside what its experts keep it keeps the router's input and l
 results, and where each row went.
 
 Context parallelism: attention keeps the heads that a rank has after Ulysses' exchange, with the copies of key/value heads. An all-gather
-works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider.
+works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider. Ring Self-Attention
+keeps the softmax of all scores, and works with two copies in fp32 or wider.
 """
 
 from ..context_axes import key_copies
@@ -22,7 +23,8 @@ def block_bytes(setting: Setting, mode: str) -> float:
     repeated = setting.compute > 2
     hidden = of.hidden * (of.top_k + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
-    found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated))
+    scores = setting.seq_len if _keeps_scores(setting) else None
+    found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores))
     plain = setting.compute * found.of_rank(layout.tensor, layout.sequence)
     return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
 
@@ -39,7 +41,18 @@ def working_bytes(setting: Setting) -> float:
     hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
     feed_forward = c * (3 if of.gated else 2) * hidden / t + 2 * c * of.dim
     rotation = (4 * 3 * of.query / t if of.gated else 0) + 2 * c * of.dim
-    return max(feed_forward, rotation, _gathered_bytes(setting))
+    return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting))
+
+
+def _keeps_scores(setting: Setting) -> bool:
+    return setting.layout.context_method == "ring-self-attention" and setting.layout.ring > 1
+
+
+def _scores_bytes(setting: Setting) -> float:
+    """Bytes per token of the scores and their softmax while Ring Self-Attention computes them."""
+    if not _keeps_scores(setting):
+        return 0
+    return 2 * max(_WIDE, setting.compute) * setting.decoder.heads * setting.seq_len / setting.layout.tensor
 
 
 def _gathered_bytes(setting: Setting) -> float:

@@ -23,6 +23,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   include the copies that are made where U does not divide their number.
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their
   gradients in fp32 or wider (2n + 2n). In a double ring of W windows W − 1 of these messages go from window to window.
+- Ring Self-Attention: the same.
 - all-gather: the same elements, keys and values by all-gathers, the gradients by a reduce-scatter.
 - selective and full recompute exchange once more what a block's attention exchanges forward.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.

@@ -60,6 +60,8 @@ FULL: list[Case] = [
     ({"context": 4, "ulysses": 4}, {}),
     ({"context": 4, "context_method": "all-gather"}, {}),
     ({"context": 4, "ring_window": 2}, {}),
+    ({"context": 4, "context_method": "ring-self-attention"}, {}),
+    ({"context": 4, "context_method": "ring-self-attention"}, {"recompute": "full"}),
     ({"context": 2, "data": 2, "zero": 3}, {"recompute": "full"}),
     ({"pipeline": 2, "schedule": "gpipe", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "interleaved", "micro_batch": 1}, {}),

@@ -48,6 +48,7 @@ BOTH = {"context": 4, "ulysses": 2}
 
 GATHER = {"context": 2, "context_method": "all-gather"}
 INSIDE = {**BOTH, "context_inner": "ring"}
+SCORES = {"context": 2, "context_method": "ring-self-attention"}
 WINDOWS = {"context": 4, "ring_window": 2}
 
 CONTEXT_LAYOUTS: dict[str, dict[str, Any]] = {
@@ -85,6 +86,9 @@ CONTEXT_LAYOUTS: dict[str, dict[str, Any]] = {
     "ring2-inside-ulysses2": INSIDE,
     "ring2-inside-ulysses2-tensor2-zero1": {**INSIDE, "tensor": 2, "zero": 1},
     "ring2-inside-ulysses2-1f1b2": {**INSIDE, "pipeline": 2},
+    "scores2": SCORES,
+    "scores2-tensor2-zbv2": {**SCORES, "tensor": 2, "pipeline": 2, "schedule": "zbv"},
+    "scores2-ulysses2-zero3": {**BOTH, **SCORES, "context": 4, "zero": 3},
     "windows2": WINDOWS,
     "windows2-tensor2-zero3": {**WINDOWS, "tensor": 2, "zero": 3},
     "windows2-zbv2": {**WINDOWS, "pipeline": 2, "schedule": "zbv"},

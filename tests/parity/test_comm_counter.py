@@ -164,9 +164,10 @@ def test_ulysses(root: Path, make_spec: Make) -> None:
     assert anywhere(found, "all_reduce") == 2 * psi / 2
 
 
+@pytest.mark.parametrize("method", ["ring", "ring-self-attention"])
 @pytest.mark.parametrize("ring", [2, 4])
-def test_ring(ring: int, root: Path, make_spec: Make) -> None:
-    found, _ = probe({"context": ring}, root, make_spec)
+def test_ring(ring: int, method: str, root: Path, make_spec: Make) -> None:
+    found, _ = probe({"context": ring, "context_method": method}, root, make_spec)
     n = B * S // ring * HEAD * KEYS
     assert anywhere(found, "send") == L * (2 * n + 4 * n) * (ring - 1)
 

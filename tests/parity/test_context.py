@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, RING, ULYSSES, WINDOWS
+from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, RING, SCORES, ULYSSES, WINDOWS
 from harness.models import GPT2, MIXTURE
 from harness.ranks import train
 
@@ -60,6 +60,7 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "selective-tensor2-zero3": ({**RING, "tensor": 2, "zero": 3}, {"recompute": "selective"}),
     "full-windows": (WINDOWS, {"recompute": "full"}),
     "selective-gather": (GATHER, {"recompute": "selective"}),
+    "selective-scores": (SCORES, {"recompute": "selective"}),
     "full-gather": (GATHER, {"recompute": "full"}),
     "activations-offloaded": ({**RING, "tensor": 2}, {"offload": {"activations": True}}),
 }

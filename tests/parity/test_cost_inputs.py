@@ -70,6 +70,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"context": 4, "ulysses": 2, "context_inner": "ring"}, {"precision": "bf16"}),
     ({"context": 2, "context_method": "all-gather"}, {"precision": "bf16"}),
     ({"context": 2, "context_method": "all-gather"}, {"precision": "bf16", "recompute": "selective"}),
+    ({"context": 2, "context_method": "ring-self-attention"}, {"precision": "bf16", "recompute": "selective"}),
     ({"pipeline": 2}, {"precision": "bf16"}),
     ({"pipeline": 4, "schedule": "gpipe"}, {}),
     ({"pipeline": 2, "schedule": "zbv"}, {}),

@@ -4743,11 +4743,11 @@ export interface components {
             readonly context_inner: "ulysses" | "ring";
             /**
              * Context Method
-             * @description How ranks of a ring get each other's keys and values: passed on rank by rank (`ring`), or all at once (`all-gather`, for short sequences); without effect where context / ulysses is 1.
+             * @description How ranks of a ring get each other's keys and values: passed on rank by rank (`ring`), all at once (`all-gather`, for short sequences), or rank by rank with all scores kept (`ring-self-attention`, 2105.13120); without effect where context / ulysses is 1.
              * @default ring
              * @enum {string}
              */
-            readonly context_method: "ring" | "all-gather";
+            readonly context_method: "ring" | "all-gather" | "ring-self-attention";
             /**
              * Ring Window
              * @description Double ring: keys and values travel around windows of this many neighbouring ranks of a ring, and then to the next window.
