@@ -3,6 +3,7 @@
 One collective instead of a ring's R − 1 messages, which pays where a sequence is too short to hide them. The gather is not hidden behind
 the attention. Ranks hold zigzag chunks as in `ring_attention.py`. Each of the two chunks of queries meets the keys before it without
 a mask, and its own keys under the causal mask. Both blocks are merged by their log-sum-exp, because a kernel's causal block is square.
+Without the causal mask there is one block.
 
 The backward pass gathers again, so that no layer keeps more than its own keys, and reduce-scatters the gradients.
 
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from ..collectives import Pending, all_gather
 from .attention_kernels import Kernel, kernel_for
-from .ring_attention import merge
+from .ring_attention import Blocks, merge
 
 
 @dataclass(frozen=True)
@@ -33,41 +34,45 @@ class Gather:
     reduce_scatter: Callable[[Tensor, dist.ProcessGroup], Pending]
 
 
-def all_gather_attention(q: Tensor, k: Tensor, v: Tensor, gather: Gather, kernel: Kernel | None = None) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v under the causal mask of the whole sequence.
+def all_gather_attention(
+    q: Tensor, k: Tensor, v: Tensor, gather: Gather, kernel: Kernel | None = None, causal: bool = True
+) -> Tensor:
+    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of the group.
     `kernel` computes the blocks; the default is the fastest.
     """
-    out: Tensor = _AllGatherAttention.apply(q, k, v, gather, kernel or kernel_for(q))  # type: ignore[no-untyped-call]
+    blocks = Blocks(kernel or kernel_for(q), causal)
+    out: Tensor = _AllGatherAttention.apply(q, k, v, gather, blocks)  # type: ignore[no-untyped-call]
     return out
 
 
 class _AllGatherAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gather: Gather, kernel: Kernel) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gather: Gather, blocks: Blocks) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         out = torch.zeros(q.shape, dtype=wide, device=q.device)
         lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
         keys, values = _gathered(k, v, gather.group)
-        for rows, columns, causal in _blocks(gather.group, q.shape[2]):
-            block = kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], causal)
+        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
+            block = blocks.kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], masked)
             merge(out[:, :, rows], lse[:, :, rows], *block)
         narrow = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, narrow, lse)
-        ctx.gather, ctx.kernel = gather, kernel
+        ctx.gather, ctx.blocks = gather, blocks
         return narrow
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse = ctx.saved_tensors
         gather: Gather = ctx.gather
+        blocks: Blocks = ctx.blocks
         of_q = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         keys, values = _gathered(k, v, gather.group)
         total = torch.zeros((2, *keys.shape), dtype=lse.dtype, device=q.device)
-        for rows, columns, causal in _blocks(gather.group, q.shape[2]):
+        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
             ours = (grad[:, :, rows], q[:, :, rows], keys[:, :, columns], values[:, :, columns])
-            shares = ctx.kernel.backward(*ours, out[:, :, rows], lse[:, :, rows], causal)
+            shares = blocks.kernel.backward(*ours, out[:, :, rows], lse[:, :, rows], masked)
             of_q[:, :, rows] += shares[0]
             for of_all, share in zip(total, shares[1:], strict=True):
                 of_all[:, :, columns] += share
@@ -92,9 +97,11 @@ def _by_rank(total: Tensor, ranks: int) -> Tensor:
     return torch.stack((early, late.flip(0)), dim=-3).flatten(1)
 
 
-def _blocks(group: dist.ProcessGroup, length: int) -> list[tuple[slice, slice, bool]]:
+def _meetings(group: dist.ProcessGroup, length: int, causal: bool) -> list[tuple[slice, slice, bool]]:
     """Own queries, the sequence's keys that they meet, and whether under the causal mask; `length`: of the own queries."""
     rank, ranks, half = group.rank(), group.size(), length // 2
+    if not causal:
+        return [(slice(0, length), slice(0, ranks * length), False)]
     found = []
     for rows, chunk in ((slice(0, half), rank), (slice(half, length), 2 * ranks - 1 - rank)):
         start = chunk * half

@@ -32,11 +32,18 @@ from .ulysses import Attend, ulysses_attention
 Positions = Callable[[int, torch.device], Tensor]
 
 
+class Spread(Protocol):
+    """Distributes attention over the context axis."""
+
+    def __call__(self, attend: Attend, causal: bool = True) -> Attend:
+        """The attention that takes the place of `attend`. `causal`: whether `attend` has the causal mask, or none."""
+
+
 @runtime_checkable
 class ContextSpread(Protocol):
     """A model that lets its attention and its tokens' positions be replaced."""
 
-    def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
+    def spread_context(self, spread: Spread, positions: Positions) -> None:
         """Replace every `attend` with `spread(attend)`, and compute positions with `positions`."""
 
 
@@ -55,30 +62,30 @@ def apply_context(part: nn.Module, mesh: Mesh) -> None:
     def positions(length: int, device: torch.device) -> Tensor:
         return positions_of(layout, index, length * layout.context, device)
 
-    part.spread_context(lambda attend: spread(attend, mesh), positions)
+    part.spread_context(lambda attend, causal=True: spread(attend, mesh, causal=causal), positions)
 
 
-def spread(attend: Attend, mesh: Mesh, kernel: Kernel | None = None) -> Attend:
+def spread(attend: Attend, mesh: Mesh, kernel: Kernel | None = None, causal: bool = True) -> Attend:
     """`attend` over the context axis. `kernel` computes the blocks of a ring; the default is the fastest."""
     if mesh.layout.ring > 1:
-        attend = _across(mesh, kernel)
+        attend = _across(mesh, kernel, causal)
     if mesh.layout.ulysses > 1:
         attend = functools.partial(ulysses_attention, group=mesh.group("ulysses"), attend=attend)
     return attend
 
 
-def _across(mesh: Mesh, kernel: Kernel | None) -> Attend:
+def _across(mesh: Mesh, kernel: Kernel | None, causal: bool) -> Attend:
     """Attention over the ranks that exchange keys and values."""
     if mesh.layout.ring_window:
         rings = Rings(mesh.group("inner_ring"), mesh.group("outer_ring"))
-        return functools.partial(double_ring_attention, rings=rings, kernel=kernel)
+        return functools.partial(double_ring_attention, rings=rings, kernel=kernel, causal=causal)
     group = mesh.group("ring")
     if mesh.layout.context_method == "all-gather":
         gather = Gather(group, reduce_scatter if mesh.reduces else exchange_and_sum)
-        return functools.partial(all_gather_attention, gather=gather, kernel=kernel)
+        return functools.partial(all_gather_attention, gather=gather, kernel=kernel, causal=causal)
     if mesh.layout.context_method == "ring-self-attention":
-        return functools.partial(ring_self_attention, group=group)
-    return functools.partial(ring_attention, group=group, kernel=kernel)
+        return functools.partial(ring_self_attention, group=group, causal=causal)
+    return functools.partial(ring_attention, group=group, kernel=kernel, causal=causal)
 
 
 def share(tokens: Tensor, mesh: Mesh) -> Tensor:

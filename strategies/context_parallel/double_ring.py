@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..collectives import Pending, shift
 from .attention_kernels import Kernel, kernel_for
-from .ring_attention import meeting, merge, pass_on
+from .ring_attention import Blocks, merge, pass_on
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,21 @@ class Rings:
         return (self.rank - owner) % (windows * places)
 
 
-def double_ring_attention(q: Tensor, k: Tensor, v: Tensor, rings: Rings, kernel: Kernel | None = None) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v under the causal mask of the whole sequence.
+def double_ring_attention(
+    q: Tensor, k: Tensor, v: Tensor, rings: Rings, kernel: Kernel | None = None, causal: bool = True
+) -> Tensor:
+    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ring's ranks. `kernel`
     computes the blocks; the default is the fastest.
     """
-    out: Tensor = _DoubleRing.apply(q, k, v, rings, kernel or kernel_for(q))  # type: ignore[no-untyped-call]
+    out: Tensor = _DoubleRing.apply(q, k, v, rings, Blocks(kernel or kernel_for(q), causal))  # type: ignore[no-untyped-call]
     return out
 
 
 class _DoubleRing(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rings: Rings, kernel: Kernel) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rings: Rings, blocks: Blocks) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         out = torch.zeros(q.shape, dtype=wide, device=q.device)
         lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
@@ -63,14 +65,15 @@ class _DoubleRing(torch.autograd.Function):
             next_first, held = pass_on(first, turn, rings.outer), first
             for step in range(rings.inner.size()):
                 coming, away = pass_on(held, step, rings.inner), rings.away(turn, step)
-                rows, columns = meeting(away, rings.rank, q.shape[2])
+                rows, columns, masked = blocks.meeting(away, rings.rank, q.shape[2])
                 keys, values = held[:, :, :, columns].unbind()
-                merge(out[:, :, rows], lse[:, :, rows], *kernel.forward(q[:, :, rows], keys, values, away == 0))
+                block = blocks.kernel.forward(q[:, :, rows], keys, values, masked)
+                merge(out[:, :, rows], lse[:, :, rows], *block)
                 held = coming()
             first = next_first()
         narrow = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, narrow, lse)
-        ctx.rings, ctx.kernel = rings, kernel
+        ctx.rings, ctx.blocks = rings, blocks
         return narrow
 
     @staticmethod
@@ -109,14 +112,15 @@ class _Rows:
 def _round(ctx: Any, turn: int, first: Tensor, own: _Rows, of_q: Tensor) -> Tensor:
     """The window's sum of the gradients of `first`, the keys and values that this rank begins the round with; adds to `of_q`."""
     rings: Rings = ctx.rings
+    blocks: Blocks = ctx.blocks
     home = torch.zeros(first.shape, dtype=own.lse.dtype, device=first.device)
     held, travelling = first, _nothing_yet(home)
     for step in range(rings.inner.size()):
         coming, away = pass_on(held, step, rings.inner), rings.away(turn, step)
-        rows, columns = meeting(away, rings.rank, own.q.shape[2])
+        rows, columns, masked = blocks.meeting(away, rings.rank, own.q.shape[2])
         keys, values = held[:, :, :, columns].unbind()
         ours = (own.grad[:, :, rows], own.q[:, :, rows])
-        shares = ctx.kernel.backward(*ours, keys, values, own.out[:, :, rows], own.lse[:, :, rows], away == 0)
+        shares = blocks.kernel.backward(*ours, keys, values, own.out[:, :, rows], own.lse[:, :, rows], masked)
         of_q[:, :, rows] += shares[0]
         total = home if step == 0 else travelling()
         total[:, :, :, columns] += torch.stack(shares[1:])

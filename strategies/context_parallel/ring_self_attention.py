@@ -1,8 +1,8 @@
 """Ring Self-Attention: a ring of keys completes the scores of a rank's queries, and after the softmax a ring of values its output.
 
 The method of Li et al. (2105.13120), before online softmax: Sⁿ = QⁿKᵀ over all keys, Oⁿ = softmax(Sⁿ)V. Whole rows of scores exist, so
-nothing is merged, and any softmax could stand here. Exact and causal. Positions are the zigzag chunks of `ring_attention.py`, though
-all ranks do the same work in any order: masked scores are computed too.
+nothing is merged, and any softmax could stand here. Exact, causal or bidirectional. Positions are the zigzag chunks of
+`ring_attention.py`, though all ranks do the same work in any order: masked scores are computed too.
 
 The backward pass needs one ring: keys and values travel together, and their gradients with them.
 
@@ -24,18 +24,18 @@ from .attention_kernels import shared, summed
 from .ring_attention import pass_on, zigzag
 
 
-def ring_self_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v under the causal mask of the whole sequence.
+def ring_self_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, causal: bool = True) -> Tensor:
+    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of `group`.
     """
-    out: Tensor = _RingSelfAttention.apply(q, k, v, group)  # type: ignore[no-untyped-call]
+    out: Tensor = _RingSelfAttention.apply(q, k, v, group, causal)  # type: ignore[no-untyped-call]
     return out
 
 
 class _RingSelfAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, causal: bool) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         # [batch, heads, queries, rank, its keys]
         scores = torch.empty((*q.shape[:3], group.size(), k.shape[2]), dtype=wide, device=q.device)
@@ -43,7 +43,7 @@ class _RingSelfAttention(torch.autograd.Function):
         for step in range(group.size()):
             coming, owner = pass_on(held, step, group), _owner(step, group)
             block = q.to(wide) @ shared(held, q).to(wide).mT / math.sqrt(q.shape[-1])
-            scores[:, :, :, owner] = block.masked_fill(_later(q, owner, group), -torch.inf)
+            scores[:, :, :, owner] = block.masked_fill(_later(q, owner, group), -torch.inf) if causal else block
             held = coming()
         weights = scores.flatten(-2).softmax(-1).to(q.dtype).view_as(scores)
         del scores
@@ -84,7 +84,7 @@ class _RingSelfAttention(torch.autograd.Function):
             held = coming()
         own += travelling()
         of_k, of_v = own.to(k.dtype).unbind()
-        return of_q.to(q.dtype), of_k, of_v, None
+        return of_q.to(q.dtype), of_k, of_v, None, None
 
 
 def _owner(step: int, group: dist.ProcessGroup) -> int:

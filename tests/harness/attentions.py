@@ -1,5 +1,6 @@
 """Attention over the ranks of a context group, compared with attention over the whole sequence in one place."""
 
+import functools
 from typing import Any
 
 import torch
@@ -17,16 +18,16 @@ def heads(kv_heads: int, sequence: int, dtype: torch.dtype = torch.float64) -> t
     return q, k, v, grad
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's attention under the causal mask, with the key/value heads repeated for each head of q."""
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    """Torch's attention, with the key/value heads repeated for each head of q."""
     keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    return functional.scaled_dot_product_attention(q, keys, values, is_causal=True)
+    return functional.scaled_dot_product_attention(q, keys, values, is_causal=causal)
 
 
-def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
+def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool = True) -> list[Tensor]:
     """Output and gradients of q, k and v by torch's attention."""
     inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
-    out = attention(*inputs)
+    out = attention(*inputs, causal=causal)
     out.backward(grad)
     return [out.detach(), *(x.grad for x in inputs)]
 
@@ -58,10 +59,12 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     inputs = [x.requires_grad_() for x in (q, k, v)]
     kernel = getattr(attention_kernels, case["kernel"])
 
-    out = spread(attention, mesh, kernel)(*inputs)
+    causal = case.get("causal", True)
+    attend = functools.partial(attention, causal=causal)
+    out = spread(attend, mesh, kernel, causal)(*inputs)
     out.backward(grad)
     ours = [out.detach(), *(x.grad for x in inputs)]
-    expected = whole(*(x.double() for x in everything))
+    expected = whole(*(x.double() for x in everything), causal=causal)
     return [(a.double() - b[:, :, mine]).abs().max().item() for a, b in zip(ours, expected, strict=True)]
 
 

@@ -106,6 +106,51 @@ def test_a_module_that_keeps_its_attention_is_refused(root: Path, make_spec: Mak
         train(make_spec(RING, model=model), root)
 
 
+BIDIRECTIONAL = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def attend(q, k, v):
+    return functional.scaled_dot_product_attention(q, k, v)
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(256, 16), nn.Embedding(32, 16)
+        self.qkv, self.head = nn.Linear(16, 48), nn.Linear(16, 256)
+        self.attend = attend
+        self.positions = lambda length, device: torch.arange(length, device=device)
+
+    def spread_context(self, spread, positions):
+        self.attend, self.positions = spread(self.attend, causal=False), positions
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places(self.positions(tokens.shape[1], tokens.device))
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        return self.head(x + self.attend(q, k, v).transpose(1, 2).flatten(2))
+
+
+def make():
+    return Encoder()
+"""
+
+
+@pytest.mark.parametrize("layout", [{**BOTH, "data": 2, "zero": 1}, SCORES, GATHER, WINDOWS], ids=str)
+def test_a_bidirectional_module_equals_one_process(
+    layout: Any, root: Path, make_spec: Make, one_process: Make, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    code = (
+        tmp_path_factory.getbasetemp() / "bidirectional"
+    )  # one folder, so that one run of one process serves all layouts
+    code.mkdir(exist_ok=True)
+    (code / "encoder.py").write_text(BIDIRECTIONAL)
+    spec = make_spec(layout, model={"import": "encoder:make", "code": str(code)})
+    _assert_equal(train(spec, root), one_process(spec))
+
+
 def _assert_equal(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
     np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
