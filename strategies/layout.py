@@ -13,6 +13,7 @@ from pydantic_core import PydanticKnownError
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
+ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
 
 #: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
 V_SCHEDULES = ("zbv", "dualpipev")
@@ -98,6 +99,24 @@ class Layout(BaseModel):
         ge=1,
         le=1024,
         description="Part of `context` that exchanges heads for positions (Ulysses); the rest, context / ulysses, is a ring.",
+    )
+    context_inner: Literal["ulysses", "ring"] = Field(
+        "ulysses",
+        description="Which ranks of `context` are neighbours: those that exchange heads (`ulysses`) or those of a ring (`ring`); "
+        "without effect unless there are both.",
+    )
+    context_method: ContextMethod = Field(
+        "ring",
+        description="How ranks of a ring get each other's keys and values: passed on rank by rank (`ring`), all at once "
+        "(`all-gather`, for short sequences), or rank by rank with all scores kept (`ring-self-attention`, 2105.13120); "
+        "without effect where context / ulysses is 1.",
+    )
+    ring_window: int | None = Field(
+        None,
+        ge=2,
+        le=512,
+        description="Double ring: keys and values travel around windows of this many neighbouring ranks of a ring, and then to the next "
+        "window.",
     )
     pipeline: int = Field(
         1, ge=1, le=1024, description="Pipeline-parallel degree: consecutive layers on different ranks."
@@ -193,8 +212,7 @@ class Layout(BaseModel):
             groups = f" in groups of {self.shard}" if self.shard else ""
             parts.append(f"data {self.data}" + (f" (ZeRO-{self.zero}{groups})" if self.zero else ""))
         if self.context > 1:
-            kinds = [f"{kind} {n}" for kind, n in (("ring", self.ring), ("Ulysses", self.ulysses)) if n > 1]
-            parts.append(f"context {self.context} ({' × '.join(kinds)})")
+            parts.append(f"context {self.context} ({' × '.join(_context_kinds(self))})")
         if self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
@@ -265,6 +283,14 @@ class Layout(BaseModel):
     def with_(self, **changes: object) -> Self:
         """A changed copy, validated again."""
         return type(self).model_validate({**self.model_dump(), **changes})
+
+
+def _context_kinds(layout: Layout) -> list[str]:
+    """The parts of the context axis in words, the outer one first."""
+    windows = f" in windows of {layout.ring_window}" if layout.ring_window else ""
+    ring = f"{layout.context_method} {layout.ring}{windows}"
+    kinds = [(layout.ring, ring), (layout.ulysses, f"Ulysses {layout.ulysses}")]
+    return [words for degree, words in (kinds if layout.context_inner == "ulysses" else kinds[::-1]) if degree > 1]
 
 
 def divisors(n: int) -> list[int]:

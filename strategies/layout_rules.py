@@ -66,6 +66,7 @@ def _check_context(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
             f"Use one of {divisors(layout.context)}, or layout.context: {layout.ulysses}.",
         )
     _check_ulysses_heads(layout, facts)
+    _check_windows(layout)
     parts = _sequence_parts(layout, layout.ring)
     if seq_len % parts:
         legal = [c for c in range(1, layout.context) if not _cannot_cut(layout, c, seq_len)]
@@ -79,16 +80,38 @@ def _check_context(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
 
 
 def _check_ulysses_heads(layout: Layout, facts: ModelFacts) -> None:
-    """Every Ulysses rank takes an equal part of the heads that tensor parallelism leaves."""
-    for what, number in (("attention heads", facts.heads), ("key/value heads", facts.kv_heads)):
-        if layout.ulysses > 1 and number is not None and number % (layout.ulysses * layout.tensor):
-            numbers = [n for n in (facts.heads, facts.kv_heads) if n is not None]
-            legal = [u for u in divisors(layout.context) if all(n % (u * layout.tensor) == 0 for n in numbers)]
-            raise Refusal(
-                "layout.ulysses",
-                f"{number} ({what}) is not divisible by ulysses {layout.ulysses} × tensor {layout.tensor}.",
-                f"Ulysses degrees that work here: {legal or [1]}; the rest of the context is a ring.",
-            )
+    """Every Ulysses rank takes an equal part of the attention heads that tensor parallelism leaves.
+
+    Key/value heads are copied where there are fewer than ranks.
+    """
+    heads = facts.heads
+    if layout.ulysses > 1 and heads is not None and heads % (layout.ulysses * layout.tensor):
+        legal = [u for u in divisors(layout.context) if heads % (u * layout.tensor) == 0]
+        raise Refusal(
+            "layout.ulysses",
+            f"{heads} (attention heads) is not divisible by ulysses {layout.ulysses} × tensor {layout.tensor}.",
+            f"Ulysses degrees that work here: {legal or [1]}; the rest of the context is a ring.",
+        )
+
+
+def _check_windows(layout: Layout) -> None:
+    """Double ring: windows of equal size, at least two of them."""
+    if layout.ring_window is None:
+        return
+    if layout.context_method != "ring":
+        raise Refusal(
+            "layout.ring_window",
+            f"windows are parts of a ring; layout.context_method is {layout.context_method}.",
+            "Leave layout.ring_window out, or set layout.context_method to ring.",
+        )
+    legal = [d for d in divisors(layout.ring) if 1 < d < layout.ring]
+    if layout.ring_window not in legal:
+        near = min(legal, key=lambda d: abs(d - (layout.ring_window or 0)), default=None)
+        raise Refusal(
+            "layout.ring_window",
+            f"a ring of {layout.ring} ranks does not fall into two or more windows of {layout.ring_window}.",
+            "Leave layout.ring_window out." if near is None else f"Use {near}, or one of {legal}.",
+        )
 
 
 def _sequence_parts(layout: Layout, ring: int) -> int:

@@ -3,7 +3,8 @@
 Ranks of one tensor group are neighbours, then those of one context group, then of one data group:
 `rank = ((pipeline · D + data) · C + context) · T + tensor`. Gradients are summed over *replicas*, the data and context axes together.
 
-The context axis is `context = ring · U + ulysses`: Ulysses' all-to-all stays among neighbours, the ring connects the groups.
+The context axis is `context = ring · U + ulysses`: Ulysses' all-to-all stays among neighbours, the ring connects the groups. With
+`context_inner: ring` it is `ulysses · R + ring`. A double ring has two axes in the place of one: `ring = window · I + place`.
 
 Experts divide the replicas once more: neighbouring replicas form an expert group, over which a layer's experts are distributed, and
 `replica = expert replica · E + expert`. An expert's gradient is summed over its expert replicas only.
@@ -23,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from .context_axes import context_axes
 from .layout import Layout
 from .process_groups import group_of_mine, group_of_one, reduces
 
@@ -41,7 +43,7 @@ _PURPOSES: Final = (
     ("pipeline",),
     (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA]),
     ("tensor",),
-    ("context", "ring", "ulysses"),
+    ("context", "ring", "inner_ring", "outer_ring", "ulysses"),
     ("expert",),
 )
 #: The axes over which ZeRO-3 shards. Torch needs them as meshes, also those of one rank.
@@ -145,10 +147,9 @@ def _spans(layout: Layout) -> dict[str, Span]:
         "data": (data, context * tensor),
         EXPERT_REPLICA: (replicas // expert, expert * tensor),
         "context": (context, tensor),
-        "ring": (layout.ring, layout.ulysses * tensor),
-        "ulysses": (layout.ulysses, tensor),
         "expert": (expert, tensor),
     }
+    found |= {part: (size, stride * tensor) for part, (size, stride) in context_axes(layout).items()}
     if layout.shard:
         found |= {SHARD_REPLICA: (replicas // layout.shard, layout.shard * tensor), SHARD: (layout.shard, tensor)}
     if layout.shard and expert > 1:

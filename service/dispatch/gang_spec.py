@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
+from ...strategies.context_axes import context_axes
 from ...strategies.layout import Layout
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from ...workers.program.program import ENTRY, Code, FilesCache, Mount, Program, PythonEnvironment, RayShare, argv
@@ -15,9 +16,10 @@ from ..settings import Settings
 
 
 def neighbours(layout: Layout) -> tuple[int, ...]:
-    """Sizes of the groups of consecutive ranks that exchange most: pipeline stages, sharding, expert and context groups."""
+    """Sizes of the groups of consecutive ranks that exchange most: stages, windows of rings, sharding, expert and context groups."""
     sizes = {layout.world_size // layout.pipeline, layout.context * layout.tensor, layout.expert * layout.tensor}
     sizes |= {layout.shard * layout.tensor} if layout.shard else set()
+    sizes |= {context_axes(layout)["outer_ring"][1] * layout.tensor} if layout.ring_window else set()
     return tuple(sorted((size for size in sizes if 1 < size < layout.world_size), reverse=True))
 
 

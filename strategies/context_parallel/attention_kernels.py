@@ -47,37 +47,37 @@ def kernel_for(q: Tensor) -> Kernel:
 def _math_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
     scores = _scores(q, k, causal)
     lse = scores.logsumexp(-1)
-    out = (scores - lse.unsqueeze(-1)).exp() @ _shared(v, q).to(scores.dtype)
+    out = (scores - lse.unsqueeze(-1)).exp() @ shared(v, q).to(scores.dtype)
     return out.to(q.dtype), lse
 
 
 def _math_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool) -> Gradients:
     weights = (_scores(q, k, causal) - lse.unsqueeze(-1)).exp()
     wide = grad.to(weights.dtype)
-    of_weights = wide @ _shared(v, q).to(weights.dtype).mT
+    of_weights = wide @ shared(v, q).to(weights.dtype).mT
     of_scores = weights * (of_weights - (wide * out).sum(-1, keepdim=True)) / math.sqrt(q.shape[-1])
-    of_q = of_scores @ _shared(k, q).to(weights.dtype)
+    of_q = of_scores @ shared(k, q).to(weights.dtype)
     of_k, of_v = of_scores.mT @ q.to(weights.dtype), weights.mT @ wide
-    return of_q.to(q.dtype), _summed(of_k, k).to(k.dtype), _summed(of_v, v).to(v.dtype)
+    return of_q.to(q.dtype), summed(of_k, k).to(k.dtype), summed(of_v, v).to(v.dtype)
 
 
 def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     """q·kᵀ/√size [batch, heads, queries, keys], at least fp32; −∞ if a query comes before its key."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores: Tensor = q.to(wide) @ _shared(k, q).to(wide).mT / math.sqrt(q.shape[-1])
+    scores: Tensor = q.to(wide) @ shared(k, q).to(wide).mT / math.sqrt(q.shape[-1])
     if not causal:
         return scores
     later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
     return scores.masked_fill(later, -torch.inf)
 
 
-def _shared(k: Tensor, q: Tensor) -> Tensor:
+def shared(k: Tensor, q: Tensor) -> Tensor:
     """k repeated so that each head of q has its own."""
     return k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
 
 
-def _summed(gradient: Tensor, k: Tensor) -> Tensor:
-    """The gradients of the copies that `_shared` made, summed for each head of k."""
+def summed(gradient: Tensor, k: Tensor) -> Tensor:
+    """The gradients of the copies that `shared` made, summed for each head of k."""
     summed: Tensor = gradient.unflatten(1, (k.shape[1], -1)).sum(2)
     return summed
 

@@ -1,15 +1,17 @@
 """Ring attention: keys and values travel around the ranks that share a sequence, and every query meets each of them once (2310.01889).
 
-Exact and causal. The sequence is split into 2R chunks and rank r holds chunks r and 2R−1−r (zigzag), so that all ranks have the
-same work at each step. Step 0: the rank's own tokens under the causal mask. Then, for an earlier rank's keys, the first chunk
-against all own queries; for a later rank's keys, both chunks against the own second chunk. Neither needs a mask. Blocks are merged
-by the log-sum-exp of their scores (online softmax, 2205.14135). The next keys are in transit while a block is computed.
+Exact, causal or bidirectional. The sequence is split into 2R chunks and rank r holds chunks r and 2R−1−r (zigzag), so that all ranks
+have the same work at each step. Step 0: the rank's own tokens under the causal mask. Then, for an earlier rank's keys, the first chunk
+against all own queries; for a later rank's keys, both chunks against the own second chunk. Neither needs a mask. Bidirectional: all own
+queries meet all keys in each step. Blocks are merged by the log-sum-exp of their scores (online softmax, 2205.14135). The next keys are
+in transit while a block is computed.
 
 Memory per rank and layer: 1/R of the sequence's activations, and two blocks of keys and values.
 Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward. Backward
 2n(R−1) again and as many gradients, in fp32 or wider, which travel along with their keys and on to the keys' owner.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,50 +22,67 @@ from ..collectives import Pending, shift
 from .attention_kernels import Kernel, kernel_for
 
 
-def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel | None = None) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v under the causal mask of the whole sequence.
+@dataclass(frozen=True)
+class Blocks:
+    """How the blocks of a softmax are computed: by which kernel, and whether under the causal mask of the whole sequence."""
+
+    kernel: Kernel
+    causal: bool
+
+    def meeting(self, step: int, rank: int, length: int) -> tuple[slice, slice, bool]:
+        """Which own queries meet which of the keys from `step` ranks away, and whether under the causal mask."""
+        if not self.causal:
+            return slice(0, length), slice(0, length), False
+        return *meeting(step, rank, length), step == 0
+
+
+def ring_attention(
+    q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel | None = None, causal: bool = True
+) -> Tensor:
+    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of `group`.
     `kernel` computes the blocks; the default is the fastest.
     """
-    out: Tensor = _RingAttention.apply(q, k, v, group, kernel or kernel_for(q))  # type: ignore[no-untyped-call]
+    out: Tensor = _RingAttention.apply(q, k, v, group, Blocks(kernel or kernel_for(q), causal))  # type: ignore[no-untyped-call]
     return out
 
 
 class _RingAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, blocks: Blocks) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         out = torch.zeros(q.shape, dtype=wide, device=q.device)
         lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
         held = torch.stack((k, v))
         for step in range(group.size()):
-            coming = _next(held, step, group)
-            rows, columns = _meeting(step, group.rank(), q.shape[2])
+            coming = pass_on(held, step, group)
+            rows, columns, masked = blocks.meeting(step, group.rank(), q.shape[2])
             keys, values = held[:, :, :, columns].unbind()
-            block = kernel.forward(q[:, :, rows], keys, values, step == 0)
-            _merge(out[:, :, rows], lse[:, :, rows], *block)
+            block = blocks.kernel.forward(q[:, :, rows], keys, values, masked)
+            merge(out[:, :, rows], lse[:, :, rows], *block)
             held = coming()
         narrow = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, narrow, lse)
-        ctx.group, ctx.kernel = group, kernel
+        ctx.group, ctx.blocks = group, blocks
         return narrow
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse = ctx.saved_tensors
         group: dist.ProcessGroup = ctx.group
+        blocks: Blocks = ctx.blocks
         of_q = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         held = torch.stack((k, v))
         # The gradient of the keys that this rank holds now, summed over the ranks that held them before.
         summed: Pending | None = None
         own = torch.zeros(held.shape, dtype=lse.dtype, device=q.device)
         for step in range(group.size()):
-            coming = _next(held, step, group)
-            rows, columns = _meeting(step, group.rank(), q.shape[2])
+            coming = pass_on(held, step, group)
+            rows, columns, masked = blocks.meeting(step, group.rank(), q.shape[2])
             keys, values = held[:, :, :, columns].unbind()
             ours = (grad[:, :, rows], q[:, :, rows])
-            shares = ctx.kernel.backward(*ours, keys, values, out[:, :, rows], lse[:, :, rows], step == 0)
+            shares = blocks.kernel.backward(*ours, keys, values, out[:, :, rows], lse[:, :, rows], masked)
             of_q[:, :, rows] += shares[0]
             total = own if step == 0 else torch.zeros_like(own) if summed is None else summed()
             total[:, :, :, columns] += torch.stack(shares[1:])
@@ -76,20 +95,28 @@ class _RingAttention(torch.autograd.Function):
         return of_q.to(q.dtype), of_k, of_v, None, None
 
 
-def _next(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:
+def pass_on(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:
     """Start to pass `held` to the next rank, except in the last step."""
     return shift(held, group) if step < group.size() - 1 else lambda: held
 
 
-def _meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
-    """Which of the own queries attend to which of the keys that came from `step` ranks away. Only step 0 needs the causal mask."""
+def meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
+    """Which of the own queries causally attend to which of the keys from `step` ranks away. Only step 0 needs the causal mask."""
     whole, half = slice(0, length), length // 2
     if step == 0:
         return whole, whole
     return (whole, slice(0, half)) if step <= rank else (slice(half, length), whole)
 
 
-def _merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:
+def zigzag(sequence: Tensor, rank: int, ranks: int) -> Tensor:
+    """What `rank` of `ranks` holds of `sequence` [tokens]: [tokens/ranks], an early and a late chunk."""
+    if ranks == 1:
+        return sequence
+    chunks = sequence.chunk(2 * ranks)
+    return torch.cat((chunks[rank], chunks[-1 - rank]))
+
+
+def merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:
     """Merge a block into `out` and `lse`, in place: each is weighted by its share of the common denominator."""
     both = torch.logaddexp(lse, block_lse)
     out.mul_((lse - both).exp().unsqueeze(-1)).add_(block * (block_lse - both).exp().unsqueeze(-1))

@@ -1,13 +1,15 @@
 """Ulysses: ranks exchange heads for positions around attention, so that each attends with some heads over all positions (2309.14509).
 
 Each of U ranks holds 1/U of the positions with all heads. An all-to-all turns that into all positions with 1/U of the heads,
-attention runs as on one rank, and another all-to-all reverts it. Heads and key/value heads must be multiples of U. Rank u takes the
-u-th part of both, so that groups of query heads stay with their key head.
+attention runs as on one rank, and another all-to-all reverts it. Heads must be a multiple of U. Rank u takes the u-th part of heads and
+key/value heads, so that groups of query heads stay with their key head. If U does not divide the number K of key/value heads, each is
+copied lcm(K, U)/K times before, and the gradients of its copies are summed after.
 
-Traffic per rank, layer and micro-batch, with n = batch · sequence/U · head size · (2·heads + 2·key heads): n(U−1)/U elements
-forward and as many backward. It falls with U, while a ring's traffic does not. Memory: as on one rank, ÷ U.
+Traffic per rank, layer and micro-batch, with n = batch · sequence/U · head size · (2·heads + 2·key heads), copies included:
+n(U−1)/U elements forward and as many backward. It falls with U, while a ring's traffic does not. Memory: as on one rank, ÷ U.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +30,15 @@ def ulysses_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup,
     q [batch, heads, sequence/U, size]; k and v with a number of heads that divides q's. Returns q's shape.
     """
     parts = group.size()
-    for number in (q.shape[1], k.shape[1]):
-        if number % parts:
-            raise Refusal(
-                "layout.ulysses",
-                f"{number} heads are not divisible by {parts}.",
-                "Use a divisor of the number of heads.",
-            )
+    if q.shape[1] % parts:
+        raise Refusal(
+            "layout.ulysses",
+            f"{q.shape[1]} heads are not divisible by {parts}.",
+            "Use a divisor of the number of heads.",
+        )
+    copies = math.lcm(k.shape[1], parts) // k.shape[1]
+    if copies > 1:
+        k, v = (x.repeat_interleave(copies, dim=1) for x in (k, v))
     # One exchange for all three: the u-th part of each, side by side.
     packed = torch.cat([x.unflatten(1, (parts, -1)) for x in (q, k, v)], dim=2).flatten(1, 2)
     heads = [x.shape[1] // parts for x in (q, k, v)]

@@ -3,8 +3,13 @@
 A mixture's feed-forward sees `top_k` rows per token, counted as if each expert got as many as any other, and its shared experts see
 every token once. Beside what its experts keep it keeps the router's input and logits in fp32, the rows in the experts' order and their
 results, and where each row went.
+
+Context parallelism: attention keeps the heads that a rank has after Ulysses' exchange, with the copies of key/value heads. An all-gather
+works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider. Ring Self-Attention
+keeps the softmax of all scores, and works with two copies in fp32 or wider.
 """
 
+from ..context_axes import key_copies
 from .activations import Widths, kept
 from .estimate import Setting
 
@@ -17,7 +22,9 @@ def block_bytes(setting: Setting, mode: str) -> float:
     of, layout = setting.decoder, setting.layout
     repeated = setting.compute > 2
     hidden = of.hidden * (of.top_k + of.shared_experts)
-    found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, hidden, of.gated, repeated))
+    key = of.key * key_copies(layout, of.kv_heads)
+    scores = setting.seq_len if _keeps_scores(setting) else None
+    found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores))
     plain = setting.compute * found.of_rank(layout.tensor, layout.sequence)
     return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
 
@@ -34,4 +41,26 @@ def working_bytes(setting: Setting) -> float:
     hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
     feed_forward = c * (3 if of.gated else 2) * hidden / t + 2 * c * of.dim
     rotation = (4 * 3 * of.query / t if of.gated else 0) + 2 * c * of.dim
-    return max(feed_forward, rotation)
+    return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting))
+
+
+def _keeps_scores(setting: Setting) -> bool:
+    return setting.layout.context_method == "ring-self-attention" and setting.layout.ring > 1
+
+
+def _scores_bytes(setting: Setting) -> float:
+    """Bytes per token of the scores and their softmax while Ring Self-Attention computes them."""
+    if not _keeps_scores(setting):
+        return 0
+    return 2 * max(_WIDE, setting.compute) * setting.decoder.heads * setting.seq_len / setting.layout.tensor
+
+
+def _gathered_bytes(setting: Setting) -> float:
+    """Bytes per token of keys, values and their gradients, for the tokens of all ranks that gather. The gradients exist twice while
+    they are sorted by rank.
+    """
+    layout, of = setting.layout, setting.decoder
+    if layout.context_method != "all-gather" or layout.ring == 1:
+        return 0
+    keys = 2 * of.key * key_copies(layout, of.kv_heads) / layout.tensor
+    return layout.ring * keys * (setting.compute + 2 * max(_WIDE, setting.compute))

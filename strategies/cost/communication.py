@@ -19,15 +19,20 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
   micro-batch.
 - full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
-- Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward.
+- Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward. Key heads
+  include the copies that are made where U does not divide their number.
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their
-  gradients in fp32 or wider (2n + 2n).
+  gradients in fp32 or wider (2n + 2n). In a double ring of W windows W − 1 of these messages go from window to window.
+- Ring Self-Attention: the same.
+- all-gather: the same elements, keys and values by all-gathers, the gradients by a reduce-scatter.
+- selective and full recompute exchange once more what a block's attention exchanges forward.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ..context_axes import key_copies, windows
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -63,7 +68,7 @@ def traffic(setting: Setting) -> Traffic:
         **_replicas(setting),
         "tensor": (_why_not_tensor(setting), lambda: _tensor(setting)),
         "ulysses": (None, lambda: _ulysses(setting)),
-        "ring": (None, lambda: _ring(setting)),
+        **{axis: (None, _around(setting, axis)) for axis in ("ring", "inner_ring", "outer_ring")},
         "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
     }
     moved: dict[Flow, Moved] = {}
@@ -172,31 +177,48 @@ def _recomputed(setting: Setting, blocks: int) -> int:
 
 
 def _heads(setting: Setting) -> tuple[float, float]:
-    """Elements of queries and of keys of rank 0 per step and block."""
-    tokens = setting.tokens * setting.batch.microbatches
-    return tokens * setting.decoder.query / setting.layout.tensor, tokens * setting.decoder.key / setting.layout.tensor
+    """Elements of queries and of keys, with their copies, of rank 0 per step and block."""
+    tokens, decoder = setting.tokens * setting.batch.microbatches, setting.decoder
+    key = decoder.key * key_copies(setting.layout, decoder.kv_heads)
+    return tokens * decoder.query / setting.layout.tensor, tokens * key / setting.layout.tensor
 
 
 def _blocks(setting: Setting) -> int:
     return sum(count for _, count in setting.decoder.stages(setting.layout, 0))
 
 
+def _exchanged_again(setting: Setting, blocks: int) -> int:
+    """The number of blocks whose attention exchanges its inputs a second time: selective recompute keeps no buffers of messages."""
+    return blocks if setting.memory_options.recompute.mode == "selective" else _recomputed(setting, blocks)
+
+
 def _ulysses(setting: Setting) -> Sent:
     query, key = _heads(setting)
     u, blocks = setting.layout.ulysses, _blocks(setting)
     forward = (2 * query + 2 * key) * (u - 1) / u
-    times = 2 * blocks + _recomputed(setting, blocks)
+    times = 2 * blocks + _exchanged_again(setting, blocks)
     yield "all_to_all", _moved("2n(U−1)/U per block", times * forward, setting.compute)
 
 
-def _ring(setting: Setting) -> Sent:
+def _around(setting: Setting, axis: str) -> Callable[[], "Sent"]:
+    """What a single ring sends, or one of the two axes of a double ring."""
+    layout = setting.layout
+    outer = windows(layout)
+    words, turns = {
+        "ring": ("6n(R−1)", layout.ring - 1),
+        "inner_ring": ("6nW(R/W−1)", layout.ring - outer),
+        "outer_ring": ("6n(W−1)", outer - 1),
+    }[axis]
+    return lambda: _ring(setting, f"{words} per block", turns)
+
+
+def _ring(setting: Setting, words: str, turns: int) -> Sent:
     _, key = _heads(setting)
-    blocks, turns, wide = _blocks(setting), setting.layout.ring - 1, max(4, setting.compute)
-    narrow = 4 * blocks + 2 * (
-        blocks if setting.memory_options.recompute.mode == "selective" else _recomputed(setting, blocks)
-    )
-    yield "send", _moved("6n(R−1) per block", narrow * key * turns, setting.compute)
-    yield "send", _moved("6n(R−1) per block", 2 * blocks * key * turns, wide)
+    blocks, wide = _blocks(setting), max(4, setting.compute)
+    narrow = 4 * blocks + 2 * _exchanged_again(setting, blocks)
+    gathers = setting.layout.context_method == "all-gather"
+    yield "all_gather" if gathers else "send", _moved(words, narrow * key * turns, setting.compute)
+    yield "reduce_scatter" if gathers else "send", _moved(words, 2 * blocks * key * turns, wide)
 
 
 def _why_not_pipeline(setting: Setting) -> str | None:

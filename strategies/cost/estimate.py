@@ -5,6 +5,7 @@ Imports no torch.
 
 from dataclasses import dataclass
 
+from ..context_axes import context_axes
 from ..layout import AXES, Batch, Layout
 from ..memory_options import MemoryOptions
 from .model_shape import Decoder
@@ -105,7 +106,7 @@ def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Axis → the ranks that rank 0 shares it with, in the order in which `strategies/mesh.py` makes them."""
     t, c, d = layout.tensor, layout.context, layout.degrees["data"]
     strides = {"pipeline": (layout.pipeline, d * c * t), "replica": (d * c, t), "tensor": (t, 1), "data": (d, c * t)}
-    strides |= {"context": (c, t), "ring": (layout.ring, layout.ulysses * t), "ulysses": (layout.ulysses, t)}
+    strides |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
     if layout.shard:
         strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
     return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}

@@ -62,6 +62,10 @@ class Decoder:
     top_k: int = 1  # of them process each token
     shared_experts: int = 0  # process every token; together one feed-forward of shared_experts · hidden columns
 
+    @property
+    def kv_heads(self) -> int:
+        return self.heads * self.key // self.query
+
     def stages(self, layout: Layout, pipeline_rank: int) -> list[tuple[int, int]]:
         """(Stage, its number of blocks) for each stage of a pipeline rank."""
         blocks = stage_blocks(layout, self.costs)

@@ -1,5 +1,6 @@
 """Attention over the ranks of a context group, compared with attention over the whole sequence in one place."""
 
+import functools
 from typing import Any
 
 import torch
@@ -17,35 +18,39 @@ def heads(kv_heads: int, sequence: int, dtype: torch.dtype = torch.float64) -> t
     return q, k, v, grad
 
 
-def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    """Torch's attention, with the key/value heads repeated for each head of q."""
+    keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    return functional.scaled_dot_product_attention(q, keys, values, is_causal=causal)
+
+
+def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool = True) -> list[Tensor]:
     """Output and gradients of q, k and v by torch's attention."""
     inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
-    group_size = q.shape[1] // k.shape[1]
-    keys, values = (x.repeat_interleave(group_size, dim=1) for x in inputs[1:])
-    out = functional.scaled_dot_product_attention(inputs[0], keys, values, is_causal=True)
+    out = attention(*inputs, causal=causal)
     out.backward(grad)
     return [out.detach(), *(x.grad for x in inputs)]
 
 
 def context_differences(rank: int, world: int, port: int, cases: list[dict[str, Any]]) -> list[list[float]]:
-    """For each case (layout, kv_heads, kernel), this rank's largest differences: output, gradients of q, k and v."""
+    """For each case (layout, kv_heads, kernel), this rank's largest differences: output, gradients of q, k and v.
+
+    A case's layout has `context: world`, and what it has under "layout".
+    """
     from shardyard.strategies.layout import Layout
     from shardyard.strategies.mesh import make_mesh
 
     device = group(rank, world, port)
     found = []
     for case in cases:
-        mesh = make_mesh(Layout(context=world, ulysses=case["ulysses"]), device)
+        mesh = make_mesh(Layout.model_validate({"context": world, **case.get("layout", {})}), device)
         found.append(_difference(mesh, case))
     return found
 
 
 def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     from shardyard.strategies.context_parallel import attention_kernels
-    from shardyard.strategies.context_parallel.apply import positions_of
-    from shardyard.strategies.context_parallel.ring_attention import ring_attention
-    from shardyard.strategies.context_parallel.ulysses import ulysses_attention
-    from shardyard.strategies.process_groups import group_of_one
+    from shardyard.strategies.context_parallel.apply import positions_of, spread
 
     dtype = getattr(torch, case.get("dtype", "float64"))
     everything = heads(case["kv_heads"], case.get("sequence", 24), dtype)
@@ -54,15 +59,12 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     inputs = [x.requires_grad_() for x in (q, k, v)]
     kernel = getattr(attention_kernels, case["kernel"])
 
-    around = mesh.group("ring") if mesh.layout.ring > 1 else group_of_one()
-
-    def ring(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return ring_attention(q, k, v, around, kernel)
-
-    out = ulysses_attention(*inputs, mesh.group("ulysses"), ring) if mesh.layout.ulysses > 1 else ring(*inputs)
+    causal = case.get("causal", True)
+    attend = functools.partial(attention, causal=causal)
+    out = spread(attend, mesh, kernel, causal)(*inputs)
     out.backward(grad)
     ours = [out.detach(), *(x.grad for x in inputs)]
-    expected = whole(*(x.double() for x in everything))
+    expected = whole(*(x.double() for x in everything), causal=causal)
     return [(a.double() - b[:, :, mine]).abs().max().item() for a, b in zip(ours, expected, strict=True)]
 
 

@@ -46,6 +46,11 @@ RING = {"context": 2}
 ULYSSES = {"context": 2, "ulysses": 2}
 BOTH = {"context": 4, "ulysses": 2}
 
+GATHER = {"context": 2, "context_method": "all-gather"}
+INSIDE = {**BOTH, "context_inner": "ring"}
+SCORES = {"context": 2, "context_method": "ring-self-attention"}
+WINDOWS = {"context": 4, "ring_window": 2}
+
 CONTEXT_LAYOUTS: dict[str, dict[str, Any]] = {
     "ring2": RING,
     "ring4": {"context": 4},
@@ -71,6 +76,23 @@ CONTEXT_LAYOUTS: dict[str, dict[str, Any]] = {
     "ring2-tensor2-zbv2-zero2": {**RING, "tensor": 2, "pipeline": 2, "schedule": "zbv", "zero": 2},
     "ring2-tensor2-1f1b2-zero3": {**RING, "tensor": 2, "pipeline": 2, "zero": 3},
     "ulysses2-data2-1f1b2-zero1": {**ULYSSES, "data": 2, "pipeline": 2, "zero": 1},
+    "ulysses4-copied-keys": {"context": 4, "ulysses": 4},
+    "ulysses2-tensor2-copied-keys-zero1": {**ULYSSES, "tensor": 2, "zero": 1},
+    "gather2": GATHER,
+    "gather2-data2-zero3": {**GATHER, "data": 2, "zero": 3},
+    "gather2-tensor2-zbv2": {**GATHER, "tensor": 2, "pipeline": 2, "schedule": "zbv"},
+    "gather2-ulysses2-zero2": {**BOTH, **GATHER, "context": 4, "zero": 2},
+    "gather4-1f1b2": {**GATHER, "context": 4, "pipeline": 2},
+    "ring2-inside-ulysses2": INSIDE,
+    "ring2-inside-ulysses2-tensor2-zero1": {**INSIDE, "tensor": 2, "zero": 1},
+    "ring2-inside-ulysses2-1f1b2": {**INSIDE, "pipeline": 2},
+    "scores2": SCORES,
+    "scores2-tensor2-zbv2": {**SCORES, "tensor": 2, "pipeline": 2, "schedule": "zbv"},
+    "scores2-ulysses2-zero3": {**BOTH, **SCORES, "context": 4, "zero": 3},
+    "windows2": WINDOWS,
+    "windows2-tensor2-zero3": {**WINDOWS, "tensor": 2, "zero": 3},
+    "windows2-zbv2": {**WINDOWS, "pipeline": 2, "schedule": "zbv"},
+    "windows2-ulysses2-zero1": {"context": 8, "ulysses": 2, "ring_window": 2, "zero": 1},
 }
 
 EXPERT_LAYOUTS: dict[str, dict[str, Any]] = {

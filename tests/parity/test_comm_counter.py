@@ -10,6 +10,7 @@ Every other axis: with B rows of s tokens on a replica, width d, L blocks, n = B
   no all-to-all between shards), and so is its gradient. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced.
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward: 2nf per block.
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their gradients (4n).
+  A double ring's W windows send W − 1 of these R − 1 messages to each other. An all-gather and a reduce-scatter send the same elements.
 - experts: rows go to their experts and back, forward and backward; all that leave a rank, 4·k·B·s·d·(E−1)/E with every expert chosen.
 - pipeline: each boundary between ranks carries n forward and n back.
 """
@@ -163,9 +164,10 @@ def test_ulysses(root: Path, make_spec: Make) -> None:
     assert anywhere(found, "all_reduce") == 2 * psi / 2
 
 
+@pytest.mark.parametrize("method", ["ring", "ring-self-attention"])
 @pytest.mark.parametrize("ring", [2, 4])
-def test_ring(ring: int, root: Path, make_spec: Make) -> None:
-    found, _ = probe({"context": ring}, root, make_spec)
+def test_ring(ring: int, method: str, root: Path, make_spec: Make) -> None:
+    found, _ = probe({"context": ring, "context_method": method}, root, make_spec)
     n = B * S // ring * HEAD * KEYS
     assert anywhere(found, "send") == L * (2 * n + 4 * n) * (ring - 1)
 
@@ -175,6 +177,27 @@ def test_ring_of_ulysses(root: Path, make_spec: Make) -> None:
     local = B * S // 4 * HEAD
     assert anywhere(found, "all_to_all") == L * 2 * local * (2 * HEADS + 2 * KEYS) / 2
     assert anywhere(found, "send") == L * 6 * local * KEYS
+
+
+def test_ulysses_sends_copies_of_key_heads(root: Path, make_spec: Make) -> None:
+    found, _ = probe({"context": 4, "ulysses": 4}, root, make_spec)  # two key heads for four ranks
+    n = B * S // 4 * HEAD * (2 * HEADS + 2 * 2 * KEYS)
+    assert anywhere(found, "all_to_all") == L * 2 * n * 3 / 4
+
+
+def test_a_double_ring_sends_less_between_windows(root: Path, make_spec: Make) -> None:
+    found, _ = probe({"context": 4, "ring_window": 2}, root, make_spec)
+    n = B * S // 4 * HEAD * KEYS
+    assert elements(found, "inner_ring") == {"send": L * 6 * n * 2}
+    assert elements(found, "outer_ring") == {"send": L * 6 * n}
+
+
+def test_an_all_gather_sends_what_a_ring_sends(root: Path, make_spec: Make) -> None:
+    found, psi = probe({"context": 2, "context_method": "all-gather"}, root, make_spec)
+    n = B * S // 2 * HEAD * KEYS
+    assert anywhere(found, "all_gather") == L * 4 * n
+    assert anywhere(found, "reduce_scatter") == L * 2 * n
+    assert anywhere(found, "all_reduce") == 2 * psi / 2
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -1,4 +1,4 @@
-"""Sequences that are cut over ranks, by a ring, by Ulysses or both, with every other axis: the same as one process, in float64 to 1e-10."""
+"""Sequences that are cut over ranks, by every method and with every other axis: the same as one process, in float64 to 1e-10."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.layouts import BOTH, CONTEXT_LAYOUTS, RING, ULYSSES
+from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, RING, SCORES, ULYSSES, WINDOWS
 from harness.models import GPT2, MIXTURE
 from harness.ranks import train
 
@@ -27,6 +27,8 @@ OF_GPT2: dict[str, dict[str, Any]] = {
     "ulysses2-tensor2-data2-zero3": {**ULYSSES, "tensor": 2, "data": 2, "zero": 3},
     "ulysses2-ring2-tensor2": {**BOTH, "tensor": 2},
     "ring2-tensor2-1f1b2": {**RING, "tensor": 2, "pipeline": 2},
+    "windows2-zero1": {**WINDOWS, "zero": 1},
+    "gather2-tensor2": {**GATHER, "tensor": 2},
 }
 
 
@@ -56,6 +58,10 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full-zbv": ({**RING, "pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
     "selective": (BOTH, {"recompute": "selective"}),
     "selective-tensor2-zero3": ({**RING, "tensor": 2, "zero": 3}, {"recompute": "selective"}),
+    "full-windows": (WINDOWS, {"recompute": "full"}),
+    "selective-gather": (GATHER, {"recompute": "selective"}),
+    "selective-scores": (SCORES, {"recompute": "selective"}),
+    "full-gather": (GATHER, {"recompute": "full"}),
     "activations-offloaded": ({**RING, "tensor": 2}, {"offload": {"activations": True}}),
 }
 
@@ -98,6 +104,51 @@ def test_a_module_that_keeps_its_attention_is_refused(root: Path, make_spec: Mak
     model = {"import": "keeps_attention:make", "code": str(tmp_path)}
     with pytest.raises(RuntimeError, match=r"has no spread_context.*Set layout.context to 1"):
         train(make_spec(RING, model=model), root)
+
+
+BIDIRECTIONAL = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def attend(q, k, v):
+    return functional.scaled_dot_product_attention(q, k, v)
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(256, 16), nn.Embedding(32, 16)
+        self.qkv, self.head = nn.Linear(16, 48), nn.Linear(16, 256)
+        self.attend = attend
+        self.positions = lambda length, device: torch.arange(length, device=device)
+
+    def spread_context(self, spread, positions):
+        self.attend, self.positions = spread(self.attend, causal=False), positions
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places(self.positions(tokens.shape[1], tokens.device))
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        return self.head(x + self.attend(q, k, v).transpose(1, 2).flatten(2))
+
+
+def make():
+    return Encoder()
+"""
+
+
+@pytest.mark.parametrize("layout", [{**BOTH, "data": 2, "zero": 1}, SCORES, GATHER, WINDOWS], ids=str)
+def test_a_bidirectional_module_equals_one_process(
+    layout: Any, root: Path, make_spec: Make, one_process: Make, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    code = (
+        tmp_path_factory.getbasetemp() / "bidirectional"
+    )  # one folder, so that one run of one process serves all layouts
+    code.mkdir(exist_ok=True)
+    (code / "encoder.py").write_text(BIDIRECTIONAL)
+    spec = make_spec(layout, model={"import": "encoder:make", "code": str(code)})
+    _assert_equal(train(spec, root), one_process(spec))
 
 
 def _assert_equal(found: Any, expected: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
+from ...strategies.context_axes import windows
 from ...strategies.layout import Layout, Refusal
 from ..model_spec import MIXTURE, ModelSpec
 from ..models.presets import Architecture
@@ -18,7 +19,7 @@ MOST_RANKS: Final = 16
 MOST_PARAMETERS: Final = 10_000_000
 MOST_TOKENS: Final = 65_536
 
-_DEGREES: Final = ("data", "tensor", "context", "pipeline", "expert", "shard", "ulysses", "virtual")
+_DEGREES: Final = ("data", "tensor", "context", "pipeline", "expert", "shard", "ulysses", "virtual", "ring_window")
 _HEAD: Final = 8
 _SEQUENCES: Final = (32, 64, 128, 256, 512, 1024, 2048)
 
@@ -128,6 +129,7 @@ def _layouts(layout: Layout) -> Iterator[Layout]:
     for numbers in product(*choices):
         degrees: dict[str, Any] = dict(zip(_DEGREES, numbers, strict=True))
         degrees["shard"] = degrees["shard"] if layout.shard else None
+        degrees["ring_window"] = degrees["ring_window"] if layout.ring_window else None
         degrees["micro_batch"] = None if layout.micro_batch is None else 1
         found.append(whole.model_copy(update=degrees))
     same = [one for one in found if _axes(one) == _axes(layout)]
@@ -138,7 +140,7 @@ def _axes(layout: Layout) -> tuple[bool, ...]:
     """Which of the mesh axes a layout has."""
     groups = layout.shard is not None and layout.data > layout.shard
     degrees = (layout.data, layout.tensor, layout.ring, layout.ulysses, layout.pipeline, layout.expert)
-    return (*(degree > 1 for degree in degrees), groups)
+    return (*(degree > 1 for degree in degrees), groups, windows(layout) > 1)
 
 
 def _batches(train: TrainSpec, layout: Layout) -> Iterator[int]:

@@ -48,6 +48,9 @@ def test_reads_as_text() -> None:
     assert str(Layout()) == "data 1"
     assert str(Layout(data=2, zero=1, tensor=2, pipeline=2)) == "data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)"
     assert str(Layout(context=4, ulysses=2, tensor=2)) == "context 4 (ring 2 × Ulysses 2) × tensor 2"
+    inside = Layout(context=16, ulysses=2, context_inner="ring", ring_window=4)
+    assert str(inside) == "context 16 (Ulysses 2 × ring 8 in windows of 4)"
+    assert str(Layout(context=2, context_method="all-gather")) == "context 2 (all-gather 2)"
     assert str(Layout(context=2, zero=1)) == "data 1 (ZeRO-1) × context 2 (ring 2)"
 
 

@@ -23,8 +23,17 @@ NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
         (Layout(zero=1), 8, "layout.zero", "layout.data to 2"),
         (Layout(tensor=4), 8, "layout.tensor", "[1, 2]"),
         (Layout(context=4, ulysses=3), 8, "layout.ulysses", "[1, 2, 4]"),
-        (Layout(context=4, ulysses=4), 8, "layout.ulysses", "[1, 2]"),
-        (Layout(context=2, ulysses=2, tensor=2), 8, "layout.ulysses", "[1]"),
+        (Layout(context=8, ulysses=8), 8, "layout.ulysses", "[1, 2, 4]"),
+        (Layout(context=4, ulysses=4, tensor=2), 8, "layout.ulysses", "[1, 2]"),
+        (Layout(context=8, ring_window=3), 8, "layout.ring_window", "Use 2, or one of [2, 4]"),
+        (Layout(context=8, ulysses=2, ring_window=4), 8, "layout.ring_window", "Use 2, or one of [2]"),
+        (Layout(context=2, ring_window=2), 8, "layout.ring_window", "Leave layout.ring_window out."),
+        (
+            Layout(context=4, context_method="all-gather", ring_window=2),
+            8,
+            "layout.ring_window",
+            "context_method to ring",
+        ),
         (Layout(context=3), 8, "layout.context", "for example 132; context degrees that work with ulysses 1: [1, 2]"),
         (Layout(context=12, ulysses=2), 8, "layout.context", "[2, 4, 8]"),
         (Layout(pipeline=8), 16, "layout.pipeline", "at most 4"),
@@ -40,6 +49,11 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
         check_layout(layout, NANO, global_batch, seq_len=128)
     assert caught.value.field == field
     assert remedy in caught.value.remedy
+
+
+def test_ulysses_copies_key_heads_where_there_are_too_few() -> None:
+    assert check_layout(Layout(context=4, ulysses=4), NANO, 8, seq_len=128)
+    assert check_layout(Layout(context=2, ulysses=2, tensor=2), NANO, 8, seq_len=128)
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:

@@ -23,6 +23,8 @@ LAYOUTS: list[tuple[dict[str, Any], int]] = [
     ({"data": 64, "tensor": 8, "zero": 1}, 2),
     ({"data": 32, "context": 16}, 1),
     ({"data": 4, "context": 8, "ulysses": 2, "tensor": 4, "pipeline": 4}, 6),
+    ({"data": 4, "context": 8, "ulysses": 2, "context_inner": "ring", "tensor": 4, "pipeline": 4}, 6),
+    ({"data": 16, "context": 32, "ulysses": 2, "ring_window": 4}, 4),
     ({"data": 64, "expert": 8, "pipeline": 8, "zero": 1}, 4),
     ({"data": 32, "zero": 3, "shard": 8, "tensor": 8, "pipeline": 2}, 5),
     # Neighbours of a group hold different experts: torch shards theirs over a group of one, which is formed once.
@@ -80,11 +82,15 @@ def _expected(mesh: Mesh, rank: int) -> dict[str, list[int]]:
         "replica": lambda r: True,
         "data": lambda r: r % context == replica % context,
         "context": lambda r: r // context == replica // context,
-        "ring": lambda r: r // context == replica // context and (r - replica) % layout.ulysses == 0,
-        "ulysses": lambda r: r // layout.ulysses == replica // layout.ulysses,
+        "ring": lambda r: r // context == replica // context and _place(layout, r)[1] == _place(layout, replica)[1],
+        "ulysses": lambda r: r // context == replica // context and _place(layout, r)[0] == _place(layout, replica)[0],
         "expert": lambda r: r // layout.expert == replica // layout.expert,
         "expert_replica": lambda r: r % layout.expert == replica % layout.expert,
     }
+    if window := layout.ring_window:
+        place = _place(layout, replica)[0]
+        alike["inner_ring"] = lambda r: alike["ring"](r) and _place(layout, r)[0] // window == place // window
+        alike["outer_ring"] = lambda r: alike["ring"](r) and _place(layout, r)[0] % window == place % window
     if shard := layout.shard:
         alike["shard"] = lambda r: r // shard == replica // shard
         alike["shard_replica"] = lambda r: r % shard == replica % shard
@@ -100,6 +106,14 @@ def _expected(mesh: Mesh, rank: int) -> dict[str, list[int]]:
     if layout.context > 1:
         del found["data"]  # nothing is sent over it
     return {name: ranks for name, ranks in found.items() if len(ranks) > 1}
+
+
+def _place(layout: Layout, replica: int) -> tuple[int, int]:
+    """A replica's places in its ring and among its Ulysses ranks."""
+    index = replica % layout.context
+    if layout.context_inner == "ring":
+        return index % layout.ring, index // layout.ring
+    return index // layout.ulysses, index % layout.ulysses
 
 
 @pytest.mark.parametrize(("degrees", "groups"), LAYOUTS, ids=str)

@@ -4742,6 +4742,26 @@ export interface components {
              */
             readonly ulysses: number;
             /**
+             * Context Inner
+             * @description Which ranks of `context` are neighbours: those that exchange heads (`ulysses`) or those of a ring (`ring`); without effect unless there are both.
+             * @default ulysses
+             * @enum {string}
+             */
+            readonly context_inner: "ulysses" | "ring";
+            /**
+             * Context Method
+             * @description How ranks of a ring get each other's keys and values: passed on rank by rank (`ring`), all at once (`all-gather`, for short sequences), or rank by rank with all scores kept (`ring-self-attention`, 2105.13120); without effect where context / ulysses is 1.
+             * @default ring
+             * @enum {string}
+             */
+            readonly context_method: "ring" | "all-gather" | "ring-self-attention";
+            /**
+             * Ring Window
+             * @description Double ring: keys and values travel around windows of this many neighbouring ranks of a ring, and then to the next window.
+             * @default null
+             */
+            readonly ring_window: number | null;
+            /**
              * Pipeline
              * @description Pipeline-parallel degree: consecutive layers on different ranks.
              * @default 1
@@ -5377,6 +5397,9 @@ export interface components {
              *       "sequence": true,
              *       "context": 1,
              *       "ulysses": 1,
+             *       "context_inner": "ulysses",
+             *       "context_method": "ring",
+             *       "ring_window": null,
              *       "pipeline": 1,
              *       "schedule": "1f1b",
              *       "virtual": 2,

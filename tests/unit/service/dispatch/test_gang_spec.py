@@ -14,6 +14,8 @@ from shardyard.strategies.layout import Layout
         ({"data": 4}, ()),
         ({"data": 4, "pipeline": 2, "tensor": 2}, (8, 2)),
         ({"data": 4, "context": 2, "pipeline": 2}, (8, 2)),
+        ({"data": 2, "context": 8, "ulysses": 2, "ring_window": 2, "tensor": 2}, (16, 8, 2)),
+        ({"data": 2, "context": 8, "ulysses": 2, "ring_window": 2, "context_inner": "ring"}, (8, 2)),
         ({"data": 8, "zero": 3, "shard": 4, "expert": 2}, (4, 2)),
     ],
 )

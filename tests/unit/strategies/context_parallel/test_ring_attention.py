@@ -7,12 +7,12 @@ from harness.attentions import worst_differences
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_a_ring_is_exact(world: int) -> None:
     kernels = ("MATH", "CPU_FLASH")
-    cases = [{"ulysses": 1, "kv_heads": heads, "kernel": name} for heads in (4, 2, 1) for name in kernels]
+    cases = [{"kv_heads": heads, "kernel": name} for heads in (4, 2, 1) for name in kernels]
     for case, differences in zip(cases, worst_differences(world, cases), strict=True):
         assert max(differences) < 1e-14, case
 
 
 def test_low_precision_is_merged_in_fp32() -> None:
-    case = {"ulysses": 1, "kv_heads": 2, "kernel": "CPU_FLASH", "dtype": "bfloat16"}
+    case = {"kv_heads": 2, "kernel": "CPU_FLASH", "dtype": "bfloat16"}
     (differences,) = worst_differences(4, [case])
     assert max(differences) < 0.06  # bf16 has 8 bits: 2⁻⁸ of gradients up to 6

@@ -93,6 +93,8 @@ def test_neither_experts_nor_a_module_of_ones_own_have_formulas() -> None:
 LAYOUTS = [
     {"data": 2, "tensor": 2, "pipeline": 2},
     {"context": 4, "ulysses": 2},
+    {"context": 8, "ulysses": 2, "ring_window": 2},
+    {"data": 2, "context": 8, "ulysses": 2, "ring_window": 2, "context_inner": "ring"},
     {"context": 2, "tensor": 2},
     {"data": 2, "context": 2, "ulysses": 2},
     {"data": 4, "zero": 3, "shard": 2, "pipeline": 2},
@@ -101,7 +103,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("degrees", LAYOUTS, ids=str)
-def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, int]) -> None:
+def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, Any]) -> None:
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore

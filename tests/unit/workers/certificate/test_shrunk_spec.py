@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from shardyard.strategies.context_axes import windows
 from shardyard.strategies.layout import Layout, Refusal
 from shardyard.workers.certificate.shrunk_spec import (
     MOST_PARAMETERS,
@@ -30,6 +31,7 @@ def made(train: TrainSpec) -> Shrunk:
 
 def axes(layout: Layout) -> list[bool]:
     numbers = (layout.data, layout.tensor, layout.ring, layout.ulysses, layout.pipeline, layout.expert)
+    numbers = (*numbers, windows(layout))
     return [number > 1 for number in numbers]
 
 
@@ -44,6 +46,7 @@ def test_a_small_spec_is_trained_as_it_is() -> None:
         ({"preset": "70B"}, {"data": 8, "tensor": 8, "pipeline": 8, "schedule": "interleaved", "virtual": 2}, 1024),
         ({"preset": "8B"}, {"data": 16, "zero": 3, "shard": 8, "tensor": 4}, 512),
         ({"preset": "7B"}, {"data": 4, "context": 8, "ulysses": 2, "zero": 2}, 64),
+        ({"preset": "7B"}, {"data": 2, "context": 16, "ring_window": 4, "context_inner": "ring"}, 64),
         ({"preset": "8B"}, {"pipeline": 8, "schedule": "zbv", "data": 8, "zero": 1, "micro_batch": 2}, 2048),
         ({"family": "moe", "preset": "mixtral-8x7B"}, {"data": 8, "expert": 8, "tensor": 4, "zero": 1}, 256),
     ],

@@ -1,0 +1,111 @@
+"""All-gather attention: each rank gathers all keys and values, and computes its own queries' rows (Llama 3, 2407.21783, section 3.3.2).
+
+One collective instead of a ring's R − 1 messages, which pays where a sequence is too short to hide them. The gather is not hidden behind
+the attention. Ranks hold zigzag chunks as in `ring_attention.py`. Each of the two chunks of queries meets the keys before it without
+a mask, and its own keys under the causal mask. Both blocks are merged by their log-sum-exp, because a kernel's causal block is square.
+Without the causal mask there is one block.
+
+The backward pass gathers again, so that no layer keeps more than its own keys, and reduce-scatters the gradients.
+
+Memory per rank and layer: 1/R of the sequence's activations; and while it is computed keys and values of the whole sequence, in the
+backward pass also their gradients.
+Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward. Backward
+2n(R−1) again and as many gradients, in fp32 or wider: that of a ring.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..collectives import Pending, all_gather
+from .attention_kernels import Kernel, kernel_for
+from .ring_attention import Blocks, merge
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The ranks that share a sequence, and their reduce-scatter of [ranks, n]."""
+
+    group: dist.ProcessGroup
+    reduce_scatter: Callable[[Tensor, dist.ProcessGroup], Pending]
+
+
+def all_gather_attention(
+    q: Tensor, k: Tensor, v: Tensor, gather: Gather, kernel: Kernel | None = None, causal: bool = True
+) -> Tensor:
+    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
+
+    q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of the group.
+    `kernel` computes the blocks; the default is the fastest.
+    """
+    blocks = Blocks(kernel or kernel_for(q), causal)
+    out: Tensor = _AllGatherAttention.apply(q, k, v, gather, blocks)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _AllGatherAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gather: Gather, blocks: Blocks) -> Tensor:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        out = torch.zeros(q.shape, dtype=wide, device=q.device)
+        lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
+        keys, values = _gathered(k, v, gather.group)
+        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
+            block = blocks.kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], masked)
+            merge(out[:, :, rows], lse[:, :, rows], *block)
+        narrow = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, narrow, lse)
+        ctx.gather, ctx.blocks = gather, blocks
+        return narrow
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        gather: Gather = ctx.gather
+        blocks: Blocks = ctx.blocks
+        of_q = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
+        keys, values = _gathered(k, v, gather.group)
+        total = torch.zeros((2, *keys.shape), dtype=lse.dtype, device=q.device)
+        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
+            ours = (grad[:, :, rows], q[:, :, rows], keys[:, :, columns], values[:, :, columns])
+            shares = blocks.kernel.backward(*ours, out[:, :, rows], lse[:, :, rows], masked)
+            of_q[:, :, rows] += shares[0]
+            for of_all, share in zip(total, shares[1:], strict=True):
+                of_all[:, :, columns] += share
+        mine = gather.reduce_scatter(_by_rank(total, gather.group.size()), gather.group)()
+        of_k, of_v = mine.view(2, *k.shape).to(k.dtype).unbind()
+        return of_q.to(q.dtype), of_k, of_v, None, None
+
+
+def _gathered(k: Tensor, v: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Keys and values of the whole sequence [2, batch, key heads, sequence, size], in its order."""
+    mine = torch.stack((k, v))
+    rows = all_gather(mine.flatten(), group)()
+    halves = rows.view(group.size(), *mine.shape).unflatten(-2, (2, -1))
+    early, late = halves.unbind(-3)
+    # Rank r has chunks r and 2R−1−r.
+    return torch.cat((early, late.flip(0))).movedim(0, 3).flatten(3, 4)
+
+
+def _by_rank(total: Tensor, ranks: int) -> Tensor:
+    """[2, batch, key heads, sequence, size] in the sequence's order → [ranks, n]: what each rank holds. The inverse of `_gathered`."""
+    early, late = total.unflatten(3, (2 * ranks, -1)).movedim(3, 0).split(ranks)
+    return torch.stack((early, late.flip(0)), dim=-3).flatten(1)
+
+
+def _meetings(group: dist.ProcessGroup, length: int, causal: bool) -> list[tuple[slice, slice, bool]]:
+    """Own queries, the sequence's keys that they meet, and whether under the causal mask; `length`: of the own queries."""
+    rank, ranks, half = group.rank(), group.size(), length // 2
+    if not causal:
+        return [(slice(0, length), slice(0, ranks * length), False)]
+    found = []
+    for rows, chunk in ((slice(0, half), rank), (slice(half, length), 2 * ranks - 1 - rank)):
+        start = chunk * half
+        if start:
+            found.append((rows, slice(0, start), False))
+        found.append((rows, slice(start, start + half), True))
+    return found
