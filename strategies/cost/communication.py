@@ -23,11 +23,13 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their
   gradients in fp32 or wider (2n + 2n).
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
+- parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from . import parameter_server
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -65,6 +67,7 @@ def traffic(setting: Setting) -> Traffic:
         "ulysses": (None, lambda: _ulysses(setting)),
         "ring": (None, lambda: _ring(setting)),
         "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
+        "parameter_server": (None, lambda: _pushes(setting)),
     }
     moved: dict[Flow, Moved] = {}
     unknown: dict[str, str] = {}
@@ -110,6 +113,11 @@ def _data(setting: Setting) -> Sent:
     turns = f" × {again} micro-batches" * (again > 1)
     yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, setting.sent)
     yield "all_gather", _moved("Ψ(N−1)/N", part, c)
+
+
+def _pushes(setting: Setting) -> Sent:
+    """Gradients of a worker, which rank 0 is; the servers send it as many values."""
+    yield "send", _moved("Ψ to the servers", parameter_server.pushed(setting), setting.gradients)
 
 
 def _between(setting: Setting) -> Sent:

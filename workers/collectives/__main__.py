@@ -41,11 +41,14 @@ def _device(wanted: str) -> str:
 
 
 def _groups(layout: Layout | None, device: Any) -> dict[str, dist.ProcessGroup]:
-    """The world, and each axis of the layout over which something is sent; an axis with the ranks of another one once."""
+    """The world, and each axis of the layout over which something is sent; an axis with the ranks of another one once.
+
+    Workers and parameter servers send over the world.
+    """
     world = dist.group.WORLD
     assert world is not None
     found = {"world": world}
-    if layout is None or layout.world_size == 1:
+    if layout is None or layout.world_size == 1 or layout.servers:
         return found
     from ...strategies.mesh import make_mesh
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shardyard.strategies.layout import Batch, Layout, Refusal
+from shardyard.strategies.layout import Batch, Layout, ParameterServer, Refusal
 
 
 def test_world_size_is_the_product_of_the_degrees() -> None:
@@ -49,6 +49,8 @@ def test_reads_as_text() -> None:
     assert str(Layout(data=2, zero=1, tensor=2, pipeline=2)) == "data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)"
     assert str(Layout(context=4, ulysses=2, tensor=2)) == "context 4 (ring 2 × Ulysses 2) × tensor 2"
     assert str(Layout(context=2, zero=1)) == "data 1 (ZeRO-1) × context 2 (ring 2)"
+    assert str(Layout(data=4, parameter_server=ParameterServer(servers=1))) == "data 4, 1 parameter server"
+    assert str(Layout(parameter_server=ParameterServer(servers=2))) == "data 1, 2 parameter servers"
 
 
 @pytest.mark.parametrize(
