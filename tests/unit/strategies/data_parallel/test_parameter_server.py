@@ -153,5 +153,6 @@ def one_of_each(rank: int, world: int, port: int) -> tuple[str, int, bool]:
     return type(data).__name__, len(data.shards), all(shard.owned(mesh) for shard in data.shards)
 
 
+@pytest.mark.full
 def test_only_servers_have_shards_and_own_them() -> None:
     assert spawn(one_of_each, 2) == [("Worker", 0, True), ("Server", 7, True)]
