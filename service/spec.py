@@ -158,7 +158,12 @@ class JobSpec(SpecOfJob):
 
     @property
     def device(self) -> Literal["auto", "cpu", "cuda"]:
-        """The kind of devices that the queue allocates. fp8 needs GPUs, and so does a job that names their model."""
+        """The kind of devices that the queue allocates. fp8 needs GPUs, and so does a job that names their model.
+
+        Parameter servers need CPUs.
+        """
+        if self.train.layout.servers and self.resources.device == "auto" and self.resources.gpu is None:
+            return "cpu"
         needs_gpus = self.train.precision.compute == "fp8" or self.resources.gpu is not None
         return "cuda" if self.resources.device == "auto" and needs_gpus else self.resources.device
 

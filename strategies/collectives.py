@@ -7,6 +7,7 @@ A `group` of None is this rank alone: nothing is sent.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -103,6 +104,30 @@ def all_gather_together(
     def wait() -> Sequence[torch.Tensor]:
         wait_on(work.wait, "all_gather", group, since)
         return into
+
+    return wait
+
+
+def send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup) -> Pending:
+    """Start to send `tensor` to the rank `peer` of `group`. It must be contiguous and must not change until `peer` has received it."""
+    since = now()
+    work = dist.isend(tensor, group=group, group_dst=peer)
+    return _message(work, tensor, "send", group, since)
+
+
+def receive(into: torch.Tensor, peer: int, group: dist.ProcessGroup) -> Pending:
+    """Start to receive into `into`, contiguous, the next tensor that the rank `peer` of `group` sends. Messages keep their order."""
+    since = now()
+    work = dist.irecv(into, group=group, group_src=peer)
+    return _message(work, into, "receive", group, since)
+
+
+def _message(work: dist.Work | None, tensor: torch.Tensor, what: str, group: dist.ProcessGroup, since: Any) -> Pending:
+    assert work is not None, "this rank is not in the group"
+
+    def wait() -> torch.Tensor:
+        wait_on(work.wait, what, group, since)
+        return tensor
 
     return wait
 

@@ -59,8 +59,18 @@ class Batch:
         )
 
 
+class ParameterServer(BaseModel):
+    """Ranks that hold the values and the optimizer's state for `data` workers, which compute (Li et al., OSDI 2014). CPUs only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    servers: int = Field(
+        ge=1, le=1024, description="Number of servers, ranks beside the workers; parameters are distributed by bytes."
+    )
+
+
 class Layout(BaseModel):
-    """The degrees and variants of parallelism. The world size is `data × context × tensor × pipeline`."""
+    """The degrees and variants of parallelism. The world size is `data × context × tensor × pipeline`, and parameter servers beside."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -134,6 +144,11 @@ class Layout(BaseModel):
         le=1024,
         description="Expert-parallel degree: the experts of each layer spread over that many neighbouring replicas (model family `moe`).",
     )
+    parameter_server: ParameterServer | None = Field(
+        None,
+        description="`{servers: 2}`: that many further ranks hold parameters and optimizer state; `data` workers push gradients to them "
+        "and pull values, synchronously, on CPUs. Not with another axis, nor with `zero`.",
+    )
     micro_batch: int | None = Field(
         None,
         ge=1,
@@ -162,7 +177,12 @@ class Layout(BaseModel):
 
     @property
     def world_size(self) -> int:
-        return self.data * self.context * self.tensor * self.pipeline
+        return self.data * self.context * self.tensor * self.pipeline + self.servers
+
+    @property
+    def servers(self) -> int:
+        """Parameter servers: the last ranks, after all workers."""
+        return 0 if self.parameter_server is None else self.parameter_server.servers
 
     @property
     def degrees(self) -> dict[str, int]:
@@ -178,6 +198,8 @@ class Layout(BaseModel):
 
     def part(self, rank: int) -> int:
         """Number of a rank's share of a step's work: ranks with the same do equal work, if on other tokens or other columns."""
+        if rank >= self.world_size - self.servers:
+            return self.pipeline * self.expert
         place = self.place(rank)
         replica = place["data"] * self.context + place["context"]
         return place["pipeline"] * self.expert + replica % self.expert
@@ -208,7 +230,7 @@ class Layout(BaseModel):
     def __str__(self) -> str:
         """Short text such as `data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)`."""
         parts = []
-        if self.data > 1 or self.zero or self.world_size == 1:
+        if self.data > 1 or self.zero or self.world_size - self.servers == 1:
             groups = f" in groups of {self.shard}" if self.shard else ""
             parts.append(f"data {self.data}" + (f" (ZeRO-{self.zero}{groups})" if self.zero else ""))
         if self.context > 1:
@@ -218,7 +240,8 @@ class Layout(BaseModel):
         if self.pipeline > 1:
             parts.append(f"pipeline {self.pipeline} ({self.schedule})")
         spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
-        return " × ".join(parts) + spread
+        beside = f", {self.servers} parameter server{'s' * (self.servers > 1)}" if self.servers else ""
+        return " × ".join(parts) + spread + beside
 
     def batch(self, global_batch: int) -> Batch:
         """Derive the batch maths once. Raises `Refusal` where `global_batch` cannot be divided so."""

@@ -7,12 +7,34 @@ from .layout import Batch, Layout, ModelFacts, Refusal, divisors
 
 def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
     """Refuse what this model cannot do on this layout; return the batch maths. Raises `Refusal`."""
+    _check_parameter_server(layout, facts)
     _check_zero(layout)
     _check_context(layout, facts, seq_len)
     _check_tensor(layout, facts, seq_len // layout.context)
     _check_pipeline(layout, facts)
     _check_expert(layout, facts)
     return layout.batch(global_batch)
+
+
+def _check_parameter_server(layout: Layout, facts: ModelFacts) -> None:
+    """A worker computes the whole model, and a server holds whole parameters: no axis may shard them, or change the workers."""
+    if not layout.servers:
+        return
+    leave = "or leave layout.parameter_server out."
+    sharded = {axis: degree for axis, degree in layout.degrees.items() if axis != "data"} | {"expert": layout.expert}
+    axis = next((axis for axis, degree in sharded.items() if degree > 1), None)
+    if axis is not None:
+        message = f"a worker of parameter servers computes the whole model, and {axis} {sharded[axis]} would shard it."
+        raise Refusal(f"layout.{axis}", message, f"Set layout.{axis} to 1, {leave}")
+    if layout.zero:
+        message = f"the servers hold the optimizer's state already, and ZeRO-{layout.zero} would shard it over workers."
+        raise Refusal("layout.zero", message, f"Set layout.zero to 0, {leave}")
+    if layout.elastic is not None:
+        message = f"with parameter servers the number of workers is fixed, and {layout.elastic} is a range."
+        raise Refusal("layout.data", message, f"Set layout.data to a number, {leave}")
+    if facts.experts is not None:
+        message = "parameter servers have no path for the experts' balancing biases, which each step changes."
+        raise Refusal("layout.parameter_server", message, "Use a model without experts, or leave it out.")
 
 
 def _check_zero(layout: Layout) -> None:

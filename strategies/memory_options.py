@@ -93,6 +93,12 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
             "a compiled block chooses by itself what it keeps, and offload.activations cannot move it.",
             "Set compile or offload.activations to false.",
         )
+    if compiled and layout.servers:
+        raise Refusal(
+            "compile",
+            "workers of parameter servers run on CPUs, which gain little from compiled blocks, and none has been proved equal.",
+            "Set compile to false.",
+        )
     if recompute.mode == "selective" and split:
         raise Refusal(
             "recompute",
@@ -109,6 +115,12 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
 
 
 def _check_offload(layout: Layout, offload: Offload) -> None:
+    if layout.servers and offload.optimizer:
+        raise Refusal(
+            "offload.optimizer",
+            "parameter servers hold all optimizer state, in the host memory of their own ranks.",
+            "Set offload.optimizer to 0, or leave layout.parameter_server out.",
+        )
     if not offload.parameters:
         return
     if layout.zero != 3:

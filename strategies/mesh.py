@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from .context_axes import context_axes
-from .layout import Layout
+from .layout import Layout, Refusal
 from .process_groups import group_of_mine, group_of_one, reduces
 
 #: Data × context: the ranks that hold the same parameters and see different tokens.
@@ -48,6 +48,9 @@ _PURPOSES: Final = (
 )
 #: The axes over which ZeRO-3 shards. Torch needs them as meshes, also those of one rank.
 _SHARDING: Final = frozenset({REPLICA, EXPERT_REPLICA, SHARD, EXPERT_SHARD})
+
+#: All ranks of a layout with parameter servers: between workers and servers messages travel over it.
+SERVER: Final = "parameter_server"
 
 #: How many ranks an axis has, and how far apart their numbers are.
 Span = tuple[int, int]
@@ -87,7 +90,14 @@ class Mesh:
     @property
     def part(self) -> int:
         """Number of this rank's share of a step's work: ranks with the same number do equal work, though on other tokens or columns."""
+        if self.serves:
+            return self.layout.part(self.index(SERVER))
         return self.index("pipeline") * self.layout.expert + self.index("expert")
+
+    @property
+    def serves(self) -> bool:
+        """Whether this rank is a parameter server: it has no model, and is the only rank of every axis but `SERVER`."""
+        return self.layout.servers > 0 and self.index(SERVER) >= self.layout.data
 
     def group(self, axis: str) -> dist.ProcessGroup:
         """The axis' group. Raises `ValueError` for an axis over which nothing is sent."""
@@ -101,11 +111,16 @@ class Mesh:
 
 
 def make_mesh(layout: Layout, device: torch.device) -> Mesh:
-    """Form the groups of every axis. Collective over the world; raises `ValueError` if its size is not the layout's."""
+    """Form the groups of every axis. Collective over the world.
+
+    Raises `ValueError` if its size is not the layout's, and `Refusal` for parameter servers on GPUs.
+    """
     if dist.get_world_size() != layout.world_size:
         raise ValueError(
             f"layout {layout} needs {layout.world_size} ranks, but the process group has {dist.get_world_size()}"
         )
+    if layout.servers:
+        return Mesh(layout, device, _axes_with_servers(layout, device), {}, reduces=reduces())
     axes = _axes(layout)
     # DTensors of the tensor axis need the same parent mesh as the axes that shard them further.
     parents = {REPLICA: _parent(_split(REPLICA, layout), axes, layout, device)}
@@ -135,6 +150,24 @@ def _axes(layout: Layout) -> dict[str, Axis]:
         groups["data"] = groups[REPLICA]
     rank = dist.get_rank()
     return {axis: Axis(size, rank // stride % size, groups.get(axis)) for axis, (size, stride) in spans.items()}
+
+
+def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:
+    """The axes of a worker, or of a server, which is alone on each of them; and the axis of all ranks. Raises `Refusal`."""
+    if device.type != "cpu":
+        raise Refusal(
+            "layout.parameter_server",
+            f"workers and servers exchange messages over gloo, on CPUs, and this rank is on {device.type}.",
+            "Run it on CPUs, or leave layout.parameter_server out.",
+        )
+    rank, world = dist.get_rank(), range(layout.world_size)
+    group = group_of_mine([world[: layout.data], world[layout.data :]], f"mesh_{REPLICA}")
+    serves = rank >= layout.data
+    axes = {SERVER: Axis(layout.world_size, rank, dist.group.WORLD)}
+    for axis, (size, stride) in _spans(layout).items():
+        alone = serves or size == 1
+        axes[axis] = Axis(1, 0, None) if alone else Axis(size, rank // stride % size, group)
+    return axes
 
 
 def _spans(layout: Layout) -> dict[str, Span]:

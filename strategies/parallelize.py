@@ -32,6 +32,8 @@ from .cost.stage_balance import ModuleCosts
 from .data_parallel.ddp import DDP
 from .data_parallel.fsdp import FullyShard, blocks
 from .data_parallel.master_weights import Masters
+from .data_parallel.parameter_server import Server, Worker
+from .data_parallel.serving import Serving
 from .data_parallel.zero import ShardedOptimizer
 from .data_strategy import DataStrategy
 from .expert_balance import ExpertBalance
@@ -60,7 +62,7 @@ class Parallel:
 
     parts: list[nn.Module]
     data: DataStrategy
-    runner: Accumulate | Pipeline
+    runner: Accumulate | Pipeline | Serving
     tally: Tally
     balance: ExpertBalance
 
@@ -87,6 +89,8 @@ class Recipe:
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     """Apply the mesh's layout to the model. Raises `Refusal` for what the model does not support."""
+    if mesh.serves:
+        return _serve(recipe, mesh)
     stages = mesh.layout.stages_of(mesh.index("pipeline"))
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
     parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
@@ -112,6 +116,12 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     return Parallel(parts, data, accumulate, tally, balance)
 
 
+def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
+    """A parameter server: param shards without a model that computes."""
+    data = Server(parameters([recipe.build()], mesh), mesh, recipe.precision, recipe.overlap)
+    return Parallel([], data, Serving(), Tally(mesh), ExpertBalance([], mesh, recipe.precision.master))
+
+
 def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh) -> None:
     """Apply recompute, compile and activation offload, block by block."""
     apply_recompute(blocks, memory_options.recompute)
@@ -128,6 +138,11 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
         return FullyShard(
             parts, mesh, precision, fill, recipe.overlap, on_host=recipe.memory_options.offload.parameters
         )
+    if mesh.layout.servers:  # which have the masters
+        fill = _filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
+        for part in parts:
+            fill(part)
+        return Worker(parts, mesh, precision, recipe.overlap)
     masters = Masters(mesh, precision, cut=stage > 0, on_host=recipe.memory_options.offload.optimizer)
     fill = _filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:

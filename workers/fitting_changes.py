@@ -139,7 +139,7 @@ class _Search:
         layout = self._train.layout
         if layout.elastic is not None:
             return
-        ranks = layout.world_size * times // layout.context
+        ranks = (layout.world_size - layout.servers) * times // layout.context
         tensors = [t for t in divisors(ranks) if layout.tensor <= t <= max(layout.tensor, _MOST_TENSOR)]
         found = [(t, p) for t in tensors for p in divisors(ranks // t) if p >= layout.pipeline]
         for t, p in sorted(found, key=lambda one: (one[1], one[0])):

@@ -340,12 +340,13 @@ class TrainSpec(SpecPart):
                 f"{self.data.source} is a source of your own, and only a module of your own can read its samples.",
                 "Name the module in model.import, or use data.source: text.",
             )
-        for axis in ("tensor", "context", "pipeline", "expert"):
-            if getattr(self.layout, axis) > 1:
+        degrees = {axis: getattr(self.layout, axis) for axis in ("tensor", "context", "pipeline", "expert")}
+        for axis, degree in {**degrees, "parameter_server": 1 + self.layout.servers}.items():
+            if degree > 1:
                 raise Refusal(
                     f"layout.{axis}",
                     "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
-                    f"Set layout.{axis} to 1. Data parallelism and ZeRO 0 to 3 work.",
+                    f"Leave layout.{axis} out. Data parallelism and ZeRO 0 to 3 work.",
                 )
         for name in ("label_smoothing", "z_loss"):
             if getattr(self.loss, name):

@@ -58,6 +58,12 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
             field="resources.device",
             remedy="Set resources.device to cuda, or train.precision to bf16.",
         )
+    if spec.train.layout.servers and spec.device == "cuda":
+        raise InvalidSpec(
+            "parameter servers run on CPUs, and this job asks for GPUs.",
+            field="resources.device",
+            remedy="Set resources.device to cpu, or leave train.layout.parameter_server out.",
+        )
     rank_environment.check(spec)
     check_storage(spec.train)
     if settings.local_files:

@@ -27,12 +27,14 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - all-gather: the same elements, keys and values by all-gathers, the gradients by a reduce-scatter.
 - selective and full recompute exchange once more what a block's attention exchanges forward.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
+- parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
+from . import parameter_server
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -70,6 +72,7 @@ def traffic(setting: Setting) -> Traffic:
         "ulysses": (None, lambda: _ulysses(setting)),
         **{axis: (None, _around(setting, axis)) for axis in ("ring", "inner_ring", "outer_ring")},
         "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
+        "parameter_server": (None, lambda: _pushes(setting)),
     }
     moved: dict[Flow, Moved] = {}
     unknown: dict[str, str] = {}
@@ -115,6 +118,11 @@ def _data(setting: Setting) -> Sent:
     turns = f" × {again} micro-batches" * (again > 1)
     yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, setting.sent)
     yield "all_gather", _moved("Ψ(N−1)/N", part, c)
+
+
+def _pushes(setting: Setting) -> Sent:
+    """Gradients of a worker, which rank 0 is; the servers send it as many values."""
+    yield "send", _moved("Ψ to the servers", parameter_server.pushed(setting), setting.gradients)
 
 
 def _between(setting: Setting) -> Sent:

@@ -94,6 +94,8 @@ def axis_names(layout: Layout) -> dict[str, str]:
     Axes with the same ranks share one name: the one that a spec uses, if a spec uses one of them. Axes of one rank send nothing and
     have no name.
     """
+    if layout.servers:  # workers send to servers only
+        return {"parameter_server": "parameter_server"}
     names: dict[tuple[int, ...], str] = {}
     groups = _groups(layout)
     for axis in sorted(groups, key=lambda axis: (axis in AXES, axis == "replica")):

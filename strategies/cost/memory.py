@@ -12,6 +12,8 @@ divide the vocabulary V, the last rank has fewer rows.
 | 2 | cΨ | gΨ/N and the buckets in transit | 3mΨ/N |
 | 3 | mΨ/N | mΨ/N | 2mΨ/N |
 
+`parameter_server.py` has the table of workers and servers.
+
 Activations are those kept at the beginning of the backward pass (`activations.py`); what a recomputed block keeps temporarily is
 extra. Tables and scales of a few bytes per token are left out.
 
@@ -21,6 +23,7 @@ With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ
 
 from collections.abc import Callable
 
+from . import parameter_server
 from .block_memory import block_bytes
 from .estimate import Formula, Setting, Unknown
 from .logits import loss_kept
@@ -69,6 +72,8 @@ def _parameters(setting: Setting) -> Answer:
     c, m, n = setting.compute, setting.master, setting.cut
     if setting.layout.zero == 3:
         return _over_ranks(setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n))
+    if setting.layout.servers:
+        return Formula(f"{c}Ψ on a worker, none on a server", 0, c * parameter_server.pushed(setting))
     return _over_ranks(setting, f"{c}Ψ", lambda held: c * elements(held))
 
 
@@ -79,6 +84,10 @@ def _gradients(setting: Setting) -> Answer:
         return _over_ranks(
             setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n), lambda held: m * last_chunks(held, n)
         )
+    if setting.layout.servers:
+        sums = [m * sum(sizes) for sizes in parameter_server.keys(setting)]
+        worker = g * parameter_server.pushed(setting)
+        return Formula(f"{g}Ψ on a worker, {m}Ψ_s on a server", min(worker, *sums), max(worker, *sums))
     if zero == 0:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))
     if setting.layout.pipeline > 1 and g == c:
@@ -99,6 +108,9 @@ def _optimizer(setting: Setting) -> Answer:
     m, n, zero = setting.master, setting.cut, setting.layout.zero
     values = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
     moments = setting.moments * m
+    if setting.layout.servers:
+        states = [parameter_server.state_bytes(setting, sizes) for sizes in parameter_server.keys(setting)]
+        return Formula(f"none on a worker, {m + moments}Ψ_s on a server", 0, max(states))
     if zero == 0:
         size = lambda held: (values + moments) * elements(held) + _counts(setting, held)  # noqa: E731
         return _over_ranks(setting, f"{values + moments}Ψ", size)
@@ -121,7 +133,8 @@ def _activations(setting: Setting) -> Answer:
     held = again * block_bytes(setting, recompute.mode) + (blocks - again) * block_bytes(setting, "none")
     most, least = (_end_bytes(setting, rank) for rank in (0, setting.layout.tensor - 1))
     words = f"{tokens} tokens × ({blocks} blocks × {held / blocks:.0f} bytes + {most:.0f} of norm, head and loss)"
-    return Formula(words, tokens * (held + least), tokens * (held + most))
+    low = 0 if setting.layout.servers else tokens * (held + least)  # a server has none
+    return Formula(words, low, tokens * (held + most))
 
 
 def _why_not_activations(setting: Setting) -> str | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ..memory_options import OFFLOAD_BUCKET_BYTES
-from . import gathered, in_flight, logits
+from . import gathered, in_flight, logits, parameter_server
 from .block_memory import block_bytes, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
@@ -56,7 +56,9 @@ def plan(setting: Setting) -> Plan:
     """The plan of the rank that needs most."""
     blocks = [len(part) for part in stage_blocks(setting.layout, setting.decoder.costs)]
     ranks = [_rank(setting, place, blocks) for place in range(setting.layout.pipeline)]
-    moments = ((rank, name, held) for rank in ranks for name, held in _moments(rank).items())
+    moments = [(rank, name, held) for rank in ranks for name, held in _moments(rank).items()]
+    if setting.layout.servers:
+        moments.append((ranks[0], "reduced", _server(setting)))
     rank, moment, held = max(moments, key=lambda one: sum(one[2].values()))
     by_kind: dict[Kind, int] = {kind: round(held[kind]) for kind in KINDS if held.get(kind)}
     return Plan(by_kind, moment, _host(rank), _notes(setting))
@@ -89,6 +91,18 @@ class Rank:
     @property
     def blocks(self) -> int:
         return sum(self.in_stages)
+
+
+def _server(setting: Setting) -> Held:
+    """The fullest parameter server, when the gradients of all workers are summed."""
+    sizes = max(parameter_server.keys(setting), key=sum)
+    gradients = setting.master * sum(sizes)
+    messages = parameter_server.message_bytes(setting)
+    return {
+        "optimizer": parameter_server.state_bytes(setting, sizes),
+        "gradients": gradients,
+        "buffers": messages,
+    }
 
 
 def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
@@ -150,6 +164,8 @@ def _lasting(rank: Rank) -> Held:
     if setting.memory_options.offload.parameters:
         return {}
     m, zero = setting.master, setting.layout.zero
+    if setting.layout.servers:  # they hold the optimizer's state
+        return {"parameters": setting.compute * rank.parameters}
     own = rank.parameters if zero == 0 else rank.shard
     masters: float = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
     away = setting.memory_options.offload.optimizer
@@ -180,7 +196,7 @@ def _gradients_before(rank: Rank) -> float:
         return 0
     if setting.gradients != setting.compute:
         return _summed(rank)
-    shared = setting.replicas > 1 or setting.layout.zero == 1
+    shared = setting.replicas > 1 or setting.layout.zero == 1 or setting.layout.servers > 0
     return setting.gradients * rank.packed if shared else 0  # what is not shared is in no bucket
 
 
@@ -218,7 +234,7 @@ def _received(rank: Rank) -> float:
 def _reduced(rank: Rank) -> Held:
     """Gradients when all are there, and their copies in the optimizer's dtype."""
     setting, summed = rank.setting, _summed(rank)
-    if setting.layout.zero == 3 or setting.gradients == setting.master:
+    if setting.layout.zero == 3 or setting.gradients == setting.master or setting.layout.servers:
         return {"gradients": summed}
     own = rank.parameters if setting.layout.zero == 0 else rank.shard
     return {"gradients": summed + setting.master * own}

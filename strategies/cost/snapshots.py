@@ -4,13 +4,15 @@ A snapshot holds what a rank keeps of the state: each value of its shard, and th
 of a kept value (4 in mixed precision). Of what several replicas hold, one replica keeps each tensor, spread evenly over them
 (`workers/trainer/snapshot_shares.py`). So with AdamW it is 12Ψ/N for all stages, also where sharding groups of fewer than N ranks
 hold the state several times. Each rank has two segments, so 24Ψ/N. With several nodes, each node also holds as many bytes of
-replicas as its peer's ranks have segments. The facts beside the tensors, about a megabyte per rank, are left out.
+replicas as its peer's ranks have segments. With parameter servers only they have tensors in their snapshots. The facts beside
+the tensors, about a megabyte per rank, are left out.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from . import parameter_server
 from .estimate import Formula, Setting, Unknown
 from .memory import Answer
 from .model_shape import Weight, share
@@ -37,7 +39,8 @@ def snapshot_memory(setting: Setting, ranks_per_node: int) -> SnapshotMemory:
     ranks = rank_bytes(setting)
     nodes = [sum(ranks[first : first + ranks_per_node]) for first in range(0, len(ranks), ranks_per_node)]
     held = [own + nodes[number - 1] for number, own in enumerate(nodes)] if len(nodes) > 1 else nodes
-    words = f"{SEGMENTS} × {bytes_per_element(setting)}Ψ/{setting.replicas}"
+    words = f"{SEGMENTS} × {bytes_per_element(setting)}Ψ/{setting.layout.servers or setting.replicas}"
+    words += " of a parameter server" * (setting.layout.servers > 0)
     beside = f"{words} of each of its ranks" + (", and of the ranks whose replicas it holds" if len(nodes) > 1 else "")
     return SnapshotMemory(Formula(words, min(ranks), max(ranks)), Formula(beside, min(held), max(held)))
 
@@ -45,6 +48,9 @@ def snapshot_memory(setting: Setting, ranks_per_node: int) -> SnapshotMemory:
 def rank_bytes(setting: Setting) -> list[int]:
     """Bytes of the tensors in each rank's segments, by rank."""
     layout = setting.layout
+    if layout.servers:
+        held_by = parameter_server.keys(setting)
+        return [0] * layout.data + [SEGMENTS * bytes_per_element(setting) * sum(sizes) for sizes in held_by]
     parts = setting.cut if layout.zero else 1
     known: dict[tuple[int, int, int], list[int]] = {}
     found = []
@@ -60,6 +66,8 @@ def rank_bytes(setting: Setting) -> list[int]:
 
 def fullest_bytes(setting: Setting, shard: int, largest: int) -> int:
     """Bytes of the fullest rank's segments, where ZeRO gives a rank `shard` numbers and the largest parameter has `largest`."""
+    if setting.layout.servers:
+        return SEGMENTS * bytes_per_element(setting) * parameter_server.most_elements(setting)
     parts = setting.cut if setting.layout.zero else 1
     even = bytes_per_element(setting) * shard * setting.cut // setting.replicas
     return SEGMENTS * (max(even, setting.master * largest // parts) if parts < setting.replicas else even)

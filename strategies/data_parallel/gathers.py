@@ -50,7 +50,7 @@ class Gathers:
     ) -> None:
         self._buckets, self._rows, self._mesh, self._precision = buckets, rows, mesh, precision
         self._prefetch, self._budget = overlap.prefetch, overlap.prefetch * overlap.bucket_bytes
-        self._uses = _uses(parts)
+        self._uses = uses(parts)
         self._turns = sorted(range(len(buckets)), key=self._first_use)
         self._unasked: deque[int] = deque()
         self._coming: deque[_Call] = deque()
@@ -131,7 +131,7 @@ class Gathers:
         return min(self._uses[parameter.value] for parameter in self._buckets[number].parameters)
 
     def _watch(self, parts: Sequence[nn.Module]) -> None:
-        for turn, module in enumerate(_callers(parts)):
+        for turn, module in enumerate(callers(parts)):
             needed = [
                 number
                 for number, bucket in enumerate(self._buckets)
@@ -149,7 +149,7 @@ class Gathers:
         return hook
 
 
-def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
+def callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
     """The modules that wait for their parameters, in order of use: each part, then its blocks, if it is certain to call them."""
     found: list[nn.Module] = []
     for part in parts:
@@ -158,8 +158,8 @@ def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
     return found
 
 
-def _uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
-    """Parameter → index in `_callers` of the module that waits for it: its block, or the part if it is in no or several blocks.
+def uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
+    """Parameter → index in `callers` of the module that waits for it: its block, or the part if it is in no or several blocks.
 
     The first part that uses it waits: both ends of a pipeline on one rank share a tied weight.
     """

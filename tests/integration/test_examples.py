@@ -20,7 +20,18 @@ TRAINING = [path for path in SPECS if "train" in spec_file.load(path)]
 #: Those with a data source of their own.
 OF_OWN_SOURCES = [path for path in TRAINING if ":" in spec_file.load(path)["train"].get("data", {}).get("source", "")]
 #: The same model, data and batch on another layout.
-ALIKE = ("data", "zero", "tensor", "sequence", "context", "pipeline", "three-d", "quickstart", "elastic")
+ALIKE = (
+    "data",
+    "zero",
+    "tensor",
+    "sequence",
+    "context",
+    "pipeline",
+    "three-d",
+    "quickstart",
+    "elastic",
+    "parameter-server",
+)
 WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 
 

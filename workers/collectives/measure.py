@@ -39,11 +39,14 @@ class _Span:
 
 
 def groups_of(mesh: Mesh | None) -> dict[str, dist.ProcessGroup]:
-    """The world, and each axis of the mesh over which something is sent; an axis with the ranks of another one once."""
+    """The world, and each axis of the mesh over which something is sent; an axis with the ranks of another one once.
+
+    Workers and parameter servers send over the world.
+    """
     world = dist.group.WORLD
     assert world is not None
     found = {"world": world}
-    for name, axis in () if mesh is None else mesh.axes.items():
+    for name, axis in () if mesh is None or mesh.layout.servers else mesh.axes.items():
         if axis.group is not None and axis.size > 1 and axis.group not in found.values():
             found[name] = axis.group
     return found

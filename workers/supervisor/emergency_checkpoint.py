@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
 
+from ...strategies.layout import Layout
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, Tensor
 from ..checkpoint.safetensors_header import dtype_name
@@ -54,7 +55,13 @@ class BrokenGang:
         return int(self.run["train"]["layout"]["pipeline"])
 
     def complete(self, ranks: Iterable[int]) -> bool:
-        """Whether these ranks include one of each pipeline stage, whose snapshot names all tensors of the stage."""
+        """Whether these ranks include one of each pipeline stage, whose snapshot names all tensors of the stage.
+
+        A parameter server's snapshot names its own tensors only, so all servers are needed.
+        """
+        servers = Layout.model_validate(self.run["train"]["layout"]).servers
+        if servers:
+            return set(ranks) >= set(range(self.world_size - servers, self.world_size))
         return {rank * self.stages // self.world_size for rank in ranks} == set(range(self.stages))
 
 

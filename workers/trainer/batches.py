@@ -70,8 +70,13 @@ class Batches:
 
 
 def _rows(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """This data rank's rows of the global batch, micro-batch by micro-batch: row = (micro-batch · D + data rank) · size + i."""
+    """This data rank's rows of the global batch, micro-batch by micro-batch: row = (micro-batch · D + data rank) · size + i.
+
+    None for a parameter server.
+    """
     batch = parts.batch
+    if parts.mesh.serves:
+        return np.empty(0, dtype=np.int64)
     rows = np.arange(batch.global_batch).reshape(batch.microbatches, batch.data, batch.micro_batch)
     return rows[:, parts.mesh.index("data")].reshape(-1)
 

@@ -17,9 +17,10 @@ def make_optimizer(shards: Sequence[ParamShard], spec: OptimizerSpec, on_host: f
     """AdamW or SGD over `shards`; only matrices decay, embeddings and the head included. The share `on_host` is updated on the host."""
     if on_host:
         return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec))
+    counter = [] if shards else [_counter()]
     groups = [
         {"params": [p.tensor for p in shards if p.is_matrix], "weight_decay": spec.weight_decay},
-        {"params": [p.tensor for p in shards if not p.is_matrix], "weight_decay": 0.0},
+        {"params": [*counter, *(p.tensor for p in shards if not p.is_matrix)], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if spec.name == "sgd":
@@ -27,9 +28,16 @@ def make_optimizer(shards: Sequence[ParamShard], spec: OptimizerSpec, on_host: f
     else:
         betas = (spec.beta1, spec.beta2)
         optimizer = torch.optim.AdamW(groups, lr=spec.lr, betas=betas, eps=spec.eps, fused=True)
-    for shard in shards:
-        optimizer.state[shard.tensor] = _first_state(shard.tensor, spec)
+    for tensor in (*counter, *(shard.tensor for shard in shards)):
+        optimizer.state[tensor] = _first_state(tensor, spec)
     return optimizer
+
+
+def _counter() -> torch.Tensor:
+    """An empty tensor that always has a gradient: by it a rank without shards, whose parameters are on servers, counts its updates."""
+    counter = torch.zeros(0)
+    counter.grad = torch.zeros(0)
+    return counter
 
 
 def _first_state(tensor: torch.Tensor, spec: OptimizerSpec) -> dict[str, torch.Tensor]:

@@ -29,7 +29,8 @@ def row_of(
     packed |= {} if event.timed_steps is None else {"timed_steps": event.timed_steps}
     packed |= {"nodes": list(event.nodes), "node_of": list(event.node_of) or [None] * world_size}
     if layout.world_size == world_size:  # otherwise the job has another layout by now
-        packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}
+        packed |= {"parts": [layout.part(rank) for rank in range(world_size)]}
+        packed |= {} if layout.servers else {"axes": layout.degrees}  # parameter servers have no coordinates
     row = {"attempt": attempt, "step": event.step, "ts": ts, "world_size": world_size}
     marks = marked(_marks(row, before), lists["busy_s"], lists["wait_s"], packed.get("parts") or [0] * world_size)
     return row | {"packed": pack(packed | {"marks": marks.as_json()})}

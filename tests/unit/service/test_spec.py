@@ -20,6 +20,14 @@ def test_fp8_waits_for_gpus(precision: str, asked: str, device: str) -> None:
     assert spec.device == device
 
 
+@pytest.mark.parametrize(("asked", "device"), [("auto", "cpu"), ("cpu", "cpu"), ("cuda", "cuda")])
+def test_parameter_servers_take_cpus_unless_gpus_are_asked_for(asked: str, device: str) -> None:
+    """A job that asks for GPUs is refused when it is checked."""
+    train: dict[str, Any] = {"steps": 1, "global_batch": 2, "layout": {"parameter_server": {"servers": 1}}}
+    spec = JobSpec.model_validate({"name": "a", "train": train, "resources": {"device": asked}})
+    assert (spec.device, spec.world_size) == (device, 2)
+
+
 @pytest.mark.parametrize(
     ("resources", "device"), [({"gpu": "H100"}, "cuda"), ({"within": "zone"}, "auto"), ({"gpu": "mixed"}, "cuda")]
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness.ranks import group, spawn
 
-from shardyard.strategies.collectives import all_gather, exchange_and_sum, reduce_scatter
+from shardyard.strategies.collectives import all_gather, exchange_and_sum, receive, reduce_scatter, send
 
 
 def summed(rank: int, world: int, port: int) -> Any:
@@ -45,3 +45,22 @@ def test_one_rank_has_the_sum(way: Any) -> None:
     into = torch.empty(1, 3)
     assert all_gather(rows[0], None, into)() is into and into.tolist() == [[0, 1, 2]]
     assert all_gather(rows[0], None)().tolist() == [[0, 1, 2]]
+
+
+def exchanged(rank: int, world: int, port: int) -> Any:
+    import torch.distributed as dist
+
+    group(rank, world, port)
+    world_group = dist.group.WORLD
+    assert world_group is not None
+    numbers = [torch.full((3,), 10.0 * rank + turn) for turn in range(2)]
+    sent = [send(one, 1 - rank, world_group) for one in numbers]
+    coming = [receive(torch.empty(3), 1 - rank, world_group) for _ in numbers]
+    arrived = [wait().tolist() for wait in coming]
+    return arrived, [wait()[0].item() for wait in sent]
+
+
+def test_messages_between_two_ranks_keep_their_order() -> None:
+    first, second = spawn(exchanged, 2)
+    assert first == ([[10.0] * 3, [11.0] * 3], [0.0, 1.0])
+    assert second == ([[0.0] * 3, [1.0] * 3], [10.0, 11.0])

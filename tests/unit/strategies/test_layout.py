@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shardyard.strategies.layout import Batch, Layout, Refusal
+from shardyard.strategies.layout import Batch, Layout, ParameterServer, Refusal
 
 
 def test_world_size_is_the_product_of_the_degrees() -> None:
@@ -52,6 +52,8 @@ def test_reads_as_text() -> None:
     assert str(inside) == "context 16 (Ulysses 2 × ring 8 in windows of 4)"
     assert str(Layout(context=2, context_method="all-gather")) == "context 2 (all-gather 2)"
     assert str(Layout(context=2, zero=1)) == "data 1 (ZeRO-1) × context 2 (ring 2)"
+    assert str(Layout(data=4, parameter_server=ParameterServer(servers=1))) == "data 4, 1 parameter server"
+    assert str(Layout(parameter_server=ParameterServer(servers=2))) == "data 1, 2 parameter servers"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.layout import Layout, ModelFacts, Refusal
+from shardyard.strategies.layout import Layout, ModelFacts, ParameterServer, Refusal
 from shardyard.strategies.layout_rules import check_layout
 
 NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
+SERVER = ParameterServer(servers=1)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,13 @@ NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
         (Layout(pipeline=2, schedule="dualpipev"), 3, "global_batch", "at least 4"),
         (Layout(pipeline=2, schedule="interleaved-zb", micro_batch=1), 5, "global_batch", "a multiple"),
         (Layout(pipeline=2, schedule="interleaved", virtual=4), 16, "layout.pipeline", "at most 1"),
+        (Layout(parameter_server=SERVER, tensor=2), 8, "layout.tensor", "layout.tensor to 1"),
+        (Layout(parameter_server=SERVER, pipeline=2), 8, "layout.pipeline", "layout.pipeline to 1"),
+        (Layout(parameter_server=SERVER, context=2), 8, "layout.context", "layout.context to 1"),
+        (Layout(parameter_server=SERVER, data=2, expert=2), 8, "layout.expert", "layout.expert to 1"),
+        (Layout(parameter_server=SERVER, data=2, zero=2), 8, "layout.zero", "layout.zero to 0"),
+        (Layout(parameter_server=SERVER, data={"min": 1, "max": 2}), 8, "layout.data", "to a number"),
+        (Layout(parameter_server=SERVER, data=3), 8, "global_batch", "for example 9"),
     ],
 )
 def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:
@@ -54,6 +62,14 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
 def test_ulysses_copies_key_heads_where_there_are_too_few() -> None:
     assert check_layout(Layout(context=4, ulysses=4), NANO, 8, seq_len=128)
     assert check_layout(Layout(context=2, ulysses=2, tensor=2), NANO, 8, seq_len=128)
+
+
+def test_parameter_servers_refuse_experts_which_have_biases_of_their_own() -> None:
+    layout, mixture = Layout(data=2, parameter_server=SERVER), ModelFacts(4, 4, 2, 352, experts=8)
+    assert check_layout(layout, NANO, 8, seq_len=128).data == 2
+    with pytest.raises(Refusal, match="without experts") as caught:
+        check_layout(layout, mixture, 8, seq_len=128)
+    assert caught.value.field == "layout.parameter_server"
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:

@@ -77,6 +77,18 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
             {"layout": {"data": 2, "zero": 3}},
         ),
         (
+            {"compile": True, "layout": {"data": 2, "parameter_server": {"servers": 1}}},
+            "compile",
+            "compile to false",
+            {"compile": False},
+        ),
+        (
+            {"offload": {"optimizer": 0.5}, "layout": {"data": 2, "parameter_server": {"servers": 1}}},
+            "offload.optimizer",
+            "layout.parameter_server out",
+            {"layout": {"data": 2}},
+        ),
+        (
             {"offload": {"parameters": True, "optimizer": 0.5}, "layout": {"data": 2, "zero": 3}},
             "offload.optimizer",
             "to 0",

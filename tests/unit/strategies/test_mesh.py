@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from shardyard.strategies.layout import Layout
-from shardyard.strategies.mesh import Mesh, make_mesh
+from shardyard.strategies.layout import Layout, Refusal
+from shardyard.strategies.mesh import SERVER, Mesh, make_mesh
 
 CPU = torch.device("cpu")
 
@@ -153,3 +153,25 @@ def test_an_axis_of_one_rank_has_no_group() -> None:
 def test_a_layout_of_another_size_is_an_error() -> None:
     with fake_world(0, 4), pytest.raises(ValueError, match="needs 2 ranks, but the process group has 4"):
         make_mesh(Layout(data=2), CPU)
+
+
+SERVED = Layout.model_validate({"data": 2, "parameter_server": {"servers": 2}})
+
+
+def test_workers_have_a_group_and_a_server_is_alone_but_for_the_axis_of_all() -> None:
+    with fake_world(1, 4):
+        worker = make_mesh(SERVED, CPU)
+        assert (worker.serves, worker.size("data"), worker.index("data"), worker.part) == (False, 2, 1, 0)
+        assert dist.get_process_group_ranks(worker.group("replica")) == [0, 1]
+        assert (worker.size(SERVER), worker.index(SERVER)) == (4, 1)
+    with fake_world(3, 4):
+        server = make_mesh(SERVED, CPU)
+        assert (server.serves, server.size("data"), server.index("replica"), server.part) == (True, 1, 0, 1)
+        with pytest.raises(ValueError, match="the replica axis of data 2, 2 parameter servers has no process group"):
+            server.group("replica")
+
+
+def test_parameter_servers_are_refused_on_gpus() -> None:
+    with fake_world(0, 4), pytest.raises(Refusal, match="Run it on CPUs") as caught:
+        make_mesh(SERVED, torch.device("cuda", 0))
+    assert caught.value.field == "layout.parameter_server"

@@ -76,3 +76,10 @@ def test_an_elastic_job_keeps_its_degrees() -> None:
 def test_unfit_specs_are_not_all_alike() -> None:
     found = {str(change_of(TrainSpec.model_validate(unfit.train), unfit.gpu)) for unfit in UNFIT.values()}
     assert isinstance(next(iter(UNFIT.values())), Unfit) and len(found) > 8
+
+
+def test_what_is_offered_beside_parameter_servers_counts_their_workers_only() -> None:
+    train = small(layout={"data": 4, "parameter_server": {"servers": 3}})
+    change = change_of(train, "H100", 2**20)
+    assert change is not None and change.train.layout.servers == 3
+    assert change.train.layout.data in (4, *(4 << shift for shift in range(1, 13)))

@@ -4687,7 +4687,7 @@ export interface components {
         };
         /**
          * Layout
-         * @description The degrees and variants of parallelism. The world size is `data × context × tensor × pipeline`.
+         * @description The degrees and variants of parallelism. The world size is `data × context × tensor × pipeline`, and parameter servers beside.
          */
         readonly Layout: {
             /**
@@ -4786,6 +4786,11 @@ export interface components {
              * @default 1
              */
             readonly expert: number;
+            /**
+             * @description `{servers: 2}`: that many further ranks hold parameters and optimizer state; `data` workers push gradients to them and pull values, synchronously, on CPUs. Not with another axis, nor with `zero`.
+             * @default null
+             */
+            readonly parameter_server: components["schemas"]["ParameterServer"] | null;
             /**
              * Micro Batch
              * @description Sequences per micro-batch. Default: the whole share of a data rank, or what fills the pipeline.
@@ -5070,6 +5075,17 @@ export interface components {
              * @default 2
              */
             readonly prefetch: number;
+        };
+        /**
+         * ParameterServer
+         * @description Ranks that hold the values and the optimizer's state for `data` workers, which compute (Li et al., OSDI 2014). CPUs only.
+         */
+        readonly ParameterServer: {
+            /**
+             * Servers
+             * @description Number of servers, ranks beside the workers; parameters are distributed by bytes.
+             */
+            readonly servers: number;
         };
         /** Policy */
         readonly Policy: {
@@ -5404,6 +5420,7 @@ export interface components {
              *       "schedule": "1f1b",
              *       "virtual": 2,
              *       "expert": 1,
+             *       "parameter_server": null,
              *       "micro_batch": null
              *     }
              */

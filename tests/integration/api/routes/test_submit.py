@@ -45,6 +45,7 @@ async def test_the_vocabulary_of_gpt2_goes_with_any_tensor_degree(api: httpx2.As
     assert answer.json()["world_size"] == degree
 
 
+SERVED = {"data": 2, "parameter_server": {"servers": 1}}
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({**SPEC, "polcy": {}}, "invalid_spec", "polcy", "policy"),
     (train(layuot={}), "invalid_spec", "train.layuot", "layout"),
@@ -55,6 +56,9 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     (train(layout={"zero": 1}), "invalid_layout", "train.layout.zero", "layout.data"),
     ({**train(precision="fp8"), "resources": {"device": "cpu"}}, "invalid_spec", "resources.device", "cuda"),
     (train(precision="fp8", layout={"tensor": 2}), "invalid_layout", "train.layout.tensor", "bf16"),
+    ({**train(layout=SERVED), "resources": {"device": "cuda"}}, "invalid_spec", "resources.device", "to cpu"),
+    (train(layout={**SERVED, "tensor": 2}), "invalid_layout", "train.layout.tensor", "to 1"),
+    (train(layout={**SERVED, "data": {"min": 1, "max": 2}}), "invalid_layout", "train.layout.data", "to a number"),
     (train(checkpoint={"uri": "gs://bucket/a"}), "invalid_spec", "train.checkpoint.uri", "s3://bucket/prefix"),
     (train(checkpoint={"uri": 7}), "invalid_spec", "train.checkpoint.uri", "text"),
     (train(resume_from="s3://bucket/a?b"), "invalid_spec", "train.resume_from", "without ?"),

@@ -277,3 +277,26 @@ async def test_without_snapshots_the_newest_checkpoint_serves(cluster: Cluster, 
     (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
     assert repair["restored"] is None
     await closed(cluster, gang.name, pids(tmp_path / "run"))
+
+
+@pytest.mark.full
+async def test_a_parameter_server_that_dies_costs_no_step_and_no_bit(cluster: Cluster, tmp_path: Path) -> None:
+    """First the trainer of one server, then the actor of the other; rank 0, a worker, waits for both."""
+    layout = {"data": 2, "parameter_server": {"servers": 2}}
+    reference = await unbroken(cluster, "whole-served", tmp_path / "whole", layout)
+    folder = tmp_path / "broken"
+    broken = train_gang("broken-served", folder, layout)
+    held = gate(folder, 5)
+    await cluster.start_gang(broken)
+    events = await follow(cluster, broken.name, until=is_step(5))
+    os.kill(pids(folder)[2], signal.SIGKILL)
+    events += await follow(cluster, broken.name, after=len(events), until=is_running)
+    events += await follow(cluster, broken.name, after=len(events), until=is_step(10))
+    actor_of(pids(folder)[3]).kill()
+    held.unlink()
+    events += await follow(cluster, broken.name, after=len(events))
+    assert states(events) == ["starting", "running", *["recovering", "running"] * 2, "succeeded"]
+    assert curve(events) == curve(reference) and len(curve(reference)) == STEPS
+    assert parameters(folder) == parameters(tmp_path / "whole")
+    assert [event["data"]["rank"] for event in events if event["kind"] == "repair"] == [2, 3]
+    await closed(cluster, broken.name, pids(folder))

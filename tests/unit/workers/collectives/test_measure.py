@@ -77,3 +77,29 @@ def test_ranks_under_torchrun_print_one_report() -> None:
     assert len(found["speeds"]) == 3 * 2 * len(COLLECTIVES)
     assert all(one["seconds"] > 0 and one["bus_bandwidth"] > 0 for one in found["speeds"])
     assert sorted(tuple(link["ranks"]) for link in found["links"]) == list(combinations(range(4), 2))
+
+
+@pytest.mark.parametrize(
+    ("layout", "axes"),
+    [
+        ({"data": 2, "parameter_server": {"servers": 2}}, ["world"]),
+        ({"data": 2, "tensor": 2}, ["world", "replica", "tensor"]),
+    ],
+    ids=["servers", "axes"],
+)
+def test_every_rank_times_the_same_groups(layout: dict[str, object], axes: list[str]) -> None:
+    """A parameter server is in no group but the world's."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.collectives.measure import groups_of
+
+    for rank in range(4):
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=4)
+        try:
+            assert list(groups_of(make_mesh(Layout.model_validate(layout), torch.device("cpu")))) == axes
+        finally:
+            dist.destroy_process_group()

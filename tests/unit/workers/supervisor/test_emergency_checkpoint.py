@@ -34,6 +34,14 @@ def test_each_stage_must_have_left_a_rank() -> None:
     assert not broken.complete([0, 1, 2, 3])
 
 
+def test_each_parameter_server_must_be_left() -> None:
+    """No other rank names its tensors, so that a checkpoint without them would look whole."""
+    layout = {"data": 2, "pipeline": 1, "parameter_server": {"servers": 2}}
+    broken = BrokenGang({"train": {"layout": layout}}, 4, EventMerger(Spool(1 << 20), 4, 0.0))
+    assert broken.complete([2, 3])
+    assert not broken.complete([0, 1, 2])
+
+
 async def test_what_a_program_has_in_memory_is_not_saved() -> None:
     program = BrokenGang({"job": "j-1", "command": ["a"]}, 2, EventMerger(Spool(1 << 20), 2, 0.0))
     assert (

@@ -11,7 +11,9 @@ from shardyard.workers.trainer.batches import Batches, _rows, _step_seed
 
 def parts(data: int, rank: int) -> Any:
     """What a rank's batches are made of: 3 micro-batches of 2 rows on each of `data` ranks."""
-    mesh = SimpleNamespace(index=lambda axis: rank if axis == "data" else 0, device=torch.device("cpu"))
+    mesh = SimpleNamespace(
+        index=lambda axis: rank if axis == "data" else 0, device=torch.device("cpu"), serves=rank >= data
+    )
     batch = Batch(6 * data, data, 3, 2)
     return SimpleNamespace(batch=batch, mesh=mesh, spec=SimpleNamespace(seed=7, steps=3))
 
@@ -36,6 +38,7 @@ def reading(ahead: bool, position: Position) -> tuple[Batches, Corpus]:
 def test_ranks_share_each_micro_batch_of_the_global_batch() -> None:
     assert [_rows(parts(2, rank)).tolist() for rank in (0, 1)] == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
     assert _rows(parts(1, 0)).tolist() == list(range(6))
+    assert _rows(parts(2, 2)).tolist() == [], "a parameter server reads nothing"
 
 
 @pytest.mark.parametrize("step", [1, 2, 10_000])

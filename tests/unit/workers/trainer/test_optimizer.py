@@ -72,3 +72,16 @@ def test_state_is_pieces_of_the_same_rectangles() -> None:
     }
     set_updates_done(optimizer, 7)
     assert updates_done(optimizer) == 7
+
+
+@pytest.mark.parametrize(("name", "updates"), [("adamw", 3), ("sgd", 0)])
+def test_a_rank_without_shards_counts_its_updates(name: str, updates: int) -> None:
+    """Rank 0 writes the number into a checkpoint; beside parameter servers it has no shards."""
+    spec = OptimizerSpec.model_validate({"name": name})
+    optimizer = make_optimizer([], spec)
+    for _ in range(3):
+        optimizer.step()
+    assert updates_done(optimizer) == updates
+    set_updates_done(optimizer, 7)
+    assert updates_done(optimizer) == (7 if updates else 0)
+    assert optimizer_shards([], optimizer) == []

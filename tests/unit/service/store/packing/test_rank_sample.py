@@ -23,6 +23,13 @@ def test_a_sample_knows_the_axes_of_its_layout_if_it_is_of_as_many_ranks() -> No
     assert "axes" not in unpack(row_of(1.0, 1, layout, reported(2))["packed"])
 
 
+def test_parameter_servers_have_a_part_of_their_own_and_no_axes() -> None:
+    layout = Layout.model_validate({"data": 2, "parameter_server": {"servers": 1}})
+    lists = unpack(row_of(1.0, 1, layout, reported(3))["packed"])
+    assert lists["parts"] == [0, 0, 1]
+    assert "axes" not in lists
+
+
 def test_lists_of_different_lengths_are_no_sample() -> None:
     with pytest.raises(ValueError, match="lists of"):
         row_of(1.0, 1, Layout(), reported(2, busy_s=[0.1]))

@@ -1,0 +1,109 @@
+"""Workers with parameter servers equal one process, and data parallelism bit for bit where both sum in the same order."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.models import GPT2
+from harness.ranks import train
+
+Make = Callable[..., Any]
+
+
+def served(workers: int, servers: int, **more: Any) -> dict[str, Any]:
+    return {"data": workers, "parameter_server": {"servers": servers}, **more}
+
+
+def assert_equal(found: Any, expected: Any, bound: float) -> None:
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=bound)
+    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=bound * 100)
+    assert found["parameters"].keys() == expected["parameters"].keys()
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=bound, err_msg=name)
+    assert evaluations(found) == pytest.approx(evaluations(expected), rel=bound)
+
+
+def evaluations(run: Any) -> list[float]:
+    return [data["loss"] for kind, data in run["events"] if kind == "eval"]
+
+
+def assert_same_bits(found: Any, expected: Any) -> None:
+    assert found["losses"] == expected["losses"]
+    assert found["norms"] == expected["norms"]
+    assert all(np.array_equal(value, expected["parameters"][name]) for name, value in found["parameters"].items())
+    assert evaluations(found) == evaluations(expected)
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "alone": (served(1, 2, micro_batch=4), {}),
+    "uneven": (served(3, 2), {}),
+    "accumulate": (served(4, 3, micro_batch=2), {}),
+    "gpt2": (served(2, 2), {"model": GPT2}),
+    "tied": (served(2, 1), {"model": {**GPT2, "tied": True}, "overlap": {"bucket_mb": 0.01, "prefetch": 1}}),
+    "recompute": (served(2, 1), {"recompute": "full", "overlap": {"bucket_mb": 0.01}}),
+    "sgd": (served(2, 2), {"optimizer": {"name": "sgd", "lr": 0.1}}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    layout, changes = CASES[name]
+    spec = make_spec(layout, steps=4, **changes)
+    alone = {key: value for key, value in spec.items() if key not in ("recompute", "overlap")}
+    assert_equal(train(spec, root), one_process(alone), 1e-10)
+
+
+SAME_BITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "whole": ({}, {}),
+    "micro-batches": ({"micro_batch": 4}, {}),
+    "bf16": ({}, {"precision": "bf16"}),
+    "fp16": ({}, {"precision": "fp16"}),
+}
+
+
+@pytest.mark.parametrize("name", SAME_BITS)
+def test_two_workers_have_the_bits_of_data_parallelism(name: str, root: Path, make_spec: Make) -> None:
+    """With clipping: a sum of two numbers has one order, and so has a norm that one rank computes."""
+    layout, changes = SAME_BITS[name]
+    found = train(make_spec(served(2, 1, **layout), **changes), root)
+    assert_same_bits(found, train(make_spec({"data": 2, **layout}, **changes), root))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(served(2, 2), {"data": 2, "zero": 1}), ({"tensor": 2}, served(2, 1)), (served(2, 1), served(1, 3))],
+    ids=["to-zero", "from-tensor", "to-more-servers"],
+)
+def test_checkpoints_fit_other_layouts(first: Any, then: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    """With the number of updates, which rank 0 writes: AdamW's corrections of the first steps depend on it."""
+    name = f"served-{first}"
+    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, name)
+    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
+    resumed = train(make_spec(then), root, f"{name}-then", resume=path)
+    whole = one_process(make_spec({}))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for key, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+
+
+def test_a_model_of_ones_own_is_served_from_its_own_values(root: Path, make_spec: Make, tmp_path: Path) -> None:
+    (tmp_path / "served_model.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Embedding(256, 8), nn.Tanh(), nn.Linear(8, 256))\n"
+    )
+    model = {"import": "served_model:make", "code": str(tmp_path)}
+    assert_same_bits(
+        train(make_spec(served(2, 1), model=model), root), train(make_spec({"data": 2}, model=model), root)
+    )
+
+
+def test_a_loss_that_is_not_finite_is_traced_to_a_worker(root: Path, make_spec: Make, tmp_path: Path) -> None:
+    (tmp_path / "broken_model.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Broken(nn.Linear):\n    def forward(self, x):\n"
+        "        return super().forward(x) * float('inf')\n\n\n"
+        "def make():\n    return nn.Sequential(nn.Embedding(256, 8), Broken(8, 256))\n"
+    )
+    model = {"import": "broken_model:make", "code": str(tmp_path)}
+    with pytest.raises(RuntimeError, match="first in the output of 1 on ranks 0, 1"):
+        train(make_spec(served(2, 1), model=model), root)
