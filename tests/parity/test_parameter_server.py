@@ -107,3 +107,12 @@ def test_a_loss_that_is_not_finite_is_traced_to_a_worker(root: Path, make_spec: 
     model = {"import": "broken_model:make", "code": str(tmp_path)}
     with pytest.raises(RuntimeError, match="first in the output of 1 on ranks 0, 1"):
         train(make_spec(served(2, 1), model=model), root)
+
+
+def test_all_ranks_together_send_2_psi_per_worker(root: Path, make_spec: Make) -> None:
+    """In bf16 a gradient is 4 bytes, its sum's dtype, and a value 2."""
+    run = train(make_spec(served(3, 2), steps=2, precision="bf16", eval={"batches": 1}), root)
+    (found,) = [data for kind, data in run["events"] if kind == "probe"]
+    psi = sum(value.size for value in run["parameters"].values())
+    sent = found["traffic_sum"]["parameter_server"]["send"]
+    assert (sent["elements"], sent["bytes"]) == (2 * psi * 3, (4 + 2) * psi * 3)

@@ -35,6 +35,7 @@ TERMS = {"label_smoothing": 0.1, "z_loss": 0.01}
 #: Model, layout and what the spec says otherwise. Between them: every family, axis and kind of schedule.
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "accumulates": ("llama", {"data": 2, "zero": 1, "micro_batch": 1}, {}),
+    "serves": ("llama", {"data": 2, "parameter_server": {"servers": 2}, "micro_batch": 2}, {"loss": TERMS}),
     "never-clips": (
         "gpt2",
         {"pipeline": 2, "schedule": "1f1b"},
