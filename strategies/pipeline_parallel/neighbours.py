@@ -5,12 +5,15 @@ also where a send completes only when it is received (NCCL). A message travels w
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..mesh import Mesh
-from ..telemetry.current import wait_on
+from ..telemetry.current import current, now
+from ..telemetry.step_tracer import Category
+from .p2p_trace import LANE
 
 
 class Neighbours:
@@ -25,6 +28,8 @@ class Neighbours:
         self.arrived: dict[int, torch.Tensor] = {}
         self._works: Sequence[dist.Work] = ()
         self._leaving: torch.Tensor | None = None  # kept until it has left
+        self._category: Category = "send"  # of the round, in a trace
+        self._since: Any = None
 
     def exchange(self, leaving: torch.Tensor | None, coming: int | None) -> None:
         """Start a round: send `leaving`, receive for the micro-batch `coming`, where there are such. Waits for the round before."""
@@ -37,12 +42,20 @@ class Neighbours:
             shape, dtype = self._hidden
             self.arrived[coming] = torch.empty(*shape, dtype=dtype, device=self._device)
             operations.append(dist.P2POp(dist.irecv, self.arrived[coming], group=self._group, group_peer=self._from))
-        self._works = dist.batch_isend_irecv(operations) if operations else ()
+        if operations:
+            self._category = "send" if coming is None else "receive"
+            self._since = now() if coming is not None else None
+            with current().tracer.span(self._category, f"start to {self._category}"):
+                self._works = dist.batch_isend_irecv(operations)
 
     def wait(self) -> None:
         """Until the round's messages have arrived and left."""
-        for work in self._works:
-            wait_on(work.wait, "exchange", self._group)
+        if self._works:
+            tracer = current().tracer
+            with current().clock.waiting, tracer.span(self._category, f"{self._category} {LANE}"):
+                for work in self._works:
+                    work.wait()
+            tracer.record_async(LANE, self._category, self._category, self._since)
         self._works, self._leaving = (), None
 
     def renumber(self, by: int) -> None:

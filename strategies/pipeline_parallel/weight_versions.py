@@ -29,7 +29,8 @@ class WeightVersions:
             [parameter.value.data, torch.full_like(parameter.value.data, torch.nan)] for parameter, _ in weights
         ]
         self._newest = self._used = 0  # their places in each pair of buffers
-        self._is_master = [shard.tensor.data_ptr() == parameter.local.data_ptr() for parameter, shard in weights]
+        # Where one dtype does both, the optimizer updates the parameter's own memory (`Masters.take`).
+        self._is_master = [shard.tensor.dtype == parameter.value.dtype for parameter, shard in weights]
         self.older = [
             shard.like(PREVIOUS + shard.name, _flat(buffers[1]), otherwise=shard.name)
             for (_, shard), buffers in zip(weights, self._buffers, strict=True)
