@@ -9,6 +9,7 @@ from torch import nn
 
 from .data_strategy import DataStrategy
 from .fields import Inputs
+from .param_shard import ParamShard
 from .telemetry.clock_sync import Aligned
 from .telemetry.current import current
 from .telemetry.step_tracer import Recorded
@@ -23,6 +24,7 @@ class Accumulate:
     """
 
     last = True
+    older: Sequence[ParamShard] = ()  # there is one version of the weights
 
     def __init__(
         self, model: nn.Module, data: DataStrategy, microbatches: int, loss: Loss, within: bool = False
@@ -44,6 +46,12 @@ class Accumulate:
     def replay(self, steps: Sequence[Recorded], clock: Aligned) -> list[None]:  # noqa: ARG002
         """None for each step: there is nothing to simulate."""
         return [None] * len(steps)
+
+    def expect(self, following: Callable[[], Any]) -> None:
+        """Does nothing: a step ends before the next one begins."""
+
+    def before_update(self) -> None:
+        """Does nothing: no pass of the next step has run."""
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq], or fields and numbers of as many samples.

@@ -12,11 +12,14 @@ from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
 ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
 
 #: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
 V_SCHEDULES = ("zbv", "dualpipev")
+
+#: Schedules that are not flushed between steps: a step's gradients are taken at older weights than those that they change.
+DELAYED = ("2bw",)
 
 #: Mesh axes from the outermost (slowest link) to the innermost (fastest link): ranks of one tensor group are neighbours.
 AXES = ("pipeline", "data", "context", "tensor")
@@ -131,7 +134,11 @@ class Layout(BaseModel):
     pipeline: int = Field(
         1, ge=1, le=1024, description="Pipeline-parallel degree: consecutive layers on different ranks."
     )
-    schedule: Schedule = Field("1f1b", description="Pipeline schedule; without effect when `pipeline` is 1.")
+    schedule: Schedule = Field(
+        "1f1b",
+        description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
+        "the optimisation, and has no bubble between steps.",
+    )
     virtual: int = Field(
         2,
         ge=2,
@@ -221,6 +228,11 @@ class Layout(BaseModel):
     def stages(self) -> int:
         return self.pipeline * self.stages_per_rank
 
+    @property
+    def versions(self) -> int:
+        """The versions of its weights that a rank holds."""
+        return 2 if self.pipeline > 1 and self.schedule in DELAYED else 1
+
     def stages_of(self, pipeline_rank: int) -> list[int]:
         """The stages a pipeline rank holds: r, r+p, … for loops; r and 2p−1−r for the V of ZBV (2401.10241, section 6) and DualPipeV."""
         if self.pipeline > 1 and self.schedule in V_SCHEDULES:
@@ -274,9 +286,14 @@ class Layout(BaseModel):
 
     @property
     def least_microbatches(self) -> int:
-        """The fewest micro-batches of a step: one per rank, in DualPipeV one per stage; GPipe, like no pipeline, takes any number."""
+        """The fewest micro-batches of a step: one per rank, in DualPipeV one per stage; GPipe, like no pipeline, takes any number.
+
+        2BW's first rank is 2(p − 1) micro-batches ahead, none of which may be of the batch after the next one.
+        """
         if self.pipeline == 1 or self.schedule == "gpipe":
             return 1
+        if self.schedule in DELAYED:
+            return 2 * (self.pipeline - 1)
         return self.stages if self.schedule == "dualpipev" else self.pipeline
 
     def _microbatch_problem(self, microbatches: int) -> str | None:

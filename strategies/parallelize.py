@@ -45,6 +45,7 @@ from .loss import TokenLoss
 from .memory_options import MemoryOptions
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
+from .pipeline_parallel.continuous import ContinuousPipeline
 from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
@@ -106,11 +107,15 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         share(parts)
     chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)
     loss = chunked or recipe.loss
-    data = sum_tied_grads(_apply_data(parts, recipe, mesh), parts, mesh)
+    own = _apply_data(parts, recipe, mesh)
+    data = sum_tied_grads(own, parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
-        pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, loss, Split(costs, recipe.shapes), data)
-        return Parallel(parts, data, pipeline, tally, balance)
+        microbatches, how = recipe.batch.microbatches, Split(costs, recipe.shapes)
+        if mesh.layout.versions > 1:
+            assert isinstance(own, DDP), "the rules refuse ZeRO"
+            return Parallel(parts, data, ContinuousPipeline(parts, mesh, microbatches, loss, how, own), tally, balance)
+        return Parallel(parts, data, Pipeline(parts, mesh, microbatches, loss, how, data), tally, balance)
     (whole,) = parts
     accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))
     return Parallel(parts, data, accumulate, tally, balance)

@@ -53,6 +53,7 @@ class ParamShard:
     replicas: str = REPLICA
     borrowed: bool = False  # another pipeline rank's param shard of the same name owns the slice
     on_device: DeviceSide | None = None  # of a `tensor` that stays on the host (`activation_memory/host_optimizer.py`)
+    otherwise: str | None = None  # the name of the saved tensor to read where a checkpoint has none of `name`
 
     @property
     def gradient(self) -> torch.Tensor | None:
@@ -77,9 +78,9 @@ class ParamShard:
         """Weight decay applies to matrices, not to norms and biases."""
         return len(self.shape) > 1
 
-    def like(self, name: str, tensor: torch.Tensor) -> "ParamShard":
+    def like(self, name: str, tensor: torch.Tensor, otherwise: str | None = None) -> "ParamShard":
         """Another tensor of the same slice, such as an optimizer moment."""
-        return replace(self, name=name, tensor=tensor, on_device=None)
+        return replace(self, name=name, tensor=tensor, on_device=None, otherwise=otherwise)
 
     def owned(self, mesh: Mesh) -> bool:
         """True on exactly one of the ranks that hold the same slice."""

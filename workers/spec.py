@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ..strategies.comm_overlap import Overlap
+from ..strategies.delayed_rules import check_delayed
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.layout_rules import check_layout
 from ..strategies.loss_chunks import loss_chunk
@@ -312,6 +313,7 @@ class TrainSpec(SpecPart):
         self._check_export()
         self._check_loss()
         self._check_own_source()
+        check_delayed(self.layout, self.memory_options, facts, self.precision.compute)
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)

@@ -1,4 +1,4 @@
-"""Finds options of a spec that have no effect, although the job runs."""
+"""Finds options of a spec that have no effect, although the job runs, or that change what is optimised."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from . import rank_environment
 
 
 def warnings(spec: AnySpec) -> list[FieldError]:
-    """One finding for each option without effect, with its field and a remedy."""
+    """One finding for each such option, with its field and a remedy."""
     of_train = _of_train(spec.train) if isinstance(spec, JobSpec) else []
     return [*of_train, *rank_environment.warnings(spec.resources.env)]
 
@@ -42,6 +42,9 @@ def _layout(train: TrainSpec) -> _Found:
     if layout.pipeline == 1 and layout.schedule != type(layout).model_fields["schedule"].default:
         message = f"{layout.schedule} has no effect without a pipeline."
         yield "layout.schedule", message, "Set layout.pipeline to 2 or more, or leave layout.schedule out."
+    if layout.versions > 1:
+        message = f"{layout.schedule} applies each gradient one step after the weights that it was taken at: the optimisation changes."
+        yield "layout.schedule", message, "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
 
 
 def _rhythms(train: TrainSpec) -> _Found:

@@ -1,6 +1,6 @@
 """How many micro-batches' activations a rank of a pipeline holds at once, counted in passes through one of its stages. Imports no torch.
 
-A pass is one micro-batch through one stage. The schedules are torch's; `pipeline_parallel/schedule_order.py` counts the same from them.
+A pass is one micro-batch through one stage. Most schedules are torch's; `pipeline_parallel/schedule_order.py` counts the same from them.
 """
 
 from ..layout import Layout
@@ -17,6 +17,8 @@ def in_flight(layout: Layout, microbatches: int, place: int) -> int:
             return every
         case "1f1b":
             return min(every, ranks - place)
+        case "2bw":
+            return 2 * (ranks - 1 - place) + 1
         case "zbv":
             return min(every, 2 * ranks)
         case "dualpipev":

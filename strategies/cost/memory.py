@@ -11,6 +11,7 @@ divide the vocabulary V, the last rank has fewer rows.
 | 1 | cΨ | gΨ | 3mΨ/N |
 | 2 | cΨ | gΨ/N and the buckets in transit | 3mΨ/N |
 | 3 | mΨ/N | mΨ/N | 2mΨ/N |
+| 0 under 2BW | 2cΨ | gΨ on the first stage, 2gΨ on the others | as 0 |
 
 `parameter_server.py` has the table of workers and servers.
 
@@ -74,7 +75,8 @@ def _parameters(setting: Setting) -> Answer:
         return _over_ranks(setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n))
     if setting.layout.servers:
         return Formula(f"{c}Ψ on a worker, none on a server", 0, c * parameter_server.pushed(setting))
-    return _over_ranks(setting, f"{c}Ψ", lambda held: c * elements(held))
+    kept = c * setting.layout.versions
+    return _over_ranks(setting, f"{kept}Ψ", lambda held: kept * elements(held))
 
 
 def _gradients(setting: Setting) -> Answer:
@@ -88,6 +90,8 @@ def _gradients(setting: Setting) -> Answer:
         sums = [m * sum(sizes) for sizes in parameter_server.keys(setting)]
         worker = g * parameter_server.pushed(setting)
         return Formula(f"{g}Ψ on a worker, {m}Ψ_s on a server", min(worker, *sums), max(worker, *sums))
+    if setting.layout.versions > 1:
+        return _gradients_of_two_steps(setting)
     if zero == 0:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))
     if setting.layout.pipeline > 1 and g == c:
@@ -100,6 +104,13 @@ def _gradients(setting: Setting) -> Answer:
     on_the_way = (setting.prefetch + 1) * max(setting.bucket_bytes, largest)
     words = f"{g}Ψ/{n}, and at most {setting.prefetch + 1} buckets in transit{_of_what(setting)}"
     return Formula(words, own.low, min(own.high + on_the_way, own.high + whole.high))
+
+
+def _gradients_of_two_steps(setting: Setting) -> Answer:
+    """2BW's sums of the step, and on all ranks but the pipeline's first those of the next step."""
+    g, layout = setting.gradients, setting.layout
+    sums = [(1 + (rank > 0)) * g * elements(setting.decoder.held(layout, rank)) for rank in range(layout.pipeline)]
+    return Formula(f"{g}Ψ on the first stage, {2 * g}Ψ on the others{_of_what(setting)}", min(sums), max(sums))
 
 
 def _optimizer(setting: Setting) -> Answer:

@@ -172,7 +172,7 @@ def _lasting(rank: Rank) -> Held:
     moments = setting.moments * m * (1 - away)
     if setting.compute != m:  # ZeRO-1 and 2 gather from a rank's rounded values
         masters = masters * (1 - away) + (setting.compute * away if zero in (1, 2) else 0)
-    values = m * own if zero == 3 else setting.compute * rank.parameters
+    values = m * own if zero == 3 else setting.compute * rank.parameters * setting.layout.versions
     return {"parameters": values, "optimizer": (masters + moments) * own}
 
 
@@ -182,8 +182,8 @@ def _summed(rank: Rank) -> float:
     g, zero = setting.gradients, setting.layout.zero
     if zero == 3:
         return 0 if setting.memory_options.offload.parameters else setting.master * rank.shard
-    if zero == 0:
-        return g * rank.parameters
+    if zero == 0:  # 2BW's later stages also sum the next step's
+        return g * rank.parameters * (setting.layout.versions if rank.place else 1)
     return g * rank.shard * (1 if setting.each_microbatch else n)
 
 
@@ -311,8 +311,15 @@ def _messages(rank: Rank) -> float:
         return 0
     stages = layout.stages_of(rank.place)
     ways = sum((stage > 0) + (stage < layout.stages - 1) for stage in stages)
-    hidden = setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
-    return ways * setting.batch.microbatches * hidden
+    if layout.versions > 1:  # received and sent in rounds, one micro-batch at a time
+        return ways * 2 * _hidden(setting)
+    return ways * setting.batch.microbatches * _hidden(setting)
+
+
+def _hidden(setting: Setting) -> float:
+    """Bytes of what a stage passes on for one micro-batch."""
+    layout = setting.layout
+    return setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
 
 
 def _host(rank: Rank) -> dict[str, int]:

@@ -74,15 +74,17 @@ def fullest_bytes(setting: Setting, shard: int, largest: int) -> int:
 
 
 def bytes_per_element(setting: Setting) -> int:
-    """Bytes of a parameter's value and moments in a snapshot."""
-    return (1 + setting.moments) * setting.master
+    """Bytes of a parameter's value, moments and older version, if there is one, in a snapshot."""
+    return (1 + setting.moments) * setting.master + (setting.layout.versions - 1) * setting.compute
 
 
 def _spread(setting: Setting, elements: Iterable[int], copies: int) -> list[int]:
     """Bytes that each of `copies` replicas keeps of tensors with these elements: each goes to the one with the fewest so far."""
+    elements = list(elements)
     values = [setting.master * count for count in elements]
+    older = [setting.compute * count for count in elements for _ in range(setting.layout.versions - 1)]
     kept = [0] * copies
-    for size in [*values, *(size for size in values for _ in range(setting.moments))]:
+    for size in [*values, *(size for size in values for _ in range(setting.moments)), *older]:
         kept[kept.index(min(kept))] += size
     return kept
 

@@ -40,13 +40,38 @@ class DDP:
         self.shards = [shard for _, shard in self._masters if shard.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._pending: list[Pending] = []
+        self._aside: dict[nn.Parameter, torch.Tensor] = {}
         self.gradient_peak = 0
+
+    @property
+    def weights(self) -> Sequence[tuple[Parameter, ParamShard]]:
+        """Every parameter of this rank, with the shard that the optimizer updates."""
+        return self._masters
+
+    def swap_gradients(self) -> None:
+        """Exchange the gradients summed so far with those that the call before set aside: at first none."""
+        aside = {}
+        for parameter, _ in self._masters:
+            value = parameter.value
+            if value.grad is not None:
+                aside[value] = value.grad
+            value.grad = self._aside.get(value)
+        self._aside = aside
+        for bucket in self._buckets:
+            bucket.swap()
+
+    def drop_aside(self) -> None:
+        """Forget the gradients that `swap_gradients` set aside."""
+        self._aside = {}
+        for bucket in self._buckets:
+            bucket.drop_aside()
 
     def _shard(self, parameter: Parameter, masters: Masters) -> ParamShard:
         master = masters.take(parameter)
         if masters.stays_on_host(master.numel()):
             return replace(parameter.shard(master), on_device=DeviceSide(parameter.local))
-        return parameter.shard(master.to(parameter.local.device))
+        # `data`: where masters are the model's own memory, a graph of an older version (`weight_versions.py`) may outlive an update.
+        return parameter.shard(master.to(parameter.local.device).data)
 
     def before_backward(self, last: bool) -> None:
         self._order.arm(sending=last)
@@ -65,7 +90,7 @@ class DDP:
 
     @torch.no_grad()
     def reduce(self) -> None:
-        left = [p.value.grad for p, _ in self._masters if p.value.grad is not None]
+        left = [p.value.grad for p, _ in self._masters if p.value.grad is not None] + list(self._aside.values())
         held = sum(bucket.bytes for bucket in self._buckets) + sum(own_bytes(grad) for grad in left)
         self.gradient_peak = max(self.gradient_peak, held)
         self._order.flush()
@@ -86,7 +111,7 @@ class DDP:
             if shard.on_device is not None:
                 shard.publish()
             elif self._precision.mixed:
-                parameter.local.copy_(shard.tensor)
+                parameter.local.data.copy_(shard.tensor)  # `data`: as in `_shard`
             parameter.value.grad = None
             shard.set_gradient(None)
 

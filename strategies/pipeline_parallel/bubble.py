@@ -95,7 +95,8 @@ class BubbleTimer:
 
     def _timed(self, stage: Any) -> dict[str, Callable[..., Any]]:
         number = stage.stage_index
-        forward, backward, weight = stage.forward_one_chunk, stage.backward_one_chunk, stage.backward_weight_one_chunk
+        forward, backward = stage.forward_one_chunk, stage.backward_one_chunk
+        weight: Any = getattr(stage, "backward_weight_one_chunk", None)  # of stages that can split a backward pass
 
         def timed_forward(microbatch: int, *args: Any, **kwargs: Any) -> Any:
             return self._lap(Action("F", number, microbatch), forward, microbatch, *args, **kwargs)
@@ -108,11 +109,11 @@ class BubbleTimer:
         def timed_weight(microbatch: int, *args: Any, **kwargs: Any) -> Any:
             return self._lap(Action("W", number, microbatch), weight, microbatch, *args, **kwargs)
 
-        return {
+        found: dict[str, Callable[..., Any]] = {
             "forward_one_chunk": timed_forward,
             "backward_one_chunk": timed_backward,
-            "backward_weight_one_chunk": timed_weight,
         }
+        return found if weight is None else {**found, "backward_weight_one_chunk": timed_weight}
 
     def _lap(self, action: Action, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         start = self.clock.now()

@@ -30,6 +30,7 @@ from ..data_strategy import DataStrategy
 from ..fields import Inputs
 from ..layout import Layout
 from ..mesh import Mesh
+from ..param_shard import ParamShard
 from ..telemetry.clock_sync import Aligned
 from ..telemetry.current import current
 from ..telemetry.device_clock import clock_of
@@ -49,7 +50,7 @@ from .ideal_timeline import (
 )
 from .last_passes import LastPasses
 from .p2p_trace import seen
-from .schedule_order import Order, order_of
+from .schedule_order import Order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
 from .stage_shapes import StageShapes
 
@@ -106,6 +107,8 @@ class Split:
 class Pipeline:
     """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches; `data` starts to reduce them."""
 
+    older: Sequence[ParamShard] = ()  # there is one version of the weights
+
     def __init__(
         self,
         parts: Sequence[nn.Module],
@@ -115,23 +118,30 @@ class Pipeline:
         split: Split,
         data: DataStrategy,
     ) -> None:
-        layout, group = mesh.layout, mesh.group("pipeline")
+        layout = mesh.layout
         indices = layout.stages_of(mesh.index("pipeline"))
-        self.stages = [
+        self._first, self.last = 0 in indices, layout.stages - 1 in indices
+        self._relay = ForwardOnly(parts, mesh, microbatches, split.shapes.passed_on if split.shapes else None)
+        self._loss, self._microbatches = loss, microbatches
+        self._layout, self._costs, self._mesh = layout, split.costs, mesh
+        self._stopwatch: BubbleTimer | None = None
+        self.stages = self._make_stages(parts, split, data)
+
+    def _make_stages(self, parts: Sequence[nn.Module], split: Split, data: DataStrategy) -> Sequence[Any]:
+        """This rank's stages, in torch's schedule."""
+        layout, mesh = self._layout, self._mesh
+        group, indices = mesh.group("pipeline"), layout.stages_of(mesh.index("pipeline"))
+        stages = [
             OwnStage(
                 part, index, layout.stages, mesh.device, group=group, **_examples(split.shapes, index, layout.stages)
             )
             for part, index in zip(parts, indices, strict=True)
         ]
         self._last_passes = LastPasses([list(part.parameters()) for part in parts], data)
-        for number, stage in enumerate(self.stages):
+        for number, stage in enumerate(stages):
             stage.data, stage.last = data, partial(self._last_passes.of, number)
-        self._first, self.last = 0 in indices, layout.stages - 1 in indices
-        self._schedule = _make(layout, self.stages, microbatches, self._loss_of)
-        self._relay = ForwardOnly(parts, mesh, microbatches, split.shapes.passed_on if split.shapes else None)
-        self._loss, self._microbatches = loss, microbatches
-        self._layout, self._costs, self._mesh = layout, split.costs, mesh
-        self._stopwatch: BubbleTimer | None = None
+        self._schedule = _make(layout, stages, self._microbatches, self._loss_of)
+        return stages
 
     @property
     def order(self) -> Order:
@@ -172,6 +182,12 @@ class Pipeline:
         dist.all_gather_object(everyone, mine, group=self._mesh.group("pipeline"))
         order, place = self.order, self._mesh.index("pipeline")
         return [replay(order, ranks, place) for ranks in zip(*everyone, strict=True)]
+
+    def expect(self, following: Callable[[], Any]) -> None:
+        """Does nothing: a step ends before the next one begins."""
+
+    def before_update(self) -> None:
+        """Does nothing: no pass of the next step has run."""
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
@@ -229,6 +245,8 @@ class _Place:
 
 def planned_order(layout: Layout, microbatches: int) -> Order:
     """The order that `layout` runs with `microbatches`, computed without ranks. Raises `ValueError` for too few micro-batches."""
+    if layout.schedule == "2bw":
+        return delayed_order(layout.pipeline, microbatches)
     rank, nothing = 0, nn.Identity()
     places = [_Place(s, layout.stages, layout.pipeline, rank, nothing) for s in layout.stages_of(rank)]
     schedule = _make(layout, places, microbatches, lambda output, _: output)

@@ -52,11 +52,21 @@ def peaks(order: Order) -> list[int]:
 
 
 def _peak(actions: Sequence[Action]) -> int:
-    held = most = 0
+    held = most = _carried(actions)
     for action in actions:
         held += {"F": 1, "B": -1, "W": -1}.get(action.kind, 0)
         most = max(most, held)
     return most
+
+
+def _carried(actions: Sequence[Action]) -> int:
+    """Pairs that the step before has left: those between a stage's first backward pass in the order and its first forward pass."""
+    first: dict[tuple[bool, int], int] = {}
+    for action in actions:
+        if action.kind in ("F", "B", "W"):
+            key = (action.kind == "F", action.stage)
+            first[key] = min(action.microbatch, first.get(key, action.microbatch))
+    return sum(first[True, stage] - first[False, stage] for forward, stage in first if forward)
 
 
 def _read(listed: Sequence[Any]) -> Iterator[Action]:
@@ -85,6 +95,35 @@ def _1f1b(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
         yield from _backward(rank, ranks, microbatch)
         if microbatch + ahead < microbatches:
             yield from _forward(rank, ranks, microbatch + ahead)
+
+
+def delayed_order(ranks: int, microbatches: int) -> Order:
+    """A step of 2BW (2006.09503) in the steady state: in each of m slots every rank runs a forward and a backward pass.
+
+    Micro-batches m, m + 1, … are the next step's first. Rank i (0-based) is 2(p − 1) − i micro-batches ahead in its forward passes, and i
+    ahead in its backward passes, of rank 0's backward pass. What comes before the order, the step before has done.
+    """
+    return tuple(tuple(_delayed(rank, ranks, microbatches)) for rank in range(ranks))
+
+
+def _delayed(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
+    for slot in range(microbatches):
+        forward, backward = ahead(rank, ranks, slot)
+        yield Action("F", rank, forward)
+        if rank < ranks - 1:
+            yield Action("SEND_F", rank, forward)
+        if rank > 0:
+            yield Action("RECV_F", rank, forward + 1)
+        yield Action("B", rank, backward)
+        if rank > 0:
+            yield Action("SEND_B", rank, backward)
+        if rank < ranks - 1:
+            yield Action("RECV_B", rank, backward + 1)
+
+
+def ahead(rank: int, ranks: int, slot: int) -> tuple[int, int]:
+    """The micro-batches of the forward and the backward pass that 2BW's `rank` runs in `slot`; negative: none yet."""
+    return slot + 2 * (ranks - 1) - rank, slot + rank
 
 
 def _forward(rank: int, ranks: int, microbatch: int) -> Iterator[Action]:

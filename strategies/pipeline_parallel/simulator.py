@@ -86,8 +86,12 @@ def evenly(work: Sequence[float]) -> Durations:
 
 
 def simulate(order: Order, durations: Times) -> Timeline:
-    """Run `order`. Raises `Stuck` if it cannot complete."""
+    """Run `order`. Raises `Stuck` if it cannot complete.
+
+    A stage runs its micro-batches in order. So what is needed of one before its first in the order was done in an earlier step.
+    """
     owners = {action.stage: rank for rank, actions in enumerate(order) for action in actions if action.kind == "F"}
+    first = _first(order)
     waiting = [[action for action in actions if not action.kind.startswith("RECV")] for actions in order]
     position, clock = [0] * len(order), [0.0] * len(order)
     times: dict[_Done, Timed] = {}
@@ -97,7 +101,7 @@ def simulate(order: Order, durations: Times) -> Timeline:
         for rank, actions in enumerate(waiting):
             while position[rank] < len(actions):
                 action = actions[position[rank]]
-                arrival = _arrival(action, times, owners)
+                arrival = _arrival([need for need in _needed(action, owners) if not _is_before(need, first)], times)
                 if arrival is None:
                     break
                 start = max(clock[rank], arrival)
@@ -129,12 +133,29 @@ def _source(action: Action, owners: Mapping[int, int]) -> _Done | None:
     return (kind if owners[stage] == owners[action.stage] else f"SEND_{kind}", stage, action.microbatch)
 
 
-def _arrival(action: Action, times: Mapping[_Done, Timed], owners: Mapping[int, int]) -> float | None:
-    """When `action` has what it needs, or None if that is not known yet."""
+def _needed(action: Action, owners: Mapping[int, int]) -> list[_Done]:
+    """What must be done before `action`."""
     own: _Done | None = None
     if action.kind in ("B", "I", "W"):
         own = ("F" if action.kind != "W" else "B", action.stage, action.microbatch)
-    needed = [need for need in (own, _source(action, owners)) if need is not None]
+    return [need for need in (own, _source(action, owners)) if need is not None]
+
+
+def _first(order: Order) -> dict[tuple[str, int], int]:
+    """The first micro-batch of each kind and stage."""
+    found: dict[tuple[str, int], int] = {}
+    for kind, stage, microbatch in (_done(action) for actions in order for action in actions):
+        found[kind, stage] = min(microbatch, found.get((kind, stage), microbatch))
+    return found
+
+
+def _is_before(need: _Done, first: Mapping[tuple[str, int], int]) -> bool:
+    kind, stage, microbatch = need
+    return microbatch < first.get((kind, stage), 0)
+
+
+def _arrival(needed: Sequence[_Done], times: Mapping[_Done, Timed]) -> float | None:
+    """When all that is needed is there, or None if that is not known yet."""
     if any(need not in times for need in needed):
         return None
     return max((times[need].end for need in needed), default=0.0)

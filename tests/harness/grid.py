@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from shardyard.strategies.layout import AXES, Layout, Refusal, Schedule
+from shardyard.strategies.layout import AXES, DELAYED, Layout, Refusal, Schedule
 from shardyard.workers.spec import TrainSpec
 
 MOST_RANKS = 8
@@ -15,7 +15,9 @@ MOST_RANKS = 8
 #: What the grid varies; an axis at its default counts as absent.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "pipeline": (1, 2, 4),
-    "schedule": get_args(Schedule),
+    "schedule": tuple(
+        schedule for schedule in get_args(Schedule) if schedule not in DELAYED
+    ),  # these equal another loop
     "data": (1, 2, 3, 4, 8),
     "zero": (0, 1, 2, 3),
     "shard": (None, 2, 4),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.layouts import DELAYED_LAYOUTS
 from harness.patience import PATIENCE_S
 from harness.ranks import spawn, train, train_rank
 
@@ -37,6 +38,13 @@ def test_a_pipeline_and_its_validation_equal_one_process(
 ) -> None:
     spec = make_spec(LAYOUTS[name], steps=3)
     assert_equal(train(spec, root, f"rendezvous-{name}", work=train_with_rendezvous), one_process(spec), 1e-10)
+
+
+@pytest.mark.parametrize("name", DELAYED_LAYOUTS)
+def test_without_a_flush_it_equals_itself_on_gloo(name: str, root: Path, make_spec: Make) -> None:
+    spec = make_spec(DELAYED_LAYOUTS[name], steps=3)
+    found = train(spec, root, f"rendezvous-{name}", work=train_with_rendezvous)
+    assert_equal(found, train(spec, root, f"gloo-{name}"), 1e-10)
 
 
 def train_with_rendezvous(rank: int, world: int, port: int, orders: str) -> Any:

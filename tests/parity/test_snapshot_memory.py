@@ -82,6 +82,7 @@ def test_one_rank_without_memory_turns_the_snapshots_of_all_ranks_off(how: str, 
         pytest.param({"data": 4, "shard": 2, "zero": 3}, marks=pytest.mark.full),
         pytest.param({"pipeline": 2, "data": 2, "zero": 1}, marks=pytest.mark.full),
         pytest.param({"data": 2, "parameter_server": {"servers": 2}}, marks=pytest.mark.full),
+        pytest.param({"pipeline": 2, "schedule": "2bw"}, marks=pytest.mark.full),
     ],
     ids=str,
 )

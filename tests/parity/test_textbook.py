@@ -14,6 +14,7 @@ import pytest
 from harness.hf_models import save_hf_model
 from harness.ranks import train
 from harness.textbook import Record, Textbook
+from harness.textbook_delayed import Delayed, NotDelayed, TwiceDelayed
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -131,6 +132,27 @@ def test_goes_on_as_the_textbook_on_another_layout_with_another_global_batch(roo
     found = ours(spec, root, "textbook-second", resume=path)
     expected = Textbook(spec, batches=[8, 8, 8, 12, 12, 12]).run()
     assert distance(found, expected.after(3)) < BOUND
+
+
+SGD = {**COMMON["optimizer"], "name": "sgd", "lr": 0.3, "beta1": 0.5}
+#: Model, layout with 2BW's pipeline, and what the spec says otherwise.
+DELAYED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "adamw-two-stages": ("llama", {"pipeline": 2}, {}),
+    "sgd-two-stages": ("gpt2", {"pipeline": 2, "micro_batch": 1}, {"optimizer": SGD}),
+    "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
+    "sgd-four-stages-tied": ("gpt2", {"pipeline": 4}, {"optimizer": SGD}),
+    "adamw-two-stages-two-replicas": ("qwen3", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
+}
+
+
+@pytest.mark.parametrize("name", DELAYED)
+def test_2bw_equals_the_textbook_with_a_delay_of_one_step(name: str, root: Path, spec_of: Any) -> None:
+    model, layout, changes = DELAYED[name]
+    spec = spec_of(model, {**layout, "schedule": "2bw"}, **changes)
+    found = ours(spec, root, f"delayed-{name}")
+    assert distance(found, Delayed(spec).run()) < BOUND
+    others = [distance(found, other(spec).run()) for other in (NotDelayed, TwiceDelayed)]
+    assert min(others) > SHARP, others
 
 
 class NeverClips(Textbook):

@@ -5,7 +5,7 @@ Everything that changes no number, or that a proof does not need, is left out: s
 
 from typing import Final
 
-from ...strategies.layout import Layout
+from ...strategies.layout import Layout, Refusal
 from ...strategies.memory_options import Offload, Recompute
 from ..spec import (
     CheckpointSpec,
@@ -42,3 +42,13 @@ def exact(train: TrainSpec, steps: int) -> TrainSpec:
 def alone(train: TrainSpec) -> TrainSpec:
     """The same training in one process: no layout, no recompute, no offload, the whole batch at once."""
     return train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
+
+
+def check_comparable(train: TrainSpec) -> None:
+    """Raises `Refusal` for a schedule that does not compute what one process computes."""
+    if train.layout.versions > 1:
+        raise Refusal(
+            "layout.schedule",
+            f"{train.layout.schedule} applies each gradient one step late, which one process does not.",
+            "Set layout.schedule to 1f1b.",
+        )

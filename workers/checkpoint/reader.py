@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -31,9 +31,11 @@ class _Part:
 def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
     """Fill `shards` from the files of the checkpoint at `path`; values take the shards' dtypes.
 
+    A shard whose name the checkpoint does not have is read by its other name, if it has one.
     Raises `CheckpointError`, `StorageError`.
     """
     wanted: dict[str, list[ParamShard]] = {}
+    shards = [_as_saved(shard, manifest) for shard in shards]
     for shard in shards:
         _check(shard, manifest)
         wanted.setdefault(shard.name, []).append(shard)
@@ -42,6 +44,13 @@ def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None
     if missing:
         raise CheckpointError(f"{path} lacks {missing} elements of the tensors to be read.")
     path.each(partial(_fill_from, path, manifest), parts)
+
+
+def _as_saved(shard: ParamShard, manifest: Manifest) -> ParamShard:
+    """`shard` with the name under which the checkpoint has its values."""
+    if shard.otherwise is None or shard.name in manifest.tensors:
+        return shard
+    return replace(shard, name=shard.otherwise)
 
 
 def _check(shard: ParamShard, manifest: Manifest) -> None:

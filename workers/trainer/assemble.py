@@ -61,6 +61,7 @@ def assemble(
     batches = Batches(parts, state.position, ahead=True)
     of_parameters = parts.parallel.data.shards
     shards = [*of_parameters, *optimizer_shards(of_parameters, parts.optimizer), *parts.parallel.balance.shards]
+    shards += parts.parallel.runner.older
     notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
     shares = SnapshotShares(shards, parts.mesh)
     every, device = parts.spec.snapshot.every, parts.mesh.device

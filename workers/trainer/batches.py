@@ -25,9 +25,22 @@ class Batches:
         self._reader = ReadAhead(self._read, parts.mesh.device)
         self._rows = _rows(parts)
         self._replica = parts.mesh.index(REPLICA)
+        self._following: tuple[int, Pair] | None = None  # with the number of its first sample
 
     def training(self, step: int) -> Pair:
         """This rank's share of the batch of `step`, micro-batch by micro-batch."""
+        given, self._following = self._following, None
+        is_given = given is not None and given[0] == self._position.first_sample(step)
+        return given[1] if given is not None and is_given else self._taken(step)
+
+    def following(self, step: int) -> Pair | None:
+        """The batch after that of `step`, which `training` then returns too; None after the last step."""
+        if step >= self._parts.spec.steps:
+            return None
+        self._following = self._position.first_sample(step + 1), self._taken(step + 1)
+        return self._following[1]
+
+    def _taken(self, step: int) -> Pair:
         batch = self._reader.take(self._position.first_sample(step))
         if self._ahead and step < self._parts.spec.steps:
             self._reader.begin(self._position.first_sample(step + 1))

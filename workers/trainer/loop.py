@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -88,6 +89,7 @@ class Loop:
         """This rank's share of the loss. Gradients are reduced over the data ranks."""
         with self._instruments.phase("batch"):
             batch = self.batches.training(step)
+            self.parts.parallel.runner.expect(partial(self.batches.following, step))
         self._instruments.slowdown.apply()
         self.callbacks.before_forward(step)
         self._logged.begin()
@@ -114,6 +116,7 @@ class Loop:
             self.parts.parallel.balance.forget()
         else:
             with self._instruments.phase("update"):
+                self.parts.parallel.runner.before_update()
                 self.parts.optimizer.step()
                 self.parts.parallel.balance.update()
         with self._instruments.phase("publish"):

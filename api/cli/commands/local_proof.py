@@ -15,7 +15,7 @@ from ....strategies.cost.estimate import Setting, Unknown
 from ....strategies.layout import Refusal
 from ....version import __version__
 from ....workers.certificate.comparison import compare
-from ....workers.certificate.exact_spec import alone, exact
+from ....workers.certificate.exact_spec import alone, check_comparable, exact
 from ....workers.certificate.shrunk_spec import Shrunk, shrunk
 from ....workers.certificate.training import Training, trained
 from ....workers.cost_inputs import setting_of
@@ -65,6 +65,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
 def _small(given: TrainSpec, vocab: int, whole: bool) -> Shrunk:
     """The spec, made smaller where it is large."""
     try:
+        check_comparable(given)
         return Shrunk(given) if whole else shrunk(given, given.architecture(vocab))
     except Refusal as refusal:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None

@@ -79,7 +79,7 @@ class Probe:
     def __init__(self, parts: TrainerParts) -> None:
         self._parts = parts
         self._traffic = Traffic(axes_of(parts.mesh))
-        self._saved = SavedStorages(_storages(p for part in parts.parallel.parts for p in part.parameters()))
+        self._saved = SavedStorages(self._values())
         parts.parallel.data.settle()  # messages of the step before that are still on their way do not count
         parts.parallel.data.gradient_peak = 0
         if parts.mesh.device.type == "cuda":
@@ -116,7 +116,7 @@ class Probe:
 
     def _memory(self) -> dict[str, int]:
         parts = self._parts
-        values = _storages(p for part in parts.parallel.parts for p in part.parameters())
+        values = self._values()
         state = [t for entry in parts.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
         masters = _storages([*(shard.tensor for shard in parts.parallel.data.shards), *state])
         memory = {
@@ -128,6 +128,12 @@ class Probe:
         if parts.mesh.device.type == "cuda":
             memory["allocated"] = torch.cuda.max_memory_allocated(parts.mesh.device)
         return memory
+
+    def _values(self) -> dict[int, int]:
+        """The storages of the parameters, in all versions that are held."""
+        parallel = self._parts.parallel
+        own = [p for part in parallel.parts for p in part.parameters()]
+        return _storages([*own, *(shard.tensor for shard in parallel.runner.older)])
 
 
 def bubbles(everyone: Sequence[Bubble]) -> dict[str, Any]:

@@ -4769,11 +4769,11 @@ export interface components {
             readonly pipeline: number;
             /**
              * Schedule
-             * @description Pipeline schedule; without effect when `pipeline` is 1.
+             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps.
              * @default 1f1b
              * @enum {string}
              */
-            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zbv" | "dualpipev";
+            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zbv" | "dualpipev" | "2bw";
             /**
              * Virtual
              * @description Stages per rank of the `interleaved` and `interleaved-zb` schedules (`zbv` and `dualpipev` have two).

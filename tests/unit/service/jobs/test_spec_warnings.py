@@ -19,6 +19,7 @@ def spec(**fields: Any) -> JobSpec:
         ({"schedule": {"warmup": 10}}, "train.schedule.warmup", "as long as the run of 10"),
         ({"schedule": {"name": "constant", "min_ratio": 0.5}}, "train.schedule.min_ratio", "ignores"),
         ({"layout": {"schedule": "zbv"}}, "train.layout.schedule", "without a pipeline"),
+        ({"layout": {"schedule": "2bw", "pipeline": 2}}, "train.layout.schedule", "the optimisation changes"),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),

@@ -69,6 +69,23 @@ def test_rows_stay_where_gradients_may() -> None:
         assert torch.equal(both.finish(), torch.zeros(2, 16))
 
 
+def test_what_is_set_aside_is_summed_apart() -> None:
+    both = Bucket([parameter(4, 4), parameter(4, 4)], 1, True, torch.float64)
+    for value in (1.0, 2.0, 3.0):  # set 1 aside, sum 2 and 3, take 1 back
+        if value == 2.0:
+            both.swap()
+        for number, own in enumerate(both.parameters):
+            own.value.grad = torch.full((4, 4), value)
+            both.take(number, last=True)
+    assert both.bytes == 2 * 32 * 8
+    assert both.finish().eq(5).all()
+    both.swap()
+    assert both.finish().eq(1).all()
+    both.drop_aside()
+    both.swap()
+    assert both.finish().eq(0).all()
+
+
 def test_values_spread_alike_alone_and_packed() -> None:
     first, second = parameter(6, 5), parameter(7, 3)
     assert Bucket([first, second], 3).landing is None

@@ -54,6 +54,16 @@ def test_zero_bubble_schedules_are_below_1f1b(p: int, rounds: int, schedule: str
 
 
 @settings(deadline=None)
+@given(p=st.integers(2, 6), more=st.integers(0, 5))
+def test_without_a_flush_there_is_no_bubble(p: int, more: int) -> None:
+    m = 2 * (p - 1) + more
+    assert _even(Layout(pipeline=p, schedule="2bw"), m).bubble == 0
+    uneven = simulate(planned_order(Layout(pipeline=p, schedule="2bw"), m), evenly([3] * (p - 1) + [6]))
+    assert uneven.makespan == pytest.approx(6 * m)  # the slowest stage never waits
+    assert uneven.bubble == pytest.approx((p - 1) / (2 * p))
+
+
+@settings(deadline=None)
 @given(
     schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]),
     p=st.integers(2, 4),

@@ -1,4 +1,7 @@
-from shardyard.workers.certificate.exact_spec import alone, exact
+import pytest
+
+from shardyard.strategies.layout import Refusal
+from shardyard.workers.certificate.exact_spec import alone, check_comparable, exact
 from shardyard.workers.spec import TrainSpec
 
 GIVEN = TrainSpec.model_validate(
@@ -35,3 +38,9 @@ def test_one_process_has_no_strategy_at_all() -> None:
     reference = alone(exact(GIVEN, 5))
     assert reference.layout.world_size == 1 and reference.recompute.mode == "none"
     assert reference.model_copy(update={"layout": GIVEN.layout, "recompute": GIVEN.recompute}) == exact(GIVEN, 5)
+
+
+def test_a_schedule_with_delayed_gradients_has_no_single_process_to_equal() -> None:
+    check_comparable(GIVEN)
+    with pytest.raises(Refusal, match="one step late"):
+        check_comparable(GIVEN.model_copy(update={"layout": GIVEN.layout.with_(schedule="2bw", zero=0)}))

@@ -90,3 +90,26 @@ def test_a_position_that_moves_discards_what_was_read_ahead() -> None:
     assert batches.training(1)[0][0, 0].item() == 60
     assert batches.training(2)[0][0, 0].item() == 66
     batches.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_batch_after_a_steps_is_the_next_steps_and_is_read_once(ahead: bool) -> None:
+    batches, corpus = reading(ahead, Position(ORDER, 6))
+    expected = None
+    for step in (1, 2, 3):
+        given = batches.training(step)
+        assert expected is None or given[0] is expected[0]
+        following = batches.following(step)
+        assert (None if following is None else following[0][0, 0].item()) == {1: 6, 2: 12}.get(step)
+        expected = following
+    batches.close()
+    assert corpus.read == [0, 6, 12]
+
+
+def test_a_position_that_moves_discards_the_batch_after_it() -> None:
+    position = Position(ORDER, 6)
+    batches, _ = reading(False, position)
+    batches.training(1)
+    batches.following(1)
+    position.restore(0, {**position.state(0), "samples": 60})
+    assert batches.training(2)[0][0, 0].item() == 66

@@ -1,0 +1,165 @@
+"""PipeDream-2BW (Narayanan et al., 2006.09503): a pipeline that is not flushed between steps, with two versions of the weights.
+
+    W(t+1) = W(t) − ν · ∇f(W(t−1))
+
+The passes of global batch t use W(t−1), those of batch t+1 use W(t). So batch t+1 begins before batch t's update. In the steady state
+every rank runs one forward and one backward pass in each of a step's m slots, and equal stages have no bubble. A message travels while its
+ranks compute.
+
+A step ends for all ranks at the same slot, because the norm of the gradients is a sum over all stages. By then rank i (0-based, of p) has
+run 2(p−1) − i forward and i backward passes of the next batch. Their gradients are summed apart. Rank i holds the activations of
+2(p − 1 − i) + 1 micro-batches.
+
+A run's first step, and one after a restored state, first runs these passes too, with the same version. The last step runs none. So a run
+that continues computes what it would have computed without a stop.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from ..data_parallel.ddp import DDP
+from ..data_strategy import DataStrategy
+from ..fields import Inputs
+from ..mesh import Mesh
+from ..telemetry.current import current
+from .autograd_stage import AutogradStage
+from .ideal_timeline import SCHEDULE
+from .neighbours import Neighbours
+from .schedule import Loss, Pipeline, Split
+from .schedule_order import Order, ahead, delayed_order
+from .weight_versions import WeightVersions
+
+#: Token numbers of inputs and targets, each [micro-batches × micro-batch, seq].
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class ContinuousPipeline(Pipeline):
+    """Runs 2BW's slots. Micro-batches 0 to m − 1 are the step's, m to 2m − 1 the next one's; between steps they are renumbered.
+
+    `gradients` has the sums of the step's gradients, and apart from them those of the next step's.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        mesh: Mesh,
+        microbatches: int,
+        loss: Loss,
+        split: Split,
+        gradients: DDP,
+    ) -> None:
+        super().__init__(parts, mesh, microbatches, loss, split, gradients)
+        assert split.shapes is not None, "the rules refuse models whose shapes are not known"
+        self._rank, self._ranks = mesh.index("pipeline"), mesh.layout.pipeline
+        self._gradients, self._versions = gradients, WeightVersions(gradients.weights)
+        self.older = self._versions.older
+        self._down = Neighbours(mesh, 1, split.shapes.passed_on)
+        self._up = Neighbours(mesh, -1, split.shapes.passed_on)
+        self._following: Callable[[], Pair | None] = lambda: None
+        self._begun: torch.Tensor | None = None  # the inputs of the batch of which passes have run
+        self._inputs: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+        self._losses: dict[int, torch.Tensor] = {}
+
+    def _make_stages(self, parts: Sequence[nn.Module], split: Split, data: DataStrategy) -> Sequence[AutogradStage]:  # noqa: ARG002
+        (part,) = parts
+        return [AutogradStage(part, self._mesh.index("pipeline"))]
+
+    @property
+    def order(self) -> Order:
+        """The actions of every rank in a step of the steady state."""
+        return delayed_order(self._layout.pipeline, self._microbatches)
+
+    def expect(self, following: Callable[[], Pair | None]) -> None:
+        """`following` returns the batch after the one that is trained next, None if there is none."""
+        self._following = following
+
+    def before_update(self) -> None:
+        """No pass of the step's batch is left, so that its version may be written."""
+        self._versions.turn()
+
+    def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
+        """As `Pipeline.train`, with the passes of the batch after it that belong to the step's slots."""
+        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
+        following, self._following = self._following(), lambda: None
+        goes_on = self._begun is inputs
+        if not goes_on:
+            self._begin()
+        self._split((inputs, targets), following)
+        with current().clock.waiting, current().tracer.span("other", SCHEDULE), self._own_sums(goes_on):
+            for slot in range(0 if goes_on else -2 * (self._ranks - 1), self._microbatches):
+                self._run(slot)
+            self._down.wait()
+            self._up.wait()
+        self._versions.use(newest=True)
+        self._begun = None if following is None else following[0]
+        return self._close()
+
+    def _begin(self) -> None:
+        """Drop what has run of a batch that does not come, as when a failed step is examined."""
+        self._gradients.drop_aside()
+        for part in (*self.stages, self._down, self._up):
+            part.forget()
+        self._losses.clear()
+        self._versions.begin()
+
+    def _split(self, batch: Pair, following: Pair | None) -> None:
+        """Divide the step's batch, and the one after it if there is one, into micro-batches."""
+        pairs = [batch] if following is None else [batch, following]
+        self._inputs = [part for inputs, _ in pairs for part in inputs.chunk(self._microbatches)]
+        self._targets = [part for _, targets in pairs for part in targets.chunk(self._microbatches)]
+
+    @contextmanager
+    def _own_sums(self, goes_on: bool) -> Iterator[None]:
+        """Sum gradients where those of earlier passes of the batch are, and leave the step's sums to be reduced."""
+        if goes_on and self._rank:
+            self._gradients.swap_gradients()
+        yield
+        if self._rank:
+            self._gradients.swap_gradients()
+
+    def _run(self, slot: int) -> None:
+        """One slot of this rank: both passes, each with its batch's version, and the messages."""
+        if self._rank and slot == self._microbatches - self._rank:
+            self._gradients.swap_gradients()  # the next backward pass is the next batch's first
+        forward, backward = ahead(self._rank, self._ranks, slot)
+        self._down.wait()
+        output = self._forward(forward) if self._exists(forward) else None
+        self._down.exchange(output, forward + 1 if self._rank and self._exists(forward + 1) else None)
+        self._up.wait()
+        gradient = self._backward(backward) if self._exists(backward) else None
+        self._up.exchange(gradient, backward + 1 if not self.last and self._exists(backward + 1) else None)
+
+    def _exists(self, number: int) -> bool:
+        return 0 <= number < len(self._inputs)
+
+    def _forward(self, number: int) -> torch.Tensor | None:
+        """What the next stage gets, None after the last stage."""
+        self._versions.use(newest=number >= self._microbatches)
+        given = self._inputs[number] if self._first else self._down.arrived.pop(number)
+        output: torch.Tensor = self.stages[0].forward_one_chunk(number, given)
+        if not self.last:
+            return output.detach()
+        loss = self._loss_of(output, self._targets[number])
+        self.stages[0].close(number, loss)
+        self._losses[number] = loss.detach()
+        return None
+
+    def _backward(self, number: int) -> torch.Tensor | None:
+        """What the stage before gets, None before the first stage."""
+        self._versions.use(newest=number >= self._microbatches)
+        gradient = None if self.last else self._up.arrived.pop(number)
+        given: torch.Tensor | None = self.stages[0].backward_one_chunk(number, gradient)
+        return given
+
+    def _close(self) -> torch.Tensor:
+        """The step's summed loss (0 off the last stage). What has run of the next batch gets its numbers there."""
+        m = self._microbatches
+        done = [self._losses.pop(number) for number in range(m) if number in self._losses]
+        self._losses = {number - m: loss for number, loss in self._losses.items()}
+        for part in (*self.stages, self._down, self._up):
+            part.renumber(m)
+        return torch.stack(done).sum() if done else torch.zeros((), device=self._mesh.device)
