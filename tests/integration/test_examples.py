@@ -25,7 +25,7 @@ WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 
 
 #: Steps of those that do not show what they learn in two, or whose steps are long.
-STEPS = {"smollm2": 1, "t5": 8, "lora": 14}
+STEPS = {"smollm2": 1, "speech": 6, "t5": 8, "lora": 14}
 
 
 def shortened(path: Path) -> dict[str, Any]:
