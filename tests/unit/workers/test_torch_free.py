@@ -15,6 +15,7 @@ MODULES = [
     "data.corpus",
     "data.tokenizer",
     "data.shuffle",
+    "data.sample_seeds",
     "data.position",
     "data.token_cache",
     "data.unigram_baseline",

@@ -85,3 +85,11 @@ def test_a_model_that_no_spec_can_name_smaller_is_refused() -> None:
     with pytest.raises(Refusal) as refused:
         shrunk(train, arch)
     assert refused.value.field == "model" and "qk_norm" in refused.value.message and "--whole" in refused.value.remedy
+
+
+def test_samples_of_an_own_source_keep_their_size_and_their_batch_shrinks() -> None:
+    own = {"model": {"import": "a:b"}, "data": {"source": "a:c"}}
+    small = spec(layout={"data": 2}, **own)
+    assert shrunk(small, None) == Shrunk(small)
+    found = shrunk(spec(layout={"data": 2}, **own | {"global_batch": 4 * MOST_TOKENS}), None)
+    assert found.train.data == small.data and found.train.global_batch <= MOST_TOKENS

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from shardyard.workers.dry_run.one_step import grid_of
+from shardyard.strategies.layout import Refusal
+from shardyard.workers.dry_run.one_step import dry_run, grid_of
 from shardyard.workers.spec import TrainSpec
 
 
@@ -36,3 +37,10 @@ def test_the_wanted_depth_is_that_of_the_ranks_stages() -> None:
 def test_small_and_whole_ones_are_run_as_they_are(whole: bool) -> None:
     grid = grid_of(train("70B" if whole else "micro", {"data": 4, "zero": 1}), 256, place=0, whole=whole)
     assert grid.whole
+
+
+def test_samples_of_an_own_source_are_refused() -> None:
+    given = {"steps": 1, "global_batch": 4, "model": {"import": "a:b"}, "data": {"source": "a:c"}}
+    with pytest.raises(Refusal) as refused:
+        dry_run(TrainSpec.model_validate(given), 1)
+    assert refused.value.field == "data.source" and "Train a few steps" in refused.value.remedy
