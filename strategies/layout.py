@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
+from .tensor_shape import TensorShape, degree_or_shape, shape_beside_the_degree
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
 
@@ -85,7 +86,15 @@ class Layout(BaseModel):
         description="ZeRO-3 only: shard inside groups of this many neighbouring replicas, replicate across groups (HSDP).",
     )
     tensor: int = Field(
-        1, ge=1, le=1024, description="Tensor-parallel degree (Megatron column/row split of each block)."
+        1,
+        ge=1,
+        le=1024,
+        description="Tensor-parallel degree (Megatron column/row split of each block). "
+        "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks.",
+        json_schema_extra=degree_or_shape,
+    )
+    tensor_shape: TensorShape | None = Field(
+        None, description="The shape of the tensor group; what `tensor: {mode: 2d, shape: [q, q]}` becomes."
     )
     sequence: bool = Field(
         True, description="Sequence parallelism over the tensor axis; without effect when `tensor` is 1."
@@ -124,7 +133,7 @@ class Layout(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _range_beside_the_degree(cls, given: Any) -> Any:
-        return beside_the_number(given, "data", DataRange)
+        return shape_beside_the_degree(beside_the_number(given, "data", DataRange))
 
     @field_validator("zero", mode="before")
     @classmethod
@@ -140,6 +149,18 @@ class Layout(BaseModel):
         if given is not None and info.data.get("data", given.max) not in given:
             raise ValueError(f"data {info.data['data']} is not within {given}")
         return given
+
+    @field_validator("tensor_shape")
+    @classmethod
+    def _shape_of_the_degree(cls, given: TensorShape | None, info: ValidationInfo) -> TensorShape | None:
+        if given is not None and info.data.get("tensor", given.ranks) != given.ranks:
+            raise ValueError(f"a grid of {given} has {given.ranks} ranks, and tensor is {info.data['tensor']}")
+        return given
+
+    @property
+    def grid(self) -> int:
+        """Rows of the grid of a tensor group, which divide a micro-batch's sequences, and columns; 1 if there is no grid."""
+        return 1 if self.tensor_shape is None else self.tensor_shape.rows
 
     @property
     def world_size(self) -> int:
@@ -195,7 +216,9 @@ class Layout(BaseModel):
         if self.context > 1:
             kinds = [f"{kind} {n}" for kind, n in (("ring", self.ring), ("Ulysses", self.ulysses)) if n > 1]
             parts.append(f"context {self.context} ({' × '.join(kinds)})")
-        if self.tensor > 1:
+        if self.tensor_shape is not None:
+            parts.append(f"tensor {self.tensor_shape}")
+        elif self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
             parts.append(f"pipeline {self.pipeline} ({self.schedule})")
@@ -220,6 +243,7 @@ class Layout(BaseModel):
                 f"a data rank's share of {share} sequences does not divide into micro-batches of {micro}.",
                 f"Use a divisor of {share}: {divisors(share)}.",
             )
+        _check_rows(self, micro, share)
         self._check_microbatches(microbatches, share)
         return Batch(global_batch, self.data, microbatches, micro)
 
@@ -227,7 +251,7 @@ class Layout(BaseModel):
         """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
         if self.pipeline == 1:
             return share
-        legal = [d for d in divisors(share) if self._microbatch_problem(share // d) is None]
+        legal = [d for d in divisors(share) if d % self.grid == 0 and self._microbatch_problem(share // d) is None]
         full = [d for d in legal if share // d >= 2 * self.pipeline]
         return max(full or legal or [1])
 
@@ -265,6 +289,23 @@ class Layout(BaseModel):
     def with_(self, **changes: object) -> Self:
         """A changed copy, validated again."""
         return type(self).model_validate({**self.model_dump(), **changes})
+
+
+def divides_hidden(layout: Layout) -> bool:
+    """Whether each tensor rank holds a part of the hidden state between layers: with sequence parallelism, and on a grid."""
+    return layout.sequence or layout.tensor_shape is not None
+
+
+def _check_rows(layout: Layout, micro: int, share: int) -> None:
+    """Each row of a grid takes as many sequences of a micro-batch as the others."""
+    if micro % layout.grid == 0:
+        return
+    legal, multiple = [d for d in divisors(share) if d % layout.grid == 0], layout.data * layout.grid
+    raise Refusal(
+        "layout.micro_batch" if legal else "global_batch",
+        f"a micro-batch of {micro} sequences does not divide over the {layout.grid} rows of layout.tensor.",
+        f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {multiple}.",
+    )
 
 
 def divisors(n: int) -> list[int]:

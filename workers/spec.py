@@ -282,10 +282,18 @@ class TrainSpec(SpecPart):
 
     def loss_chunk(self, batch: Batch, vocab: int) -> int | None:
         """The number of tokens whose logits exist at a time; None: all of a micro-batch."""
+        if self.layout.tensor_shape is not None:
+            return None  # a grid cuts the logits of a token over its columns, and the tokens over its rows
         tokens = batch.micro_batch * self.data.seq_len // self.layout.context
         return loss_chunk(tokens, vocab, self.layout.tensor, self.loss.chunk_tokens)
 
     def _check_loss(self) -> None:
+        if self.loss.chunk_tokens is not None and self.layout.tensor_shape is not None:
+            raise Refusal(
+                "loss.chunk_tokens",
+                "a grid of ranks computes the loss of a micro-batch at once: its rows and columns divide the logits.",
+                "Leave loss.chunk_tokens out, set a smaller layout.micro_batch, or layout.tensor to a number.",
+            )
         if self.loss.chunk_tokens is not None and self.model.import_ is not None:
             raise Refusal(
                 "loss.chunk_tokens",

@@ -5,6 +5,7 @@ every token once. Beside what its experts keep it keeps the router's input and l
 results, and where each row went.
 """
 
+from ..layout import divides_hidden
 from .activations import Widths, kept
 from .estimate import Setting
 
@@ -18,7 +19,7 @@ def block_bytes(setting: Setting, mode: str) -> float:
     repeated = setting.compute > 2
     hidden = of.hidden * (of.top_k + of.shared_experts)
     found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, hidden, of.gated, repeated))
-    plain = setting.compute * found.of_rank(layout.tensor, layout.sequence)
+    plain = setting.compute * found.of_rank(layout.tensor, divides_hidden(layout))
     return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
 
 
@@ -29,9 +30,14 @@ def _routing_bytes(setting: Setting) -> float:
 
 
 def working_bytes(setting: Setting) -> float:
-    """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32."""
+    """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32.
+
+    On a grid hidden states are divided there, too, and two blocks of the feed-forward's input travel: that in use and the next.
+    """
     of, c, t = setting.decoder, setting.compute, setting.layout.tensor
     hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
-    feed_forward = c * (3 if of.gated else 2) * hidden / t + 2 * c * of.dim
-    rotation = (4 * 3 * of.query / t if of.gated else 0) + 2 * c * of.dim
+    on_grid = setting.layout.tensor_shape is not None
+    outside = 2 * c * of.dim / (t if on_grid else 1)
+    feed_forward = c * ((3 if of.gated else 2) + 2 * on_grid) * hidden / t + outside
+    rotation = (4 * 3 * of.query / t if of.gated else 0) + outside
     return max(feed_forward, rotation)

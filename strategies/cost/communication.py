@@ -18,6 +18,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   output is gathered (gloo has no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and
   its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
   micro-batch.
+- tensor on a grid: `grid_traffic.py`.
 - full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward.
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their
@@ -25,9 +26,10 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from . import grid_traffic
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -61,7 +63,7 @@ def traffic(setting: Setting) -> Traffic:
     names = axis_names(setting.layout)
     parts = {
         **_replicas(setting),
-        "tensor": (_why_not_tensor(setting), lambda: _tensor(setting)),
+        **_tensors(setting),
         "ulysses": (None, lambda: _ulysses(setting)),
         "ring": (None, lambda: _ring(setting)),
         "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
@@ -118,6 +120,22 @@ def _between(setting: Setting) -> Sent:
     turns = f" × {times} micro-batches" * (times > 1)
     part = 2 * chunks(_held(setting), setting.cut) * (groups - 1) / groups
     yield "all_reduce", _moved(f"2(Ψ/S)(G−1)/G{turns}", times * part, setting.master)
+
+
+def _tensors(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
+    """The tensor axis, or the two of a grid."""
+    if setting.layout.tensor_shape is None:
+        return {"tensor": (_why_not_tensor(setting), lambda: _tensor(setting))}
+    reason = grid_traffic.why_not(setting)
+    return {
+        "tensor_column": (reason, lambda: _on_grid(grid_traffic.along_row(setting))),
+        "tensor_row": (reason, lambda: _on_grid(grid_traffic.along_column(setting))),
+    }
+
+
+def _on_grid(sent: Iterable[grid_traffic.Part]) -> Sent:
+    for part in sent:
+        yield part.kind, _moved(part.words, part.elements, part.element_bytes)
 
 
 def _why_not_tensor(setting: Setting) -> str | None:

@@ -7,15 +7,13 @@ A matrix of any size is cut as by `torch.chunk` in both dimensions: its block (i
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
+from ..mesh import TENSOR_COLUMN, TENSOR_ROW, Mesh
 from ..param_shard import DimShard, shard_manually
 from ..telemetry.current import now, wait_on
-
-#: The mesh axes of a grid, by what their index counts: the ranks of a column have different rows, those of a row different columns.
-ROW, COLUMN = "tensor_row", "tensor_column"
 
 #: Waits for a collective and returns its result.
 Pending = Callable[[], Tensor]
@@ -76,16 +74,25 @@ class Line:
 
 @dataclass(frozen=True)
 class Grid:
-    """`row`: the ranks of this rank's row, whose places are columns. `column`: those of its column, whose places are rows."""
+    """`row`: the ranks of this rank's row, whose places are columns. `column`: those of its column, whose places are rows.
+
+    `columns`: the row's ranks as a mesh, for DTensors.
+    """
 
     row: Line
     column: Line
-    device: torch.device
+    columns: DeviceMesh
 
     @property
     def size(self) -> int:
         """q."""
         return self.row.size
+
+
+def grid_of(mesh: Mesh) -> Grid:
+    """The grid of this rank's tensor group. Raises `ValueError` for a mesh without one."""
+    row, column = (Line(mesh.group(axis), mesh.index(axis)) for axis in (TENSOR_COLUMN, TENSOR_ROW))
+    return Grid(row, column, mesh.device_mesh(TENSOR_COLUMN))
 
 
 def one_ahead(start: Callable[[int], Pending], count: int) -> Iterator[Tensor]:
@@ -102,6 +109,6 @@ def cut(owner: nn.Module, name: str, grid: Grid, *, rows: int | None = None, col
     """Keep only this rank's block of the module's own parameter `name`, of which the grid's rows divide dimension `rows`, the columns
     `columns`. None: not divided. The parameter stays a plain tensor, and is recorded as one (`shard_manually`).
     """
-    for axis, dim, line in ((ROW, rows, grid.column), (COLUMN, columns, grid.row)):
+    for axis, dim, line in ((TENSOR_ROW, rows, grid.column), (TENSOR_COLUMN, columns, grid.row)):
         if dim is not None:
             shard_manually(owner, name, DimShard(axis, dim, line.size, line.index))

@@ -49,8 +49,9 @@ class _Lookup(torch.autograd.Function):
         found = table.new_zeros(*tokens.shape, width)
         blocks = one_ahead(lambda turn: grid.column.broadcast(table, turn, (spans[turn][1], width)), grid.size)
         for (start, rows), block in zip(spans, blocks, strict=True):
-            here = (tokens >= start) & (tokens < start + rows)
-            found[here] = F.embedding(tokens[here] - start, block)
+            own, elsewhere = _within(tokens - start, rows)
+            if rows:
+                found += F.embedding(own, block).masked_fill(elsewhere.unsqueeze(-1), 0)
         return found
 
     @staticmethod
@@ -58,16 +59,23 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (tokens,) = ctx.saved_tensors
         grid: Grid = ctx.grid
-        wide = torch.promote_types(ctx.dtype, torch.float32)
+        grad = grads[0].to(torch.promote_types(ctx.dtype, torch.float32))
         own = None
         for turn, (start, rows) in enumerate(grid.column.spans(ctx.vocab)):
-            here = (tokens >= start) & (tokens < start + rows)
-            part = torch.zeros(rows, grads[0].shape[-1], dtype=wide, device=grads[0].device)
-            part.index_add_(0, tokens[here] - start, grads[0][here].to(wide))
+            places, elsewhere = _within(tokens - start, rows)
+            part = grad.new_zeros(rows, grad.shape[-1])
+            if rows:
+                part.index_add_(0, places.flatten(), grad.masked_fill(elsewhere.unsqueeze(-1), 0).flatten(0, -2))
             whole = grid.column.reduce(part, turn)()
             own = whole if turn == grid.column.index else own
         assert own is not None
         return None, own.to(ctx.dtype), None, None
+
+
+def _within(places: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """`places` with 0 for those that are not among `rows`, and which those are."""
+    elsewhere = (places < 0) | (places >= rows)
+    return places.masked_fill(elsewhere, 0), elsewhere
 
 
 class _Logits(torch.autograd.Function):

@@ -4,11 +4,13 @@ import math
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
+from shardyard.strategies.mesh import TENSOR_COLUMN, TENSOR_ROW
 from shardyard.strategies.param_shard import DimShard, narrow, slice_of
 from shardyard.strategies.process_groups import group_of_mine
 from shardyard.strategies.telemetry.comm_counter import Traffic
-from shardyard.strategies.tensor_parallel.grid import COLUMN, ROW, Grid, Line
+from shardyard.strategies.tensor_parallel.grid import Grid, Line
 
 from .ranks import group
 
@@ -20,12 +22,13 @@ def grid(rank: int, world: int, port: int) -> Grid:
     ranks = torch.arange(world).view(size, size)
     row = group_of_mine(ranks.tolist(), "row")
     column = group_of_mine(ranks.t().tolist(), "column")
-    return Grid(Line(row, rank % size), Line(column, rank // size), device)
+    columns = DeviceMesh.from_group(row, device.type)
+    return Grid(Line(row, rank % size), Line(column, rank // size), columns)
 
 
 def block(whole: Tensor, on: Grid, rows: int | None = 0, columns: int | None = 1) -> Tensor:
     """This rank's block of a matrix whose dimension `rows` the grid's rows divide, and `columns` its columns."""
-    cuts = ((ROW, rows, on.column), (COLUMN, columns, on.row))
+    cuts = ((TENSOR_ROW, rows, on.column), (TENSOR_COLUMN, columns, on.row))
     found = [DimShard(axis, dim, line.size, line.index) for axis, dim, line in cuts if dim is not None]
     return narrow(whole, *slice_of(whole.shape, found)).contiguous()
 

@@ -18,7 +18,7 @@ SPECS = sorted(EXAMPLES.glob("*.yaml"))
 #: Those that train; what runs a command is tested in tests/acceptance/test_commands.py.
 TRAINING = [path for path in SPECS if "train" in spec_file.load(path)]
 #: The same model, data and batch on another layout.
-ALIKE = ("data", "zero", "tensor", "sequence", "context", "pipeline", "three-d", "quickstart", "elastic")
+ALIKE = ("data", "zero", "tensor", "sequence", "context", "pipeline", "three-d", "quickstart", "elastic", "tensor-grid")
 WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 
 

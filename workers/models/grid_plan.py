@@ -5,7 +5,6 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ...strategies.tensor_parallel.grid import Grid, cut
@@ -83,12 +82,11 @@ def head(module: nn.Module, grid: Grid) -> None:
     layer = cast(nn.Linear, module)
     cut(layer, "weight", grid, rows=0, columns=1)
     vocab = layer.out_features
-    mesh = DeviceMesh.from_group(grid.row.group, grid.device.type)
 
     def forward(x: Tensor) -> Tensor:
         own = grid_logits(x, layer.weight, vocab, grid)
         shape = torch.Size((*own.shape[:-1], vocab))
         stride = (shape[1] * vocab, vocab, 1)
-        return DTensor.from_local(own, mesh, [Shard(-1)], run_check=False, shape=shape, stride=stride)
+        return DTensor.from_local(own, grid.columns, [Shard(-1)], run_check=False, shape=shape, stride=stride)
 
     module.forward = forward

@@ -10,6 +10,7 @@ from shardyard.strategies.layout import Layout, ModelFacts, Refusal
 from shardyard.strategies.layout_rules import check_layout
 
 NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
+GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,12 @@ NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
         (Layout(pipeline=2, schedule="dualpipev"), 3, "global_batch", "at least 4"),
         (Layout(pipeline=2, schedule="interleaved-zb", micro_batch=1), 5, "global_batch", "a multiple"),
         (Layout(pipeline=2, schedule="interleaved", virtual=4), 16, "layout.pipeline", "at most 1"),
+        (GRID.with_(micro_batch=1), 8, "layout.micro_batch", "[2, 4, 8]"),
+        (GRID.with_(data=8), 8, "global_batch", "for example 16"),
+        (GRID.with_(tensor=9, tensor_shape={"mode": "2d", "shape": [3, 3]}), 9, "layout.tensor", "[[2, 2]]"),
+        (GRID.with_(context=2), 8, "layout.context", "layout.context to 1"),
+        (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
+        (GRID.with_(pipeline=2), 8, "layout.pipeline", "layout.pipeline to 1"),
     ],
 )
 def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:
@@ -40,6 +47,12 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
         check_layout(layout, NANO, global_batch, seq_len=128)
     assert caught.value.field == field
     assert remedy in caught.value.remedy
+
+
+def test_a_grid_has_no_experts_and_no_lower_bound_on_positions() -> None:
+    with pytest.raises(Refusal, match=r"layout.tensor: a grid has no experts"):
+        check_layout(GRID, ModelFacts(4, 4, 2, 352, experts=4), 8, seq_len=128)
+    assert check_layout(GRID, NANO, 8, seq_len=7).micro_batch == 8
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:
