@@ -253,7 +253,7 @@ class Layout(BaseModel):
             return share
         legal = [d for d in divisors(share) if d % self.grid == 0 and self._microbatch_problem(share // d) is None]
         full = [d for d in legal if share // d >= 2 * self.pipeline]
-        return max(full or legal or [1])
+        return max(full or legal or [min(self.grid, share)])
 
     @property
     def least_microbatches(self) -> int:
@@ -276,14 +276,15 @@ class Layout(BaseModel):
         problem = self._microbatch_problem(microbatches)
         if problem is None:
             return
-        legal = [d for d in divisors(share) if self._microbatch_problem(share // d) is None]
+        legal = [d for d in divisors(share) if d % self.grid == 0 and self._microbatch_problem(share // d) is None]
         if legal:
             remedy = f"Set layout.micro_batch to one of {legal}."
             raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
+        least = self.data * self.grid * self.least_microbatches
         raise Refusal(
             "global_batch",
             f"{microbatches} micro-batches: {problem}.",
-            f"Use a global_batch of at least {self.data * self.least_microbatches}, a multiple of it, or layout.schedule: gpipe.",
+            f"Use a global_batch of at least {least}, a multiple of it, or layout.schedule: gpipe.",
         )
 
     def with_(self, **changes: object) -> Self:

@@ -161,12 +161,6 @@ def _check_beside_grid(layout: Layout, facts: ModelFacts) -> None:
             "ZeRO-3 gathers whole parameters for each layer, and a grid never holds one.",
             f"Set layout.zero to 2. {number}",
         )
-    if layout.pipeline > 1:
-        raise Refusal(
-            "layout.pipeline",
-            "a pipeline passes on hidden states that are divided by positions, and a grid's are divided by sequences and columns.",
-            f"Set layout.pipeline to 1. {number}",
-        )
 
 
 def _legal_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> list[int]:

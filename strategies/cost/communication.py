@@ -29,6 +29,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ..layout import divides_hidden
 from . import grid_traffic
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
@@ -227,7 +228,7 @@ def _pipeline(setting: Setting) -> Sent:
     forward = sum(stage + 1 not in mine for stage in mine if stage + 1 < layout.stages)
     back = sum(stage - 1 not in mine for stage in mine if stage)
     n = setting.tokens * setting.batch.microbatches * setting.decoder.dim
-    part = n / (layout.tensor if layout.sequence else 1)
+    part = n / (layout.tensor if divides_hidden(layout) else 1)
     yield "send", _moved("n per boundary and direction", (forward + back) * part, setting.compute)
 
 

@@ -36,6 +36,8 @@ def why_not(setting: Setting) -> str | None:
     """Why there is no formula, if there is none."""
     if not setting.decoder.plain:
         return "There is no formula for biases, learned positions and norms of heads on a grid."
+    if setting.layout.pipeline > 1:
+        return "There is no formula for a grid in a pipeline."
     return None
 
 

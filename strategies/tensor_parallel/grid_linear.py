@@ -26,8 +26,10 @@ class GridColumns:
         self._grid = grid
 
     def __call__(self, x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
-        values = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        outputs: tuple[Tensor, ...] = _Linears.apply(x, self._grid, layers[0].in_features, *values[0], *values[1])  # type: ignore[no-untyped-call]
+        # Views: where a schedule splits the backward pass, `wanted` can ask about a view's node, not about a leaf's.
+        weights = [layer.weight.view_as(layer.weight) for layer in layers]
+        biases = [None if layer.bias is None else layer.bias.view_as(layer.bias) for layer in layers]
+        outputs: tuple[Tensor, ...] = _Linears.apply(x, self._grid, layers[0].in_features, *weights, *biases)  # type: ignore[no-untyped-call]
         return outputs
 
 

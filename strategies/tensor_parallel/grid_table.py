@@ -34,7 +34,8 @@ def grid_logits(x: Tensor, table: Tensor, vocab: int, grid: Grid) -> Tensor:
 
     Collective over the grid.
     """
-    logits: Tensor = _Logits.apply(x, table, vocab, grid)  # type: ignore[no-untyped-call]
+    # A view, whose node `wanted` can ask about: see `grid_linear.py`.
+    logits: Tensor = _Logits.apply(x, table.view_as(table), vocab, grid)  # type: ignore[no-untyped-call]
     return logits
 
 

@@ -55,6 +55,7 @@ FULL: list[Case] = [
     ({"tensor": 2}, {}),
     ({"tensor": 2, "sequence": False}, {}),
     ({"tensor": GRID}, {}),
+    ({"tensor": GRID, "pipeline": 2, "micro_batch": 2}, {}),
     ({"tensor": GRID, "data": 2, "zero": 1}, {"recompute": "full"}),
     ({"tensor": 2, "data": 2, "zero": 1}, {"recompute": "full"}),
     ({"tensor": 2, "data": 2, "zero": 3}, {}),

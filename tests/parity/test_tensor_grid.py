@@ -31,6 +31,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llama-data2-zero1": ({"data": 2, "zero": 1}, {"model": LLAMA}),
     "llama-data2-zero2": ({"data": 2, "zero": 2, "micro_batch": 4}, {"model": LLAMA, "loss": {"label_smoothing": 0.1}}),
     "gpt2-data2-recompute": ({"data": 2}, {"model": GPT2, "recompute": "full"}),
+    "llama-1f1b": ({"pipeline": 2, "micro_batch": 4}, {"model": LLAMA}),
+    "gpt2-tied-zbv": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": {**GPT2, "tied": True}}),
+    "llama-interleaved-zb": ({"pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 4}, {"model": LLAMA}),
+    "llama-dualpipev": ({"pipeline": 2, "schedule": "dualpipev", "micro_batch": 4}, {"model": LLAMA}),
     "llama-offload": ({}, {"model": LLAMA, "offload": {"optimizer": 0.5, "activations": True}}),
 }
 

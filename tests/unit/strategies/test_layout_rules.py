@@ -39,7 +39,8 @@ GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
         (GRID.with_(tensor=9, tensor_shape={"mode": "2d", "shape": [3, 3]}), 9, "layout.tensor", "[[2, 2]]"),
         (GRID.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
-        (GRID.with_(pipeline=2), 8, "layout.pipeline", "layout.pipeline to 1"),
+        (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),
+        (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
     ],
 )
 def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:
