@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
+from .tensor_shape import TensorShape, degree_or_shape, shape_beside_the_degree
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
 ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
@@ -99,7 +100,15 @@ class Layout(BaseModel):
         description="ZeRO-3 only: shard inside groups of this many neighbouring replicas, replicate across groups (HSDP).",
     )
     tensor: int = Field(
-        1, ge=1, le=1024, description="Tensor-parallel degree (Megatron column/row split of each block)."
+        1,
+        ge=1,
+        le=1024,
+        description="Tensor-parallel degree (Megatron column/row split of each block). "
+        "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks.",
+        json_schema_extra=degree_or_shape,
+    )
+    tensor_shape: TensorShape | None = Field(
+        None, description="The shape of the tensor group; what `tensor: {mode: 2d, shape: [q, q]}` becomes."
     )
     sequence: bool = Field(
         True, description="Sequence parallelism over the tensor axis; without effect when `tensor` is 1."
@@ -165,7 +174,7 @@ class Layout(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _range_beside_the_degree(cls, given: Any) -> Any:
-        return beside_the_number(given, "data", DataRange)
+        return shape_beside_the_degree(beside_the_number(given, "data", DataRange))
 
     @field_validator("zero", mode="before")
     @classmethod
@@ -181,6 +190,18 @@ class Layout(BaseModel):
         if given is not None and info.data.get("data", given.max) not in given:
             raise ValueError(f"data {info.data['data']} is not within {given}")
         return given
+
+    @field_validator("tensor_shape")
+    @classmethod
+    def _shape_of_the_degree(cls, given: TensorShape | None, info: ValidationInfo) -> TensorShape | None:
+        if given is not None and info.data.get("tensor", given.ranks) != given.ranks:
+            raise ValueError(f"a grid of {given} has {given.ranks} ranks, and tensor is {info.data['tensor']}")
+        return given
+
+    @property
+    def grid(self) -> int:
+        """Rows of the grid of a tensor group, which divide a micro-batch's sequences, and columns; 1 if there is no grid."""
+        return 1 if self.tensor_shape is None else self.tensor_shape.rows
 
     @property
     def world_size(self) -> int:
@@ -247,7 +268,9 @@ class Layout(BaseModel):
             parts.append(f"data {self.data}" + (f" (ZeRO-{self.zero}{groups})" if self.zero else ""))
         if self.context > 1:
             parts.append(f"context {self.context} ({' × '.join(_context_kinds(self))})")
-        if self.tensor > 1:
+        if self.tensor_shape is not None:
+            parts.append(f"tensor {self.tensor_shape}")
+        elif self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
             parts.append(f"pipeline {self.pipeline} ({self.schedule})")
@@ -265,7 +288,7 @@ class Layout(BaseModel):
                 f"{global_batch} sequences do not divide over {self.data} data ranks.",
                 f"Use a multiple of {self.data}, for example {nearest}.",
             )
-        micro = self.micro_batch or self._default_micro_batch(share)
+        micro = self.micro_batch or _default_micro_batch(self, share)
         microbatches, rest = divmod(share, micro)
         if rest or microbatches == 0:
             raise Refusal(
@@ -273,16 +296,9 @@ class Layout(BaseModel):
                 f"a data rank's share of {share} sequences does not divide into micro-batches of {micro}.",
                 f"Use a divisor of {share}: {divisors(share)}.",
             )
-        self._check_microbatches(microbatches, share)
+        _check_rows(self, micro, share)
+        _check_microbatches(self, microbatches, share)
         return Batch(global_batch, self.data, microbatches, micro)
-
-    def _default_micro_batch(self, share: int) -> int:
-        """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
-        if self.pipeline == 1:
-            return share
-        legal = [d for d in divisors(share) if self._microbatch_problem(share // d) is None]
-        full = [d for d in legal if share // d >= 2 * self.pipeline]
-        return max(full or legal or [1])
 
     @property
     def least_microbatches(self) -> int:
@@ -296,7 +312,7 @@ class Layout(BaseModel):
             return 2 * (self.pipeline - 1)
         return self.stages if self.schedule == "dualpipev" else self.pipeline
 
-    def _microbatch_problem(self, microbatches: int) -> str | None:
+    def microbatch_problem(self, microbatches: int) -> str | None:
         """Why the schedule cannot run this number of micro-batches, or None. See docs/design/parallel-pipeline.md."""
         if self.pipeline == 1 or self.schedule == "gpipe":
             return None
@@ -305,20 +321,6 @@ class Layout(BaseModel):
         if self.schedule.startswith("interleaved") and microbatches % (microbatches // self.pipeline):
             return f"the {self.schedule} schedule runs its micro-batches in equal rounds"
         return None
-
-    def _check_microbatches(self, microbatches: int, share: int) -> None:
-        problem = self._microbatch_problem(microbatches)
-        if problem is None:
-            return
-        legal = [d for d in divisors(share) if self._microbatch_problem(share // d) is None]
-        if legal:
-            remedy = f"Set layout.micro_batch to one of {legal}."
-            raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
-        raise Refusal(
-            "global_batch",
-            f"{microbatches} micro-batches: {problem}.",
-            f"Use a global_batch of at least {self.data * self.least_microbatches}, a multiple of it, or layout.schedule: gpipe.",
-        )
 
     def with_(self, **changes: object) -> Self:
         """A changed copy, validated again."""
@@ -331,6 +333,48 @@ def _context_kinds(layout: Layout) -> list[str]:
     ring = f"{layout.context_method} {layout.ring}{windows}"
     kinds = [(layout.ring, ring), (layout.ulysses, f"Ulysses {layout.ulysses}")]
     return [words for degree, words in (kinds if layout.context_inner == "ulysses" else kinds[::-1]) if degree > 1]
+
+
+def divides_hidden(layout: Layout) -> bool:
+    """Whether each tensor rank holds a part of the hidden state between layers: with sequence parallelism, and on a grid."""
+    return layout.sequence or layout.tensor_shape is not None
+
+
+def _default_micro_batch(layout: Layout, share: int) -> int:
+    """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
+    if layout.pipeline == 1:
+        return share
+    legal = [d for d in divisors(share) if d % layout.grid == 0 and layout.microbatch_problem(share // d) is None]
+    full = [d for d in legal if share // d >= 2 * layout.pipeline]
+    return max(full or legal or [min(layout.grid, share)])
+
+
+def _check_microbatches(layout: Layout, microbatches: int, share: int) -> None:
+    problem = layout.microbatch_problem(microbatches)
+    if problem is None:
+        return
+    legal = [d for d in divisors(share) if d % layout.grid == 0 and layout.microbatch_problem(share // d) is None]
+    if legal:
+        remedy = f"Set layout.micro_batch to one of {legal}."
+        raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
+    least = layout.data * layout.grid * layout.least_microbatches
+    raise Refusal(
+        "global_batch",
+        f"{microbatches} micro-batches: {problem}.",
+        f"Use a global_batch of at least {least}, a multiple of it, or layout.schedule: gpipe.",
+    )
+
+
+def _check_rows(layout: Layout, micro: int, share: int) -> None:
+    """Each row of a grid takes as many sequences of a micro-batch as the others."""
+    if micro % layout.grid == 0:
+        return
+    legal, multiple = [d for d in divisors(share) if d % layout.grid == 0], layout.data * layout.grid
+    raise Refusal(
+        "layout.micro_batch" if legal else "global_batch",
+        f"a micro-batch of {micro} sequences does not divide over the {layout.grid} rows of layout.tensor.",
+        f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {multiple}.",
+    )
 
 
 def divisors(n: int) -> list[int]:

@@ -146,6 +146,9 @@ def _cannot_cut(layout: Layout, context: int, seq_len: int) -> bool:
 
 
 def _check_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
+    if layout.tensor_shape is not None:
+        _check_grid(layout, facts)
+        return
     t = layout.tensor
     if t == 1:
         return
@@ -163,6 +166,46 @@ def _check_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
                 f"{number} ({what}) is not divisible by {t}.",
                 f"Tensor degrees that divide this model: {legal}.",
             )
+
+
+def _check_grid(layout: Layout, facts: ModelFacts) -> None:
+    """Every column of a grid has as many heads and as much of the feed-forward as the others."""
+    q = layout.grid
+    numbers = (
+        ("attention heads", facts.heads),
+        ("key/value heads", facts.kv_heads),
+        ("feed-forward width", facts.hidden),
+    )
+    for what, number in numbers:
+        if number is not None and number % q:
+            legal = [d for d in divisors(number) if d > 1 and all(n % d == 0 for _, n in numbers if n is not None)]
+            raise Refusal(
+                "layout.tensor",
+                f"{number} ({what}) is not divisible by the {q} columns of the grid.",
+                f"Grids that divide this model: {[[d, d] for d in legal]}; or set layout.tensor to a number.",
+            )
+    _check_beside_grid(layout, facts)
+
+
+def _check_beside_grid(layout: Layout, facts: ModelFacts) -> None:
+    """What a grid does not go with."""
+    number = "Or set layout.tensor to a number."
+    if facts.experts is not None:
+        raise Refusal(
+            "layout.tensor", "a grid has no experts: they are cut in one dimension.", "Set layout.tensor to a number."
+        )
+    if layout.context > 1:
+        raise Refusal(
+            "layout.context",
+            "the ranks of a grid have whole sequences, which context parallelism would divide.",
+            f"Set layout.context to 1. {number}",
+        )
+    if layout.zero == 3:
+        raise Refusal(
+            "layout.zero",
+            "ZeRO-3 gathers whole parameters for each layer, and a grid never holds one.",
+            f"Set layout.zero to 2. {number}",
+        )
 
 
 def _legal_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> list[int]:
@@ -201,3 +244,15 @@ def _check_expert(layout: Layout, facts: ModelFacts) -> None:
             f"{layout.expert} must divide the model's {facts.experts} experts and the {replicas} replicas (data × context).",
             f"Legal expert degrees here: {legal}.",
         )
+
+
+def check_whole_samples(layout: Layout) -> None:
+    """Refuse layouts that cut a sample, or have ranks without one: those of a source of the user's own are whole."""
+    degrees = {axis: getattr(layout, axis) for axis in ("tensor", "context", "pipeline", "expert")}
+    for axis, degree in {**degrees, "parameter_server": 1 + layout.servers}.items():
+        if degree > 1:
+            raise Refusal(
+                f"layout.{axis}",
+                "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
+                f"Leave layout.{axis} out. Data parallelism and ZeRO 0 to 3 work.",
+            )

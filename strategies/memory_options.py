@@ -81,6 +81,7 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
     """Refuse combinations that do not work. Raises `Refusal`, whose remedy is the nearest combination that works."""
     recompute, offload, compiled = memory_options.recompute, memory_options.offload, memory_options.compile
     split = layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
+    _check_grid(layout, memory_options)
     if compiled and split:
         raise Refusal(
             "compile",
@@ -112,6 +113,24 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
             "Set recompute to full or none.",
         )
     _check_offload(layout, offload)
+
+
+def _check_grid(layout: Layout, memory_options: MemoryOptions) -> None:
+    """What blocks on a grid send is not an operator that the compiler or selective recompute follows."""
+    if layout.tensor_shape is None:
+        return
+    if memory_options.compile:
+        raise Refusal(
+            "compile",
+            "torch cannot compile the messages of blocks on a grid of ranks.",
+            "Set compile to false, or layout.tensor to a number.",
+        )
+    if memory_options.recompute.mode == "selective":
+        raise Refusal(
+            "recompute",
+            "selective recompute keeps the results of linear layers, which are no single operators on a grid of ranks.",
+            "Set recompute to full or none, or layout.tensor to a number.",
+        )
 
 
 def _check_offload(layout: Layout, offload: Offload) -> None:

@@ -12,6 +12,8 @@ Experts divide the replicas once more: neighbouring replicas form an expert grou
 With sharding groups (HSDP) the neighbouring replicas of a group shard what they would hold in common, and groups sum: `replica =
 group · S + place`. Of a group's S replicas S/E hold the same experts (at least one), and shard them.
 
+The tensor axis may be a grid of rows and columns: `tensor = row · q + column`. The ranks of a column differ in their row.
+
 A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it, and an axis of
 the whole world has the world's. For an axis of one rank nothing is formed, and nothing is sent.
 """
@@ -38,11 +40,13 @@ SHARD, SHARD_REPLICA = "shard", "shard_replica"
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
 #: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
+#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted.
+TENSOR_ROW, TENSOR_COLUMN = "tensor_row", "tensor_column"
 #: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
 _PURPOSES: Final = (
     ("pipeline",),
     (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA]),
-    ("tensor",),
+    ("tensor", TENSOR_ROW, TENSOR_COLUMN),
     ("context", "ring", "inner_ring", "outer_ring", "ulysses"),
     ("expert",),
 )
@@ -74,7 +78,7 @@ class Mesh:
     axes: Mapping[str, Axis]
     device_meshes: Mapping[
         str, DeviceMesh
-    ]  # for torch, one-dimensional: the tensor axis, and those over which ZeRO-3 shards
+    ]  # for torch, one-dimensional: the tensor axis, a grid's columns, and those over which ZeRO-3 shards
     hybrid: Mapping[str, DeviceMesh] = field(
         default_factory=dict
     )  # axis → its `GROUPS` of more than one rank, if the layout has sharding groups
@@ -86,6 +90,11 @@ class Mesh:
     def index(self, axis: str) -> int:
         """This rank's coordinate on `axis`."""
         return self.axes[axis].index
+
+    @property
+    def tensor_axes(self) -> tuple[str, ...]:
+        """The axes that divide parameters by tensor parallelism."""
+        return ("tensor",) if self.layout.tensor_shape is None else (TENSOR_ROW, TENSOR_COLUMN)
 
     @property
     def part(self) -> int:
@@ -127,6 +136,8 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
     if layout.expert > 1 and layout.zero == 3:
         parents[EXPERT_REPLICA] = _parent((*_split(EXPERT_REPLICA, layout), "expert"), axes, layout, device)
     meshes = {name: parent[name] for parent in reversed(parents.values()) if parent for name in _names(parent)}
+    if layout.tensor_shape is not None:
+        meshes[TENSOR_COLUMN] = _alone(axes[TENSOR_COLUMN], device)  # logits are DTensors on it
     hybrid = {axis: _within(parent, GROUPS[axis]) for axis, parent in parents.items() if parent and layout.shard}
     return Mesh(layout, device, axes, meshes, hybrid, reduces())
 
@@ -183,6 +194,8 @@ def _spans(layout: Layout) -> dict[str, Span]:
         "expert": (expert, tensor),
     }
     found |= {part: (size, stride * tensor) for part, (size, stride) in context_axes(layout).items()}
+    if layout.tensor_shape is not None:
+        found |= {TENSOR_ROW: (layout.grid, layout.grid), TENSOR_COLUMN: (layout.grid, 1)}
     if layout.shard:
         found |= {SHARD_REPLICA: (replicas // layout.shard, layout.shard * tensor), SHARD: (layout.shard, tensor)}
     if layout.shard and expert > 1:
@@ -215,6 +228,11 @@ def _parent(
     if len(kept) == 1:
         return DeviceMesh.from_group(groups[0], device.type, mesh_dim_names=tuple(kept))
     return DeviceMesh.from_group(groups, device.type, ranks, mesh_dim_names=tuple(kept))
+
+
+def _alone(axis: Axis, device: torch.device) -> DeviceMesh:
+    assert axis.group is not None
+    return DeviceMesh.from_group(axis.group, device.type)
 
 
 def _within(parent: DeviceMesh, names: tuple[str, ...]) -> DeviceMesh:

@@ -86,7 +86,7 @@ class ParamShard:
         """True on exactly one of the ranks that hold the same slice."""
         between, inside = GROUPS[self.replicas]
         replicas = between if inside in self.axes else self.replicas
-        first = all(mesh.index(axis) == 0 for axis in (replicas, "tensor") if axis not in self.axes)
+        first = all(mesh.index(axis) == 0 for axis in (replicas, *mesh.tensor_axes) if axis not in self.axes)
         return first and not self.borrowed
 
 

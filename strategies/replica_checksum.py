@@ -57,14 +57,14 @@ def _of_shard(shard: ParamShard, mesh: Mesh) -> ReplicatedSlice:
     between, inside = GROUPS[shard.replicas]
     replicas = between if inside in shard.axes else shard.replicas
     place = (shard.name, str(shard.tensor.dtype), shard.offset, tuple(shard.tensor.shape))
-    return ReplicatedSlice(place, shard.tensor, _shared((replicas, "tensor"), shard.axes, mesh))
+    return ReplicatedSlice(place, shard.tensor, _shared((replicas, *mesh.tensor_axes), shard.axes, mesh))
 
 
 def _of_parameter(parameter: Parameter, mesh: Mesh) -> ReplicatedSlice:
     offset, size = slice_of(parameter.shape, parameter.cuts)
     cut = frozenset(cut.axis for cut in parameter.cuts)
     place = (parameter.name, str(parameter.local.dtype), offset, size)
-    return ReplicatedSlice(place, parameter.local, _shared((parameter.replicas, "tensor"), cut, mesh))
+    return ReplicatedSlice(place, parameter.local, _shared((parameter.replicas, *mesh.tensor_axes), cut, mesh))
 
 
 def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, ...]:

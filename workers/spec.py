@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ..strategies.comm_overlap import Overlap
 from ..strategies.delayed_rules import check_delayed
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
-from ..strategies.layout_rules import check_layout
+from ..strategies.layout_rules import check_layout, check_whole_samples
 from ..strategies.loss_chunks import loss_chunk
 from ..strategies.memory_options import (
     MemoryOptions,
@@ -321,10 +321,18 @@ class TrainSpec(SpecPart):
 
     def loss_chunk(self, batch: Batch, vocab: int) -> int | None:
         """The number of tokens whose logits exist at a time; None: all of a micro-batch."""
+        if self.layout.tensor_shape is not None:
+            return None  # a grid cuts the logits of a token over its columns, and the tokens over its rows
         tokens = batch.micro_batch * self.data.seq_len // self.layout.context
         return loss_chunk(tokens, vocab, self.layout.tensor, self.loss.chunk_tokens)
 
     def _check_loss(self) -> None:
+        if self.loss.chunk_tokens is not None and self.layout.tensor_shape is not None:
+            raise Refusal(
+                "loss.chunk_tokens",
+                "a grid of ranks computes the loss of a micro-batch at once: its rows and columns divide the logits.",
+                "Leave loss.chunk_tokens out, set a smaller layout.micro_batch, or layout.tensor to a number.",
+            )
         if self.loss.chunk_tokens is not None and self.model.import_ is not None:
             raise Refusal(
                 "loss.chunk_tokens",
@@ -342,14 +350,7 @@ class TrainSpec(SpecPart):
                 f"{self.data.source} is a source of your own, and only a module of your own can read its samples.",
                 "Name the module in model.import, or use data.source: text.",
             )
-        degrees = {axis: getattr(self.layout, axis) for axis in ("tensor", "context", "pipeline", "expert")}
-        for axis, degree in {**degrees, "parameter_server": 1 + self.layout.servers}.items():
-            if degree > 1:
-                raise Refusal(
-                    f"layout.{axis}",
-                    "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
-                    f"Leave layout.{axis} out. Data parallelism and ZeRO 0 to 3 work.",
-                )
+        check_whole_samples(self.layout)
         for name in ("label_smoothing", "z_loss"):
             if getattr(self.loss, name):
                 raise Refusal(

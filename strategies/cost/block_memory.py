@@ -10,6 +10,7 @@ keeps the softmax of all scores, and works with two copies in fp32 or wider.
 """
 
 from ..context_axes import key_copies
+from ..layout import divides_hidden
 from .activations import Widths, kept
 from .estimate import Setting
 
@@ -25,7 +26,7 @@ def block_bytes(setting: Setting, mode: str) -> float:
     key = of.key * key_copies(layout, of.kv_heads)
     scores = setting.seq_len if _keeps_scores(setting) else None
     found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores))
-    plain = setting.compute * found.of_rank(layout.tensor, layout.sequence)
+    plain = setting.compute * found.of_rank(layout.tensor, divides_hidden(layout))
     return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
 
 
@@ -36,11 +37,16 @@ def _routing_bytes(setting: Setting) -> float:
 
 
 def working_bytes(setting: Setting) -> float:
-    """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32."""
+    """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32.
+
+    On a grid hidden states are divided there, too, and two blocks of the feed-forward's input travel: that in use and the next.
+    """
     of, c, t = setting.decoder, setting.compute, setting.layout.tensor
     hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
-    feed_forward = c * (3 if of.gated else 2) * hidden / t + 2 * c * of.dim
-    rotation = (4 * 3 * of.query / t if of.gated else 0) + 2 * c * of.dim
+    on_grid = setting.layout.tensor_shape is not None
+    outside = 2 * c * of.dim / (t if on_grid else 1)
+    feed_forward = c * ((3 if of.gated else 2) + 2 * on_grid) * hidden / t + outside
+    rotation = (4 * 3 * of.query / t if of.gated else 0) + outside
     return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting))
 
 

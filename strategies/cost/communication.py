@@ -18,6 +18,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   output is gathered (gloo has no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and
   its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
   micro-batch.
+- tensor on a grid: `grid_traffic.py`.
 - full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward. Key heads
   include the copies that are made where U does not divide their number.
@@ -30,11 +31,12 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
-from . import parameter_server
+from ..layout import divides_hidden
+from . import grid_traffic, parameter_server
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -68,7 +70,7 @@ def traffic(setting: Setting) -> Traffic:
     names = axis_names(setting.layout)
     parts = {
         **_replicas(setting),
-        "tensor": (_why_not_tensor(setting), lambda: _tensor(setting)),
+        **_tensors(setting),
         "ulysses": (None, lambda: _ulysses(setting)),
         **{axis: (None, _around(setting, axis)) for axis in ("ring", "inner_ring", "outer_ring")},
         "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
@@ -131,6 +133,22 @@ def _between(setting: Setting) -> Sent:
     turns = f" × {times} micro-batches" * (times > 1)
     part = 2 * chunks(_held(setting), setting.cut) * (groups - 1) / groups
     yield "all_reduce", _moved(f"2(Ψ/S)(G−1)/G{turns}", times * part, setting.master)
+
+
+def _tensors(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
+    """The tensor axis, or the two of a grid."""
+    if setting.layout.tensor_shape is None:
+        return {"tensor": (_why_not_tensor(setting), lambda: _tensor(setting))}
+    reason = grid_traffic.why_not(setting)
+    return {
+        "tensor_column": (reason, lambda: _on_grid(grid_traffic.along_row(setting))),
+        "tensor_row": (reason, lambda: _on_grid(grid_traffic.along_column(setting))),
+    }
+
+
+def _on_grid(sent: Iterable[grid_traffic.Part]) -> Sent:
+    for part in sent:
+        yield part.kind, _moved(part.words, part.elements, part.element_bytes)
 
 
 def _why_not_tensor(setting: Setting) -> str | None:
@@ -239,7 +257,7 @@ def _pipeline(setting: Setting) -> Sent:
     forward = sum(stage + 1 not in mine for stage in mine if stage + 1 < layout.stages)
     back = sum(stage - 1 not in mine for stage in mine if stage)
     n = setting.tokens * setting.batch.microbatches * setting.decoder.dim
-    part = n / (layout.tensor if layout.sequence else 1)
+    part = n / (layout.tensor if divides_hidden(layout) else 1)
     yield "send", _moved("n per boundary and direction", (forward + back) * part, setting.compute)
 
 

@@ -109,6 +109,8 @@ def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     t, c, d = layout.tensor, layout.context, layout.degrees["data"]
     strides = {"pipeline": (layout.pipeline, d * c * t), "replica": (d * c, t), "tensor": (t, 1), "data": (d, c * t)}
     strides |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
+    if layout.tensor_shape is not None:
+        strides |= {"tensor_row": (layout.grid, layout.grid), "tensor_column": (layout.grid, 1)}
     if layout.shard:
         strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
     return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}

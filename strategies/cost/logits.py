@@ -48,5 +48,9 @@ def _wide(setting: Setting) -> int:
     return max(_WIDE, setting.compute)
 
 
-def _columns(setting: Setting, tensor_rank: int) -> int:
+def _columns(setting: Setting, tensor_rank: int) -> float:
+    """Own columns per token of a micro-batch; on a grid a rank has those of its row's tokens alone."""
+    q = setting.layout.grid
+    if q > 1:
+        return share(setting.decoder.vocab, q, tensor_rank % q) / q
     return share(setting.decoder.vocab, setting.layout.tensor, tensor_rank)

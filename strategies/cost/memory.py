@@ -24,6 +24,7 @@ With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ
 
 from collections.abc import Callable
 
+from ..layout import divides_hidden
 from . import parameter_server
 from .block_memory import block_bytes
 from .estimate import Formula, Setting, Unknown
@@ -62,7 +63,7 @@ def _over_ranks(setting: Setting, words: str, most: Size, least: Size | None = N
 
 
 def _of_what(setting: Setting) -> str:
-    parts = [f"tensor {setting.layout.tensor}"] * (setting.layout.tensor > 1)
+    parts = [f"tensor {setting.layout.tensor_shape or setting.layout.tensor}"] * (setting.layout.tensor > 1)
     parts += [f"pipeline {setting.layout.pipeline}"] * (setting.layout.pipeline > 1)
     return f"; Ψ: a rank's share over {' × '.join(parts)}" if parts else ""
 
@@ -167,5 +168,5 @@ def _end_bytes(setting: Setting, tensor_rank: int) -> float:
     A loss in chunks keeps the gradient of the head's input instead of that input.
     """
     layout = setting.layout
-    outside = setting.compute * 2 * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
+    outside = setting.compute * 2 * setting.decoder.dim / (layout.tensor if divides_hidden(layout) else 1)
     return outside + loss_kept(setting, tensor_rank)

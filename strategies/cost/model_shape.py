@@ -11,13 +11,28 @@ from .stage_balance import ModuleCosts, stage_blocks
 class Weight:
     """A parameter [rows, columns] (vectors: one column). Tensor parallelism shards its rows (0), its columns (1), or nothing (None).
 
-    `spread`: ranks that hold different ones of its kind, as of experts: each has a part of the replicas only.
+    `spread`: ranks that hold different ones of its kind, as of experts: each has a part of the replicas only. `copied`: it is whole on
+    every rank of a grid, too, which divides every other parameter.
     """
 
     rows: int
     columns: int = 1
     cut: int | None = None
     spread: int = 1
+    copied: bool = False
+
+    def of(self, layout: Layout, rank: int = 0) -> "Weight":
+        """The part of this parameter on tensor rank `rank` of `layout`."""
+        return self.of_rank(layout.tensor, rank) if layout.tensor_shape is None else self.on_grid(layout.grid, rank)
+
+    def on_grid(self, size: int, rank: int = 0) -> "Weight":
+        """The block of this parameter on rank `rank` of a grid of `size` rows and columns; of a vector, the part of the rank's column."""
+        if self.copied:
+            return self
+        row, column = divmod(rank, size)
+        if self.columns == 1:
+            return Weight(share(self.rows, size, column))
+        return Weight(share(self.rows, size, row), share(self.columns, size, column))
 
     def of_rank(self, tensor: int, rank: int = 0) -> "Weight":
         """The part of this parameter on tensor rank `rank` of `tensor`: the first has the most, the last the least."""
@@ -78,7 +93,7 @@ class Decoder:
             weights += self.embed if stage == 0 else ()
             weights += self.block * blocks
             weights += self.end if stage == layout.stages - 1 else ()
-        return [weight.of_rank(layout.tensor, tensor_rank) for weight in weights]
+        return [weight.of(layout, tensor_rank) for weight in weights]
 
 
 def share(number: int, parts: int, index: int) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from ..layout import divides_hidden
 from ..memory_options import OFFLOAD_BUCKET_BYTES
 from . import gathered, in_flight, logits, parameter_server
 from .block_memory import block_bytes, working_bytes
@@ -110,11 +111,11 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     stages = layout.stages_of(place)
     own, last = tuple(in_stages[stage] for stage in stages), layout.stages - 1 in stages
     blocks = sum(own)
-    block = [weight.of_rank(layout.tensor) for weight in decoder.block]
-    embed = [weight.of_rank(layout.tensor) for weight in (decoder.embed if 0 in stages else ())]
-    ends = [*embed, *(weight.of_rank(layout.tensor) for weight in (decoder.end if last else ()))]
+    block = [weight.of(layout) for weight in decoder.block]
+    embed = [weight.of(layout) for weight in (decoder.embed if 0 in stages else ())]
+    ends = [*embed, *(weight.of(layout) for weight in (decoder.end if last else ()))]
     if last and setting.tied_ends and 0 not in stages:  # it has the shared embedding too
-        ends += [weight.of_rank(layout.tensor) for weight in decoder.embed[:1]]
+        ends += [weight.of(layout) for weight in decoder.embed[:1]]
     return Rank(
         setting=setting,
         place=place,
@@ -268,7 +269,7 @@ def _modes(setting: Setting) -> tuple[Literal["none", "full", "selective"], ...]
 def _end_bytes(setting: Setting) -> float:
     """Bytes per token of the inputs of the last norm and of the head."""
     layout = setting.layout
-    return setting.compute * 2 * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
+    return setting.compute * 2 * setting.decoder.dim / (layout.tensor if divides_hidden(layout) else 1)
 
 
 def _logits(rank: Rank, at_loss: bool) -> float:
@@ -319,7 +320,7 @@ def _messages(rank: Rank) -> float:
 def _hidden(setting: Setting) -> float:
     """Bytes of what a stage passes on for one micro-batch."""
     layout = setting.layout
-    return setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
+    return setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if divides_hidden(layout) else 1)
 
 
 def _host(rank: Rank) -> dict[str, int]:

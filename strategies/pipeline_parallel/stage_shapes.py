@@ -17,6 +17,8 @@ class StageShapes:
     """One rank's share of a micro-batch, [micro-batch, positions] with `dim` numbers per position between stages and `vocab` at the end;
     a `vocab` of None: the last stage leaves its head to the loss and returns the hidden state.
 
+    On a grid of tensor ranks `micro_batch` is the share of a row and `dim` that of a column.
+
     `hidden_positions` are fewer than `positions` under sequence parallelism, which divides the hidden state between stages.
     """
 
@@ -52,8 +54,13 @@ class StageShapes:
 
 def stage_shapes(
     layout: Layout, batch: Batch, seq_len: int, dim: int, vocab: int | None, compute: torch.dtype
-) -> StageShapes:
-    """The shapes of a decoder of width `dim` on `layout`, whose hidden states have the dtype `compute`."""
-    positions = seq_len // layout.context
-    hidden = positions // layout.tensor if layout.sequence else positions
-    return StageShapes(batch.micro_batch, positions, hidden, dim, vocab, compute)
+) -> StageShapes | None:
+    """The shapes of a decoder of width `dim` on `layout`, whose hidden states have the dtype `compute`.
+
+    None where the ranks of a grid have hidden states of different widths.
+    """
+    positions, q = seq_len // layout.context, layout.grid
+    if dim % q:
+        return None
+    hidden = positions // layout.tensor if layout.sequence and q == 1 else positions
+    return StageShapes(batch.micro_batch // q, positions, hidden, dim // q, vocab, compute)

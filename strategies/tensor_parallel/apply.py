@@ -21,6 +21,8 @@ from ..mesh import Mesh
 from ..param_shard import manual_shards
 from ..torch_version import require
 from . import functional_collectives
+from .grid import grid_of
+from .grid_apply import apply_grid
 
 
 @runtime_checkable
@@ -37,6 +39,9 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
     Raises `RuntimeError` on a version of torch that was not tried.
     """
     if mesh.size("tensor") == 1:
+        return
+    if mesh.layout.tensor_shape is not None:
+        apply_grid(part, grid_of(mesh))
         return
     if not isinstance(part, TensorPlanned):
         raise Refusal(

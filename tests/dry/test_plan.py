@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from harness.dry_run import SPEC, DryRunner
+from harness.layouts import GRID
 from harness.unfit_specs import UNFIT
 
 from shardyard.strategies.cost.node_room import GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
@@ -53,6 +54,9 @@ FULL: list[Case] = [
     ),
     ({"tensor": 2}, {}),
     ({"tensor": 2, "sequence": False}, {}),
+    ({"tensor": GRID}, {}),
+    ({"tensor": GRID, "pipeline": 2, "micro_batch": 2}, {}),
+    ({"tensor": GRID, "data": 2, "zero": 1}, {"recompute": "full"}),
     ({"tensor": 2, "data": 2, "zero": 1}, {"recompute": "full"}),
     ({"tensor": 2, "data": 2, "zero": 3}, {}),
     ({"context": 2}, {}),

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+#: Four tensor ranks in two rows and two columns.
+GRID = {"mode": "2d", "shape": [2, 2]}
+
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data4": {"data": 4},
     "data4-zero1": {"data": 4, "zero": 1},
@@ -18,6 +21,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "accumulate-zero3": {"data": 2, "zero": 3, "micro_batch": 2},
     "tensor2": {"tensor": 2},
     "tensor2-whole": {"tensor": 2, "sequence": False},
+    "grid2x2": {"tensor": GRID},
+    "grid2x2-data2-zero1": {"tensor": GRID, "data": 2, "zero": 1, "micro_batch": 4},
     "tensor2-data2": {"tensor": 2, "data": 2},
     "tensor2-data2-zero1": {"tensor": 2, "data": 2, "zero": 1},
     "tensor2-data2-zero2": {"tensor": 2, "data": 2, "zero": 2, "micro_batch": 4},

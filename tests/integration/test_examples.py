@@ -31,6 +31,7 @@ ALIKE = (
     "quickstart",
     "elastic",
     "parameter-server",
+    "tensor-grid",
 )
 WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 

@@ -66,6 +66,8 @@ CASES = [
     "tensor2plain-ring2-zero3-fp64",
     "data2-1f1b-fp64",
     "data2-ring2-fp64",
+    "tensor2-ulysses2-fp64",
+    "tensor2plain-ulysses2-fp64",
 ]
 EIGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "three-d": ({"data": 2, "tensor": 2, "pipeline": 2, "zero": 1, "micro_batch": 2}, {"recompute": "selective"}),

@@ -124,6 +124,8 @@ def _layouts(layout: Layout) -> Iterator[Layout]:
     """Layouts with the same axes, the fewest ranks first; at last the layout itself."""
     given = {name: getattr(layout, name) or 1 for name in _DEGREES}
     choices = [sorted({1 if number == 1 else 2, min(number, 4), number}) for number in given.values()]
+    if layout.tensor_shape is not None:
+        choices[_DEGREES.index("tensor")] = [layout.tensor]
     whole = layout.model_copy(update={"elastic": None})
     found = []
     for numbers in product(*choices):

@@ -4,9 +4,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ...strategies.tensor_parallel.grid_apply import GridStyle
 from ...strategies.tensor_parallel.linear import Columns, each
 from .attention import Attention
 from .decoder import Block, Decoder
+from .grid_plan import grid_decoder_plan
 from .norms import LayerNorm
 from .presets import Architecture
 from .tensor_plan import decoder_plan
@@ -42,3 +44,7 @@ class GPT2(Decoder):
     def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
         """Module pattern → style, for every parameter; `sequence` shards the hidden state between blocks on dim 1."""
         return decoder_plan(sequence, self.arch.tied, ("up",), positions=True)
+
+    def grid_plan(self) -> dict[str, GridStyle]:
+        """Module pattern → style, for every module that has parameters of its own."""
+        return grid_decoder_plan(("up",), positions=True, heads_norms=False)

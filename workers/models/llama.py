@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ...strategies.tensor_parallel.grid_apply import GridStyle
 from ...strategies.tensor_parallel.linear import Columns, each
 from .attention import Attention
 from .decoder import Block, Decoder
+from .grid_plan import grid_decoder_plan
 from .norms import RMSNorm
 from .presets import Architecture
 from .tensor_plan import decoder_plan, heads_norm
@@ -56,3 +58,7 @@ class Llama(Decoder):
         if self.arch.qk_norm:
             plan |= {f"blocks.*.attention.{name}": heads_norm() for name in ("q_norm", "k_norm")}
         return plan
+
+    def grid_plan(self) -> dict[str, GridStyle]:
+        """Module pattern → style, for every module that has parameters of its own."""
+        return grid_decoder_plan(("gate", "up"), positions=False, heads_norms=self.arch.qk_norm)

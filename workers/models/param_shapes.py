@@ -48,7 +48,7 @@ def _attention(arch: Architecture, d: int, q: int, k: int) -> tuple[Weight, ...]
         biases = (Weight(q, 1, 0), Weight(k, 1, 0), Weight(k, 1, 0))
     if arch.family == "gpt2":
         biases += (Weight(d),)
-    heads = (Weight(arch.head_size),) * 2 if arch.qk_norm else ()
+    heads = (Weight(arch.head_size, copied=True),) * 2 if arch.qk_norm else ()
     return (*_norm(arch), *matrices, *biases, *heads)
 
 

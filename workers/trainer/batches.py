@@ -10,7 +10,7 @@ import torch
 
 from ...strategies.context_parallel.apply import share
 from ...strategies.fields import Fields
-from ...strategies.mesh import REPLICA
+from ...strategies.mesh import REPLICA, TENSOR_ROW
 from ...strategies.precision import PRECISIONS
 from ..data.position import Position
 from .build import TrainerParts
@@ -85,13 +85,17 @@ class Batches:
 def _rows(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """This data rank's rows of the global batch, micro-batch by micro-batch: row = (micro-batch · D + data rank) · size + i.
 
+    On a grid of tensor ranks its rows divide the sequences of each micro-batch.
     None for a parameter server.
     """
     batch = parts.batch
     if parts.mesh.serves:
         return np.empty(0, dtype=np.int64)
     rows = np.arange(batch.global_batch).reshape(batch.microbatches, batch.data, batch.micro_batch)
-    return rows[:, parts.mesh.index("data")].reshape(-1)
+    own = rows[:, parts.mesh.index("data")]
+    if parts.mesh.layout.tensor_shape is not None:
+        own = np.split(own, parts.mesh.layout.grid, axis=1)[parts.mesh.index(TENSOR_ROW)]
+    return own.reshape(-1)
 
 
 def _step_seed(seed: int, step: int, replica: int) -> int:

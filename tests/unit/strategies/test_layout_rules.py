@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardyard.strategies.layout import Layout, ModelFacts, ParameterServer, Refusal
-from shardyard.strategies.layout_rules import check_layout
+from shardyard.strategies.layout_rules import check_layout, check_whole_samples
 
 NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
 SERVER = ParameterServer(servers=1)
+GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,13 @@ SERVER = ParameterServer(servers=1)
         (Layout(parameter_server=SERVER, data=2, zero=2), 8, "layout.zero", "layout.zero to 0"),
         (Layout(parameter_server=SERVER, data={"min": 1, "max": 2}), 8, "layout.data", "to a number"),
         (Layout(parameter_server=SERVER, data=3), 8, "global_batch", "for example 9"),
+        (GRID.with_(micro_batch=1), 8, "layout.micro_batch", "[2, 4, 8]"),
+        (GRID.with_(data=8), 8, "global_batch", "for example 16"),
+        (GRID.with_(tensor=9, tensor_shape={"mode": "2d", "shape": [3, 3]}), 9, "layout.tensor", "[[2, 2]]"),
+        (GRID.with_(context=2), 8, "layout.context", "layout.context to 1"),
+        (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
+        (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),
+        (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
     ],
 )
 def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:
@@ -57,6 +65,16 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
         check_layout(layout, NANO, global_batch, seq_len=128)
     assert caught.value.field == field
     assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("axis", ["tensor", "context", "pipeline", "expert"])
+def test_whole_samples_are_not_cut(axis: str) -> None:
+    check_whole_samples(Layout(data=4, zero=3))
+    with pytest.raises(Refusal, match="whole ones") as caught:
+        check_whole_samples(Layout.model_validate({"data": 2, axis: 2}))
+    assert caught.value.field == f"layout.{axis}"
+    with pytest.raises(Refusal, match="parameter_server"):
+        check_whole_samples(Layout(data=2, parameter_server=SERVER))
 
 
 def test_ulysses_copies_key_heads_where_there_are_too_few() -> None:
@@ -70,6 +88,12 @@ def test_parameter_servers_refuse_experts_which_have_biases_of_their_own() -> No
     with pytest.raises(Refusal, match="without experts") as caught:
         check_layout(layout, mixture, 8, seq_len=128)
     assert caught.value.field == "layout.parameter_server"
+
+
+def test_a_grid_has_no_experts_and_no_lower_bound_on_positions() -> None:
+    with pytest.raises(Refusal, match=r"layout.tensor: a grid has no experts"):
+        check_layout(GRID, ModelFacts(4, 4, 2, 352, experts=4), 8, seq_len=128)
+    assert check_layout(GRID, NANO, 8, seq_len=7).micro_batch == 8
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:

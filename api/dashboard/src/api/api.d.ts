@@ -4719,10 +4719,19 @@ export interface components {
             readonly shard: number | null;
             /**
              * Tensor
-             * @description Tensor-parallel degree (Megatron column/row split of each block).
+             * @description Tensor-parallel degree (Megatron column/row split of each block). `{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks.
              * @default 1
              */
-            readonly tensor: number;
+            readonly tensor: number | {
+                /** @enum {string} */
+                readonly mode: "2d";
+                readonly shape: readonly number[];
+            };
+            /**
+             * @description The shape of the tensor group; what `tensor: {mode: 2d, shape: [q, q]}` becomes.
+             * @default null
+             */
+            readonly tensor_shape: components["schemas"]["TensorShape"] | null;
             /**
              * Sequence
              * @description Sequence parallelism over the tensor axis; without effect when `tensor` is 1.
@@ -5359,6 +5368,26 @@ export interface components {
             readonly seconds: number;
         };
         /**
+         * TensorShape
+         * @description A grid of q rows and q columns of ranks (Xu et al., 2104.05343).
+         */
+        readonly TensorShape: {
+            /**
+             * Mode
+             * @description `2d`: every activation and every matrix in blocks on a grid of ranks.
+             * @constant
+             */
+            readonly mode: "2d";
+            /**
+             * Shape
+             * @description Rows and columns of the grid, which are equal: [q, q] for q² ranks.
+             */
+            readonly shape: readonly [
+                number,
+                number
+            ];
+        };
+        /**
          * TrainSpec
          * @description Everything the training loop needs; also runs without the service: `torchrun -m shardyard.workers.local SPEC`.
          */
@@ -5410,6 +5439,7 @@ export interface components {
              *       "zero": 0,
              *       "shard": null,
              *       "tensor": 1,
+             *       "tensor_shape": null,
              *       "sequence": true,
              *       "context": 1,
              *       "ulysses": 1,

@@ -92,6 +92,7 @@ def test_neither_experts_nor_a_module_of_ones_own_have_formulas() -> None:
 
 LAYOUTS = [
     {"data": 2, "tensor": 2, "pipeline": 2},
+    {"data": 2, "tensor": {"mode": "2d", "shape": [2, 2]}},
     {"context": 4, "ulysses": 2},
     {"context": 8, "ulysses": 2, "ring_window": 2},
     {"data": 2, "context": 8, "ulysses": 2, "ring_window": 2, "context_inner": "ring"},

@@ -7,6 +7,7 @@ from shardyard.strategies.pipeline_parallel.stage_shapes import stage_shapes
 def test_context_divides_the_positions_and_sequence_parallelism_the_hidden_state() -> None:
     layout = Layout(pipeline=2, tensor=2, context=2)
     shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.bfloat16)
+    assert shapes is not None
     micro = layout.batch(8).micro_batch
     assert shapes.inputs(0).shape == (micro, 32) and shapes.inputs(0).dtype == torch.int64
     assert shapes.inputs(1).shape == shapes.outputs(0, 2).shape == (micro, 16, 16)
@@ -17,10 +18,22 @@ def test_context_divides_the_positions_and_sequence_parallelism_the_hidden_state
 def test_without_sequence_parallelism_every_rank_has_the_whole_hidden_state() -> None:
     layout = Layout(pipeline=2, tensor=2, sequence=False)
     shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
+    assert shapes is not None
     assert shapes.passed_on[0][1:] == (64, 16)
 
 
 def test_a_last_stage_without_a_head_returns_the_hidden_state() -> None:
     layout = Layout(pipeline=2, tensor=2)
     shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=None, compute=torch.float32)
+    assert shapes is not None
     assert shapes.outputs(1, 2).shape == shapes.outputs(0, 2).shape
+
+
+def test_a_grid_divides_sequences_and_columns() -> None:
+    layout = Layout.model_validate({"pipeline": 2, "micro_batch": 4, "tensor": {"mode": "2d", "shape": [2, 2]}})
+    shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
+    assert shapes is not None
+    assert shapes.inputs(0).shape == (2, 64)
+    assert shapes.outputs(0, 2).shape == (2, 64, 8)
+    assert shapes.outputs(1, 2).shape == (2, 64, 100)
+    assert stage_shapes(layout, layout.batch(8), seq_len=64, dim=17, vocab=100, compute=torch.float32) is None

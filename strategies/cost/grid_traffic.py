@@ -1,0 +1,100 @@
+"""Elements that rank 0 of a grid of q × q tensor ranks sends in a step, by formula (Xu et al., 2104.05343, table 1). Imports no torch.
+
+With N tokens of a data rank in a step, m micro-batches, f = (q−1)/q, and per layer a weight of in × out elements:
+
+- a layer of a block (C = A·B forward): its input travels along the row twice, and the sums of its gradient once, N·in/q · f each; its
+  weight travels along the column twice per micro-batch, and the sums of its gradient once, in·out/q · f each.
+- the head (C = A·Bᵀ forward): along the row its logits are reduced once and their gradient travels twice, N·vocab/q · f each; its
+  weight as above.
+- the embedding: along the column its table travels once per micro-batch, and the sums of its gradient once, vocab·dim/q · f each.
+- a norm: along the row 1 number per token forward and 1 backward, in all-reduces of 2 · N/q · f; along the column its gradient, once
+  per micro-batch.
+- the loss: along the row 1 and then 2 numbers per token (3 with label smoothing).
+- full recompute repeats what a block sends forward.
+
+A broadcast and a reduction of n elements are n·f each, the mean over ranks, as `telemetry/comm_counter.py` counts them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .estimate import Setting
+from .model_shape import share
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one collective sends in a step, for one reason."""
+
+    kind: str
+    words: str
+    elements: float
+    element_bytes: int
+
+
+def why_not(setting: Setting) -> str | None:
+    """Why there is no formula, if there is none."""
+    if not setting.decoder.plain:
+        return "There is no formula for biases, learned positions and norms of heads on a grid."
+    if setting.layout.pipeline > 1:
+        return "There is no formula for a grid in a pipeline."
+    return None
+
+
+def along_row(setting: Setting) -> Iterator[Part]:
+    """What rank 0 sends to the ranks of its row, which have other columns."""
+    decoder, q, f = setting.decoder, setting.layout.grid, _fraction(setting)
+    tokens = setting.tokens * setting.batch.microbatches / q * f
+    blocks, again, c, wide = decoder.layers, _again(setting), setting.compute, _wide(setting)
+    inputs = _inputs(setting) * tokens
+    scores = decoder.vocab * tokens
+    yield Part("broadcast", "2N·in/q · f per layer", (2 * blocks + again) * inputs + 2 * scores, c)
+    yield Part("reduce", "N·in/q · f per layer", blocks * inputs + scores, c)
+    yield Part("all_reduce", "norms", (2 * _norms(setting) + 2 * again) * 2 * tokens, wide)
+    yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens, wide)
+
+
+def along_column(setting: Setting) -> Iterator[Part]:
+    """What rank 0 sends to the ranks of its column, which have other rows."""
+    decoder, q = setting.decoder, setting.layout.grid
+    each = _fraction(setting) * setting.batch.microbatches
+    blocks, again, c, wide = decoder.layers, _again(setting), setting.compute, _wide(setting)
+    weights = _weights(setting) * each
+    own = share(decoder.dim, q, 0)
+    table = decoder.vocab * own * each
+    yield Part("broadcast", "2in·out/q · f per layer", (2 * blocks + again) * weights + (2 + 1) * table, c)
+    yield Part("reduce", "in·out/q · f per layer", blocks * weights + table, c)
+    yield Part("reduce", "embedding", table, wide)
+    yield Part("all_reduce", "norms", _norms(setting) * 2 * own * each, wide)
+
+
+def _fraction(setting: Setting) -> float:
+    return (setting.layout.grid - 1) / setting.layout.grid
+
+
+def _wide(setting: Setting) -> int:
+    """Bytes of a number in fp32 or wider."""
+    return max(4, setting.compute)
+
+
+def _norms(setting: Setting) -> int:
+    return 2 * setting.decoder.layers + 1
+
+
+def _inputs(setting: Setting) -> int:
+    """The widths of the inputs of a block's products: one for q, k and v, one for gate and up."""
+    of = setting.decoder
+    return 2 * of.dim + of.query + of.hidden
+
+
+def _weights(setting: Setting) -> float:
+    """Elements of a block's weights in rank 0's columns."""
+    of, q = setting.decoder, setting.layout.grid
+    columns = of.query // q + 2 * (of.key // q) + (1 + of.gated) * (of.hidden // q)
+    return of.dim * columns + (of.query + of.hidden) * share(of.dim, q, 0)
+
+
+def _again(setting: Setting) -> int:
+    """Blocks that run forward a second time."""
+    recompute = setting.memory_options.recompute
+    return -(-setting.decoder.layers // recompute.every) if recompute.mode == "full" else 0

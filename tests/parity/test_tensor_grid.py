@@ -1,0 +1,71 @@
+"""Tensor parallelism on a grid equals one process: losses, norms, parameters and validation, whatever else the layout has."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.layouts import GRID
+from harness.models import GPT2, LLAMA
+from harness.ranks import train
+
+Make = Callable[..., Any]
+
+ON_GRID = {"tensor": GRID}
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
+    assert found["parameters"].keys() == expected["parameters"].keys()
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    validations = [[data["loss"] for kind, data in run["events"] if kind == "eval"] for run in (found, expected)]
+    assert len(validations[0]) == 2
+    np.testing.assert_allclose(*validations, rtol=1e-10)
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gpt2": ({"micro_batch": 4}, {"model": {**GPT2, "tied": True}}),
+    "llama-data2-zero1": ({"data": 2, "zero": 1}, {"model": LLAMA}),
+    "llama-data2-zero2": ({"data": 2, "zero": 2, "micro_batch": 4}, {"model": LLAMA, "loss": {"label_smoothing": 0.1}}),
+    "gpt2-data2-recompute": ({"data": 2}, {"model": GPT2, "recompute": "full"}),
+    "llama-1f1b": ({"pipeline": 2, "micro_batch": 4}, {"model": LLAMA}),
+    "gpt2-tied-zbv": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": {**GPT2, "tied": True}}),
+    "llama-interleaved-zb": ({"pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 4}, {"model": LLAMA}),
+    "llama-dualpipev": ({"pipeline": 2, "schedule": "dualpipev", "micro_batch": 4}, {"model": LLAMA}),
+    "llama-offload": ({}, {"model": LLAMA, "offload": {"optimizer": 0.5, "activations": True}}),
+}
+
+
+@pytest.mark.parametrize(("layout", "changes"), CASES.values(), ids=CASES.keys())
+def test_float64_equals_one_process(
+    layout: dict[str, Any], changes: dict[str, Any], root: Path, make_spec: Make, one_process: Make
+) -> None:
+    spec = make_spec({**layout, **ON_GRID}, steps=4, **changes)
+    assert_equal(train(spec, root), one_process(spec))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(ON_GRID, {"data": 2, "tensor": 2}), ({"pipeline": 2}, {"data": 2, "zero": 1, **ON_GRID})]
+)
+def test_checkpoints_move_to_other_layouts_and_back(
+    first: dict[str, Any], then: dict[str, Any], root: Path, make_spec: Make, one_process: Make
+) -> None:
+    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, f"first-{len(then)}")
+    (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
+    assert checkpoint["step"] == 3
+    resumed = train(make_spec(then), root, f"then-{len(then)}", resume=Path(checkpoint["path"]))
+    whole = one_process(make_spec({}))
+    assert len(resumed["losses"]) == 2
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for name, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+def test_copies_of_biases_and_norms_are_compared_and_snapshots_are_taken(root: Path, make_spec: Make) -> None:
+    changes = {"replica_check": {"every": 1}, "snapshot": {"every": 2}, "precision": "bf16", "steps": 4}
+    run = train(make_spec(ON_GRID, model=GPT2, **changes), root, "copies")
+    assert len(run["losses"]) == 4
+    assert [data for kind, data in run["events"] if kind == "incident"] == []

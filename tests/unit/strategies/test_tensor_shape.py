@@ -1,0 +1,45 @@
+"""A shape becomes a degree with the shape beside it, and the two always agree."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from shardyard.strategies.layout import Layout
+
+GRID = {"mode": "2d", "shape": [3, 3]}
+
+
+def test_a_shape_becomes_its_number_of_ranks() -> None:
+    layout = Layout.model_validate({"tensor": GRID, "data": 2})
+    assert (layout.tensor, layout.grid, layout.world_size) == (9, 3, 18)
+    assert str(layout) == "data 2 × tensor 3 × 3"
+    assert Layout.model_validate(layout.model_dump(mode="json")) == layout
+    assert Layout.model_validate({"tensor": 4}).grid == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "why"),
+    [
+        ({"tensor": {"mode": "2d", "shape": [2, 3]}}, ("tensor", "shape"), "as many columns as rows"),
+        ({"tensor": {"mode": "2d", "shape": [1, 1]}}, ("tensor", "shape"), "from 2 to 32"),
+        ({"tensor": {"mode": "2d", "shape": [2, 2, 2]}}, ("tensor", "shape"), "at most 2 items"),
+        ({"tensor": {"mode": "3d", "shape": [2, 2]}}, ("tensor", "mode"), "2d"),
+        ({"tensor": 8, "tensor_shape": GRID}, ("tensor_shape",), "a grid of 3 × 3 has 9 ranks, and tensor is 8"),
+    ],
+)
+def test_what_is_no_shape_is_refused_where_it_was_written(
+    given: dict[str, Any], named: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Layout.model_validate(given)
+    (error,) = caught.value.errors()
+    assert error["loc"] == named
+    assert why in error["msg"]
+
+
+def test_the_schema_offers_both() -> None:
+    schema = Layout.model_json_schema()["properties"]["tensor"]
+    number, shape = schema["anyOf"]
+    assert number == {"type": "integer", "minimum": 1, "maximum": 1024}
+    assert shape["properties"]["mode"] == {"type": "string", "enum": ["2d"]}
