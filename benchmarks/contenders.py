@@ -6,6 +6,7 @@ fused kernel (DeepSpeed: the client optimizer that it is handed). None of them c
 for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`, or a name of `STAND_INS`.
 """
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
 from shardyard.strategies.loss import TokenLoss
-from shardyard.strategies.mesh import make_mesh
+from shardyard.strategies.mesh import TENSOR_ROW, Mesh, make_mesh
 from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.registry import make
 from shardyard.workers.spec import Run, TrainSpec
@@ -38,6 +39,7 @@ class Engine:
     step: Step
     rows: slice
     settle: Callable[[], None] = lambda: None
+    expect: Callable[[Callable[[], Any]], None] = lambda following: None  # what returns the batch after the next one
 
 
 class TorchAllGather(Allocate):
@@ -89,22 +91,33 @@ class Contenders:
 
     def _ours(self, name: str) -> Engine:
         layout, _, variant = name.partition(" ")
-        given = {"tensor": self._ranks} if layout == "TP" else {"data": self._ranks, "zero": int(layout[-1])}
         overlap = dict(self._train["overlap"])
         if variant.startswith("prefetch "):
             overlap["prefetch"] = int(variant.removeprefix("prefetch "))
         run = Run(
             job="bench",
-            train=TrainSpec.model_validate({**self._train, "layout": given, "overlap": overlap}),
+            train=TrainSpec.model_validate(
+                {**self._train, "layout": layout_of(layout, self._ranks), "overlap": overlap}
+            ),
             checkpoints=self._cache / "checkpoints",
             cache=self._cache,
         )
         built = build(run, make_mesh(run.train.layout, torch.device("cpu")))
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
-        rows = slice(0, self.spec.global_batch) if layout == "TP" else self._own_rows()
-        share = 1 / self._ranks if layout == "TP" else 1.0
-        return Engine(partial(_our_step, built, share), rows, built.parallel.data.settle)
+        rows, share = self._part(built.mesh)
+        step, settle = partial(_our_step, built, share), built.parallel.data.settle
+        return Engine(step, rows, settle, built.parallel.runner.expect)
+
+    def _part(self, mesh: Mesh) -> tuple[slice, float]:
+        """This rank's rows of the global batch, and the share of the loss it has that is counted."""
+        layout = mesh.layout
+        if mesh.serves:
+            return slice(0, 0), 1.0
+        parts = layout.data * layout.grid  # a grid's rows of ranks divide the sequences, too
+        number = mesh.index(TENSOR_ROW) if layout.grid > 1 else mesh.index("data")
+        size = self.spec.global_batch // parts
+        return slice(number * size, (number + 1) * size), layout.grid / layout.tensor
 
     def _model(self) -> nn.Module:
         arch = self.spec.architecture(256)
@@ -163,9 +176,24 @@ class Contenders:
         return Engine(partial(_deepspeed_step, engine, self._loss(rows), 1 / self._ranks), rows)
 
 
+def layout_of(name: str, ranks: int) -> dict[str, Any]:
+    """The layout of ours that a name stands for, on all `ranks`. Half of them are servers where there are any."""
+    root = math.isqrt(ranks)
+    half = ranks // 2
+    others: dict[str, dict[str, Any]] = {
+        "TP": {"tensor": ranks},
+        "2-D": {"tensor": {"mode": "2d", "shape": [root, root]}},
+        "1f1b": {"pipeline": ranks, "schedule": "1f1b", "micro_batch": 1},
+        "2bw": {"pipeline": ranks, "schedule": "2bw", "micro_batch": 1},
+        "parameter-server": {"data": half, "parameter_server": {"servers": half}},
+    }
+    return others.get(name) or {"data": ranks, "zero": int(name[-1])}
+
+
 def _our_step(built: TrainerParts, share: float, x: Tensor, y: Tensor) -> Tensor:
     loss = built.parallel.runner.train(x, y)
     built.parallel.data.reduce()
+    built.parallel.runner.before_update()
     built.optimizer.step()
     built.parallel.data.publish()
     return loss * share

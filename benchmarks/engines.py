@@ -12,6 +12,7 @@ steadier on a busy machine; it knows nothing of waiting.
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
 import statistics
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 STEPS = 4  # per turn
 STAGES = [f"ours zero-{stage}" for stage in range(4)]
 HOME = [*STAGES, "torch DDP", "torch FSDP2", "torch FSDP2 without reshard", "torch alone", "ours TP", "torch TP"]
+HOME += ["ours 2-D", "ours 1f1b", "ours 2bw", "ours parameter-server"]
 DEEPSPEED = ["deepspeed zero-1", "deepspeed zero-2"]
 #: Run when `--only` names them: ours with one thing changed, FSDP2 with its own default of resharding.
 VARIANTS = [
@@ -48,7 +50,12 @@ TARGETS = [
     ),
     ("ours zero-3", "torch FSDP2", 1.1),
     ("ours TP", "torch TP", None),
+    ("ours 2-D", "ours TP", None),
+    ("ours 2bw", "ours 1f1b", None),
+    ("ours parameter-server", "torch DDP", None),
 ]
+#: Engines whose losses are the others' only in their first step: alone, ranks part, and delayed gradients come a step later.
+PARTING = ("torch alone", "ours 2bw")
 
 
 def train_spec(ranks: int, options: argparse.Namespace, corpus: Path) -> dict[str, Any]:
@@ -124,7 +131,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]:
     """Engine → the processes that hold it."""
     asked = options.only or (*HOME, *DEEPSPEED)
-    chosen = [name for name in (*HOME, *VARIANTS, *DEEPSPEED) if name in asked]
+    chosen = [name for name in (*HOME, *VARIANTS, *DEEPSPEED) if name in asked and fits(name, ranks)]
     folder = Path(tempfile.mkdtemp(prefix="se-"))
     corpus = folder / "corpus.txt"
     corpus.write_bytes(b"".join(file.read_bytes() for file in sorted((ROOT / "strategies").glob("*.py"))))
@@ -143,6 +150,11 @@ def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]
         yield found
 
 
+def fits(name: str, ranks: int) -> bool:
+    """A grid needs a square number of ranks."""
+    return name != "ours 2-D" or math.isqrt(ranks) ** 2 == ranks
+
+
 def measure(ranks: int, options: argparse.Namespace) -> dict[str, list[Turn]]:
     """`{engine: [its turn in each round]}`."""
     with sides(ranks, options) as found:
@@ -157,10 +169,10 @@ def measure(ranks: int, options: argparse.Namespace) -> dict[str, list[Turn]]:
 
 
 def check_alike(losses: dict[str, list[float]]) -> None:
-    """All engines train the same model on the same tokens: the same curve but for fp32's rounding. Alone, ranks part after a step."""
+    """All engines train the same model on the same tokens: the same curve but for fp32's rounding, or but for `PARTING`."""
     first = next(iter(losses.values()))
     for name, values in losses.items():
-        alike = 1 if name == "torch alone" else STEPS
+        alike = 1 if name in PARTING else STEPS
         worst = max(abs(a / b - 1) for a, b in zip(values[:alike], first[:alike], strict=True))
         if worst > 1e-3 and not name.startswith("deepspeed"):
             raise RuntimeError(f"{name} trains something else: losses {values}, not {first}")

@@ -11,6 +11,8 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -49,10 +51,15 @@ def _serve(side: Side, conductor: Connection) -> None:
     engines = {name: contenders.make(name) for name in side.engines}
     tokens = _tokens(contenders.spec, side.cache)
     done = dict.fromkeys(engines, 0)
+    ahead: dict[str, Any] = {}
     conductor.send({"ready": side.rank})
     while True:
         name, steps = conductor.recv()
-        conductor.send(_turn(engines[name], tokens, done[name], steps))
+        read = partial(_batch, tokens, engines[name].rows)
+        batches = [ahead[name] if name in ahead else read(done[name])]
+        batches += [read(step) for step in range(done[name] + 1, done[name] + steps + 1)]
+        ahead[name] = batches[-1]
+        conductor.send(_turn(engines[name], batches))
         done[name] += steps
 
 
@@ -74,14 +81,23 @@ def _tokens(spec: Any, cache: str) -> Any:
     return open_tokens(spec.data, Path(cache), seed=spec.seed, global_batch=spec.global_batch)
 
 
-def _turn(engine: Any, tokens: Any, first: int, steps: int) -> dict[str, Any]:
-    """Steps `first`, `first + 1`, … from a common start until all that they sent has arrived."""
+def _batch(tokens: Any, rows: slice, step: int) -> Any:
+    return tokens.batch(step * tokens.global_batch, rows)
+
+
+def _turn(engine: Any, batches: list[Any]) -> dict[str, Any]:
+    """A step with each batch but the last, from a common start until all that they sent has arrived.
+
+    The last one is the first of the next turn: a pipeline that is not flushed has begun it.
+    """
     import torch.distributed as dist
 
-    batches = [tokens.batch(step * tokens.global_batch, engine.rows) for step in range(first, first + steps)]
     dist.barrier()
     began, worked = time.perf_counter(), time.process_time()
-    losses = [engine.step(*batch) for batch in batches]
+    losses = []
+    for batch, following in pairwise(batches):
+        engine.expect(lambda following=following: following)
+        losses.append(engine.step(*batch))
     engine.settle()
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     return {"seconds": seconds, "worked": worked, "losses": [loss.item() for loss in losses]}
