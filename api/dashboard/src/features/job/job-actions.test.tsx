@@ -6,7 +6,7 @@ import { type SentRequest, given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
 import { JobActions } from "./job-actions";
 
-const layout = { data: 2, elastic: null, zero: 1, shard: null, tensor: 2, sequence: true, context: 1, ulysses: 1, context_inner: "ulysses", context_method: "ring", ring_window: null, pipeline: 1, schedule: "1f1b", virtual: 2, expert: 1, micro_batch: null };
+const layout = { data: 2, elastic: null, zero: 1, shard: null, tensor: 2, tensor_shape: null, sequence: true, context: 1, ulysses: 1, context_inner: "ulysses", context_method: "ring", ring_window: null, pipeline: 1, schedule: "1f1b", virtual: 2, expert: 1, micro_batch: null };
 const trains = (changes = {}) => job({ spec: { name: "llama-nano", train: { steps: 600, layout } }, ...changes });
 
 const plane = (fault_injection: boolean, answers: Record<string, (request: SentRequest) => Response> = {}) =>
