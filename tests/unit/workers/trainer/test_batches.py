@@ -5,14 +5,16 @@ import pytest
 import torch
 
 from shardyard.strategies.layout import Batch, Layout
+from shardyard.strategies.mesh import TENSOR_ROW
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.trainer.batches import Batches, _rows, _step_seed
 
 
-def parts(data: int, rank: int) -> Any:
+def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0) -> Any:  # noqa: B008  (it is frozen)
     """What a rank's batches are made of: 3 micro-batches of 2 rows on each of `data` ranks."""
+    places = {"data": rank, TENSOR_ROW: row}
     mesh = SimpleNamespace(
-        index=lambda axis: rank if axis == "data" else 0, device=torch.device("cpu"), serves=rank >= data
+        index=lambda axis: places.get(axis, 0), device=torch.device("cpu"), serves=rank >= data, layout=layout
     )
     batch = Batch(6 * data, data, 3, 2)
     return SimpleNamespace(batch=batch, mesh=mesh, spec=SimpleNamespace(seed=7, steps=3))
@@ -31,7 +33,7 @@ class Corpus:
 
 def reading(ahead: bool, position: Position) -> tuple[Batches, Corpus]:
     corpus, built = Corpus(), parts(1, 0)
-    built.tokens, built.mesh.layout = corpus, Layout()
+    built.tokens = corpus
     return Batches(built, position, ahead=ahead), corpus
 
 
@@ -39,6 +41,11 @@ def test_ranks_share_each_micro_batch_of_the_global_batch() -> None:
     assert [_rows(parts(2, rank)).tolist() for rank in (0, 1)] == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
     assert _rows(parts(1, 0)).tolist() == list(range(6))
     assert _rows(parts(2, 2)).tolist() == [], "a parameter server reads nothing"
+
+
+def test_the_rows_of_a_grid_share_each_micro_batch() -> None:
+    grid = Layout.model_validate({"data": 2, "tensor": {"mode": "2d", "shape": [2, 2]}})
+    assert [_rows(parts(2, 1, grid, row)).tolist() for row in (0, 1)] == [[2, 6, 10], [3, 7, 11]]
 
 
 @pytest.mark.parametrize("step", [1, 2, 10_000])
