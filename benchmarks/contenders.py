@@ -22,10 +22,12 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
 from shardyard.strategies.loss import TokenLoss
-from shardyard.strategies.mesh import TENSOR_ROW, Mesh, make_mesh
+from shardyard.strategies.mesh import make_mesh
+from shardyard.workers.data.dataset import Rows
 from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.registry import make
 from shardyard.workers.spec import Run, TrainSpec
+from shardyard.workers.trainer.batches import rows_of
 from shardyard.workers.trainer.build import TrainerParts, build
 
 #: (inputs, targets) [rows, seq] → this rank's share of the step's loss; one whole optimizer step.
@@ -37,7 +39,7 @@ class Engine:
     """`step` trains; `settle` waits for what it left on its way; `rows` are this rank's of the global batch."""
 
     step: Step
-    rows: slice
+    rows: Rows
     settle: Callable[[], None] = lambda: None
     expect: Callable[[Callable[[], Any]], None] = lambda following: None  # what returns the batch after the next one
 
@@ -105,19 +107,10 @@ class Contenders:
         built = build(run, make_mesh(run.train.layout, torch.device("cpu")))
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
-        rows, share = self._part(built.mesh)
+        rows = rows_of(built)
+        share = run.train.layout.grid / run.train.layout.tensor  # ranks with the same tokens have the same loss
         step, settle = partial(_our_step, built, share), built.parallel.data.settle
         return Engine(step, rows, settle, built.parallel.runner.expect)
-
-    def _part(self, mesh: Mesh) -> tuple[slice, float]:
-        """This rank's rows of the global batch, and the share of the loss it has that is counted."""
-        layout = mesh.layout
-        if mesh.serves:
-            return slice(0, 0), 1.0
-        parts = layout.data * layout.grid  # a grid's rows of ranks divide the sequences, too
-        number = mesh.index(TENSOR_ROW) if layout.grid > 1 else mesh.index("data")
-        size = self.spec.global_batch // parts
-        return slice(number * size, (number + 1) * size), layout.grid / layout.tensor
 
     def _model(self) -> nn.Module:
         arch = self.spec.architecture(256)

@@ -81,7 +81,7 @@ def _tokens(spec: Any, cache: str) -> Any:
     return open_tokens(spec.data, Path(cache), seed=spec.seed, global_batch=spec.global_batch)
 
 
-def _batch(tokens: Any, rows: slice, step: int) -> Any:
+def _batch(tokens: Any, rows: Any, step: int) -> Any:
     return tokens.batch(step * tokens.global_batch, rows)
 
 

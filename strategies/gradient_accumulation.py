@@ -1,57 +1,31 @@
 """Gradient accumulation without a pipeline: micro-batches one after the other, gradients summed (the naive twin of a pipeline schedule)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import nn
 
 from .data_strategy import DataStrategy
 from .fields import Inputs
-from .param_shard import ParamShard
-from .telemetry.clock_sync import Aligned
+from .runner import Runner
 from .telemetry.current import current
-from .telemetry.step_tracer import Recorded
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Accumulate:
+class Accumulate(Runner):
     """Runs the micro-batches of a step through the whole model.
 
     `within`: the model's forward pass computes the loss (`chunked_loss.py`).
     """
 
     last = True
-    older: Sequence[ParamShard] = ()  # there is one version of the weights
 
     def __init__(
         self, model: nn.Module, data: DataStrategy, microbatches: int, loss: Loss, within: bool = False
     ) -> None:
         self._model, self._data, self._microbatches, self._loss = model, data, microbatches, loss
         self._within = within
-
-    def plan(self) -> dict[str, Any]:
-        """Empty: adds nothing to the `plan` event."""
-        return {}
-
-    def timed(self) -> AbstractContextManager[None]:
-        """Does nothing: no rank waits for another stage."""
-        return nullcontext()
-
-    def bubble(self) -> None:
-        """None: there is no bubble without a pipeline."""
-
-    def replay(self, steps: Sequence[Recorded], clock: Aligned) -> list[None]:  # noqa: ARG002
-        """None for each step: there is nothing to simulate."""
-        return [None] * len(steps)
-
-    def expect(self, following: Callable[[], Any]) -> None:
-        """Does nothing: a step ends before the next one begins."""
-
-    def before_update(self) -> None:
-        """Does nothing: no pass of the next step has run."""
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq], or fields and numbers of as many samples.

@@ -58,14 +58,9 @@ def _check_shard(layout: Layout) -> None:
             "Set layout.zero to 3, or leave layout.shard out.",
         )
     replicas = layout.degrees["data"] * layout.degrees["context"]
-    legal = [d for d in divisors(replicas) if 1 < d < replicas]
-    if layout.shard not in legal:
-        near = min(legal, key=lambda d: abs(d - (layout.shard or 0)), default=None)
-        raise Refusal(
-            "layout.shard",
-            f"{replicas} replicas do not fall into two or more groups of {layout.shard}.",
-            "Leave layout.shard out." if near is None else f"Use {near}, or one of {legal}.",
-        )
+    legal = _check_groups(
+        "layout.shard", layout.shard, replicas, f"{replicas} replicas do not fall into two or more groups"
+    )
     _check_shard_of_experts(layout, layout.shard, legal)
 
 
@@ -126,14 +121,18 @@ def _check_windows(layout: Layout) -> None:
             f"windows are parts of a ring; layout.context_method is {layout.context_method}.",
             "Leave layout.ring_window out, or set layout.context_method to ring.",
         )
-    legal = [d for d in divisors(layout.ring) if 1 < d < layout.ring]
-    if layout.ring_window not in legal:
-        near = min(legal, key=lambda d: abs(d - (layout.ring_window or 0)), default=None)
-        raise Refusal(
-            "layout.ring_window",
-            f"a ring of {layout.ring} ranks does not fall into two or more windows of {layout.ring_window}.",
-            "Leave layout.ring_window out." if near is None else f"Use {near}, or one of {legal}.",
-        )
+    message = f"a ring of {layout.ring} ranks does not fall into two or more windows"
+    _check_groups("layout.ring_window", layout.ring_window, layout.ring, message)
+
+
+def _check_groups(field: str, size: int, whole: int, message: str) -> list[int]:
+    """The sizes of two or more equal groups of `whole` ranks. Raises `Refusal` if `size` is none of them."""
+    legal = [d for d in divisors(whole) if 1 < d < whole]
+    if size not in legal:
+        near = min(legal, key=lambda d: abs(d - size), default=None)
+        remedy = f"Leave {field} out." if near is None else f"Use {near}, or one of {legal}."
+        raise Refusal(field, f"{message} of {size}.", remedy)
+    return legal
 
 
 def _sequence_parts(layout: Layout, ring: int) -> int:

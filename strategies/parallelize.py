@@ -51,6 +51,7 @@ from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
 from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
 from .precision import Precision
+from .runner import Runner
 from .tensor_parallel.apply import apply_tensor
 
 #: Called with a parameter and this rank's part of it, before it is rounded to the compute dtype.
@@ -63,7 +64,7 @@ class Parallel:
 
     parts: list[nn.Module]
     data: DataStrategy
-    runner: Accumulate | Pipeline | Serving
+    runner: Runner
     tally: Tally
     balance: ExpertBalance
 

@@ -14,10 +14,10 @@ from ..store import events
 
 #: Incidents on the same node after which `auto` wants it.
 _INCIDENTS: Final = 2
-#: So many of the newest incidents are looked at.
+#: The number of the newest incidents that are read.
 _NEWEST: Final = 100
-#: Causes that lie in the training code or its data, on whatever node.
-_OF_CODE: Final = frozenset({"exception", "loss_spike", "straggler_over", "slow_network"})
+#: Causes that blame no node: those of the training code and its data, and what is no fault or known already.
+_NO_FAULT_OF_A_NODE: Final = frozenset({"exception", "loss_spike", "straggler_over", "slow_network"})
 
 
 async def preflight_wanted(tx: AsyncConnection, job: RowMapping, avoided: Collection[str]) -> bool:
@@ -26,6 +26,6 @@ async def preflight_wanted(tx: AsyncConnection, job: RowMapping, avoided: Collec
     if chosen != "auto" or job["world_size"] == 1:
         return chosen is True
     newest = await events.of_kind_before(tx, job["id"], "incident", None, _NEWEST)
-    nodes = (event["data"].get("node") for event in newest if event["data"].get("cause") not in _OF_CODE)
+    nodes = (event["data"].get("node") for event in newest if event["data"].get("cause") not in _NO_FAULT_OF_A_NODE)
     counted = Counter(node for node in nodes if node and node not in avoided)
     return any(count >= _INCIDENTS for count in counted.values())

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..collectives import Pending, all_gather
 from .attention_kernels import Kernel, kernel_for
-from .ring_attention import Blocks, merge
+from .ring_attention import Blocks, before_merges, merge
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,7 @@ def all_gather_attention(
 class _AllGatherAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gather: Gather, blocks: Blocks) -> Tensor:
-        wide = torch.promote_types(q.dtype, torch.float32)
-        out = torch.zeros(q.shape, dtype=wide, device=q.device)
-        lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
+        out, lse = before_merges(q)
         keys, values = _gathered(k, v, gather.group)
         for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
             block = blocks.kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], masked)

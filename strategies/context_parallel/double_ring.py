@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..collectives import Pending, shift
 from .attention_kernels import Kernel, kernel_for
-from .ring_attention import Blocks, merge, pass_on
+from .ring_attention import Blocks, before_merges, merge, pass_on
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ def double_ring_attention(
 class _DoubleRing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rings: Rings, blocks: Blocks) -> Tensor:
-        wide = torch.promote_types(q.dtype, torch.float32)
-        out = torch.zeros(q.shape, dtype=wide, device=q.device)
-        lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
+        out, lse = before_merges(q)
         first = torch.stack((k, v))
         for turn in range(rings.outer.size()):
             next_first, held = pass_on(first, turn, rings.outer), first

@@ -51,9 +51,7 @@ def ring_attention(
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, blocks: Blocks) -> Tensor:
-        wide = torch.promote_types(q.dtype, torch.float32)
-        out = torch.zeros(q.shape, dtype=wide, device=q.device)
-        lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
+        out, lse = before_merges(q)
         held = torch.stack((k, v))
         for step in range(group.size()):
             coming = pass_on(held, step, group)
@@ -114,6 +112,13 @@ def zigzag(sequence: Tensor, rank: int, ranks: int) -> Tensor:
         return sequence
     chunks = sequence.chunk(2 * ranks)
     return torch.cat((chunks[rank], chunks[-1 - rank]))
+
+
+def before_merges(q: Tensor) -> tuple[Tensor, Tensor]:
+    """What the first block of keys is merged into, in fp32 or wider: an output of zeros, and the log of a sum of nothing."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    out = torch.zeros(q.shape, dtype=wide, device=q.device)
+    return out, torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
 
 
 def merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:

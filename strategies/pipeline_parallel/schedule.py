@@ -30,7 +30,7 @@ from ..data_strategy import DataStrategy
 from ..fields import Inputs
 from ..layout import Layout
 from ..mesh import Mesh
-from ..param_shard import ParamShard
+from ..runner import Runner
 from ..telemetry.clock_sync import Aligned
 from ..telemetry.current import current
 from ..telemetry.device_clock import clock_of
@@ -104,10 +104,8 @@ class Split:
     shapes: StageShapes | None = None
 
 
-class Pipeline:
+class Pipeline(Runner):
     """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches; `data` starts to reduce them."""
-
-    older: Sequence[ParamShard] = ()  # there is one version of the weights
 
     def __init__(
         self,
@@ -182,12 +180,6 @@ class Pipeline:
         dist.all_gather_object(everyone, mine, group=self._mesh.group("pipeline"))
         order, place = self.order, self._mesh.index("pipeline")
         return [replay(order, ranks, place) for ranks in zip(*everyone, strict=True)]
-
-    def expect(self, following: Callable[[], Any]) -> None:
-        """Does nothing: a step ends before the next one begins."""
-
-    def before_update(self) -> None:
-        """Does nothing: no pass of the next step has run."""
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""

@@ -19,10 +19,10 @@ def assert_equal(found: Any, expected: Any, bound: float) -> None:
     assert found["parameters"].keys() == expected["parameters"].keys()
     for name, value in expected["parameters"].items():
         np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=bound, err_msg=name)
-    assert _evaluations(found) == pytest.approx(_evaluations(expected), rel=bound)
+    assert evaluations(found) == pytest.approx(evaluations(expected), rel=bound)
 
 
-def _evaluations(run: Any) -> list[float]:
+def evaluations(run: Any) -> list[float]:
     return [data["loss"] for kind, data in run["events"] if kind == "eval"]
 
 

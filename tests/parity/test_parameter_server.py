@@ -9,24 +9,13 @@ import pytest
 from harness.models import GPT2
 from harness.ranks import train
 
+from .test_layouts import assert_equal, evaluations
+
 Make = Callable[..., Any]
 
 
 def served(workers: int, servers: int, **more: Any) -> dict[str, Any]:
     return {"data": workers, "parameter_server": {"servers": servers}, **more}
-
-
-def assert_equal(found: Any, expected: Any, bound: float) -> None:
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=bound)
-    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=bound * 100)
-    assert found["parameters"].keys() == expected["parameters"].keys()
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=bound, err_msg=name)
-    assert evaluations(found) == pytest.approx(evaluations(expected), rel=bound)
-
-
-def evaluations(run: Any) -> list[float]:
-    return [data["loss"] for kind, data in run["events"] if kind == "eval"]
 
 
 def assert_same_bits(found: Any, expected: Any) -> None:

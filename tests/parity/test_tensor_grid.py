@@ -10,20 +10,11 @@ from harness.layouts import GRID
 from harness.models import GPT2, LLAMA
 from harness.ranks import train
 
+from .test_layouts import assert_equal, evaluations
+
 Make = Callable[..., Any]
 
 ON_GRID = {"tensor": GRID}
-
-
-def assert_equal(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
-    assert found["parameters"].keys() == expected["parameters"].keys()
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
-    validations = [[data["loss"] for kind, data in run["events"] if kind == "eval"] for run in (found, expected)]
-    assert len(validations[0]) == 2
-    np.testing.assert_allclose(*validations, rtol=1e-10)
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -44,7 +35,9 @@ def test_float64_equals_one_process(
     layout: dict[str, Any], changes: dict[str, Any], root: Path, make_spec: Make, one_process: Make
 ) -> None:
     spec = make_spec({**layout, **ON_GRID}, steps=4, **changes)
-    assert_equal(train(spec, root), one_process(spec))
+    found = train(spec, root)
+    assert_equal(found, one_process(spec), 1e-10)
+    assert len(evaluations(found)) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..spec import DataSpec
 from . import split_lengths
 from .position import SampleOrder
-from .shuffle import permute
+from .shuffle import shuffled
 from .split_lengths import windows
 from .token_cache import prepare
 from .unigram_baseline import unigram_loss
@@ -62,7 +62,7 @@ class Tokens:
     def batch(self, first: int, rows: Rows) -> Pair:
         """Inputs and targets [rows, seq_len] (int64): the given rows of the global batch that begins with the sample `first`."""
         samples = first + numbers_of(rows, self.global_batch)
-        return self._read(self.train, self._windows_of(samples, self.train_windows, f"train/{self.order.seed}"))
+        return self._read(self.train, shuffled(samples, self.train_windows, f"train/{self.order.seed}"))
 
     def validation(self, batch_index: int, rows: Rows) -> Pair:
         """Inputs and targets [rows, seq_len] (int64) of a validation batch: the same for every seed and step.
@@ -70,16 +70,7 @@ class Tokens:
         Batches are distributed over the whole split; after `validation_windows` samples they begin again in another order.
         """
         samples = batch_index * self.global_batch + numbers_of(rows, self.global_batch)
-        return self._read(self.held_out, self._windows_of(samples, self.validation_windows, "validation"))
-
-    def _windows_of(self, samples: NDArray[np.int64], windows: int, key: str) -> NDArray[np.int64]:
-        """The window of each sample."""
-        epochs, positions = np.divmod(samples, windows)
-        chosen = np.empty_like(positions)
-        for epoch in np.unique(epochs):
-            here = epochs == epoch
-            chosen[here] = permute(positions[here], windows, f"{key}/{epoch}")
-        return chosen
+        return self._read(self.held_out, shuffled(samples, self.validation_windows, "validation"))
 
     def _read(self, ids: NDArray[Any], windows: NDArray[np.int64]) -> Pair:
         both = np.empty((len(windows), self.seq_len + 1), dtype=np.int64)

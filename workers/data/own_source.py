@@ -24,7 +24,7 @@ from .dataset import Rows, numbers_of
 from .errors import DataError
 from .position import SampleOrder
 from .sample_seeds import sample_seeds
-from .shuffle import permute
+from .shuffle import shuffled
 
 Numbers = NDArray[np.int64]
 
@@ -76,23 +76,14 @@ class OwnSamples:
         """Fields, and numbers [rows] (int64), of the given rows of the global batch that begins with the sample `first`."""
         samples = first + numbers_of(rows, self.global_batch)
         key = f"train/{self.order.seed}"
-        return self._read("training", self._indices(samples, self.train_windows, key), samples, key)
+        indices = samples if self.train_windows is None else shuffled(samples, self.train_windows, key)
+        return self._read("training", indices, samples, key)
 
     def validation(self, batch_index: int, rows: Rows) -> tuple[Fields, Tensor]:
         """Fields and numbers [rows] of a validation batch: the same for every seed and step."""
         samples = batch_index * self.global_batch + numbers_of(rows, self.global_batch)
-        indices = self._indices(samples, self.validation_windows, "validation")
+        indices = shuffled(samples, self.validation_windows, "validation")
         return self._read("validation", indices, samples, "validation")
-
-    def _indices(self, samples: Numbers, size: int | None, key: str) -> Numbers:
-        if size is None:
-            return samples
-        epochs, positions = np.divmod(samples, size)
-        chosen = np.empty_like(positions)
-        for epoch in np.unique(epochs):
-            here = epochs == epoch
-            chosen[here] = permute(positions[here], size, f"{key}/{epoch}")
-        return chosen
 
     def _read(self, split: str, indices: Numbers, samples: Numbers, key: str) -> tuple[Fields, Tensor]:
         seeds, where = sample_seeds(key, samples), f"{self.order.source}, {split} samples {_span(samples)}"

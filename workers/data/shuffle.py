@@ -25,6 +25,16 @@ def permute(positions: NDArray[np.int64], size: int, key: str) -> NDArray[np.int
     return values.astype(np.int64)
 
 
+def shuffled(samples: NDArray[np.int64], size: int, key: str) -> NDArray[np.int64]:
+    """The numbers (below `size`) of endless `samples`: all once per epoch, in each epoch in another order that `key` selects."""
+    epochs, positions = np.divmod(samples, size)
+    chosen = np.empty_like(positions)
+    for epoch in np.unique(epochs):
+        here = epochs == epoch
+        chosen[here] = permute(positions[here], size, f"{key}/{epoch}")
+    return chosen
+
+
 def _round_keys(key: str) -> Numbers:
     digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)

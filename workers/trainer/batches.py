@@ -23,7 +23,7 @@ class Batches:
     def __init__(self, parts: TrainerParts, position: Position, *, ahead: bool = False) -> None:
         self._parts, self._position, self._ahead = parts, position, ahead
         self._reader = ReadAhead(self._read, parts.mesh.device)
-        self._rows = _rows(parts)
+        self._rows = rows_of(parts)
         self._replica = parts.mesh.index(REPLICA)
         self._following: tuple[int, Pair] | None = None  # with the number of its first sample
 
@@ -82,7 +82,7 @@ class Batches:
         return inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
 
-def _rows(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def rows_of(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """This data rank's rows of the global batch, micro-batch by micro-batch: row = (micro-batch · D + data rank) · size + i.
 
     On a grid of tensor ranks its rows divide the sequences of each micro-batch.

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardyard.workers.data.shuffle import permute
+from shardyard.workers.data.shuffle import permute, shuffled
 
 
 @settings(deadline=None)
@@ -39,3 +39,12 @@ def test_the_order_of_a_release_stays() -> None:
 
 
 PINNED = [4, 9, 0, 6, 2, 5, 1, 7, 8, 3]
+
+
+def test_endless_samples_have_each_number_once_per_epoch_in_another_order() -> None:
+    numbers = shuffled(np.arange(30), 10, "corpus/7")
+    epochs = numbers.reshape(3, 10)
+    assert np.array_equal(np.sort(epochs, axis=1), np.tile(np.arange(10), (3, 1)))
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
+    assert np.array_equal(shuffled(np.array([25, 3]), 10, "corpus/7"), numbers[[25, 3]])
+    assert np.array_equal(epochs[1], permute(np.arange(10), 10, "corpus/7/1"))

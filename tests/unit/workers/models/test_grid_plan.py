@@ -83,7 +83,7 @@ def test_loss_and_every_gradient_are_those_of_one_process(numbers: dict[str, Any
 
 
 def _kept_and_sent(rank: int, world: int, port: int, layers: int) -> dict[str, float]:
-    """Numbers that a GPT-2 of so many layers keeps for the backward pass, on the grid and alone, and numbers that travel."""
+    """Elements that a GPT-2 of `layers` layers keeps for the backward pass, on the grid and alone, and elements that are sent."""
     on = grid(rank, world, port)
     arch = Architecture(
         **{**SIZES, "family": "gpt2", "kv_heads": 4, "vocab": 32, "layers": layers, "hidden": 64, "max_seq_len": 8}

@@ -7,7 +7,7 @@ import torch
 from shardyard.strategies.layout import Batch, Layout
 from shardyard.strategies.mesh import TENSOR_ROW
 from shardyard.workers.data.position import Position, SampleOrder
-from shardyard.workers.trainer.batches import Batches, _rows, _step_seed
+from shardyard.workers.trainer.batches import Batches, _step_seed, rows_of
 
 
 def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0) -> Any:  # noqa: B008  (it is frozen)
@@ -38,14 +38,14 @@ def reading(ahead: bool, position: Position) -> tuple[Batches, Corpus]:
 
 
 def test_ranks_share_each_micro_batch_of_the_global_batch() -> None:
-    assert [_rows(parts(2, rank)).tolist() for rank in (0, 1)] == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
-    assert _rows(parts(1, 0)).tolist() == list(range(6))
-    assert _rows(parts(2, 2)).tolist() == [], "a parameter server reads nothing"
+    assert [rows_of(parts(2, rank)).tolist() for rank in (0, 1)] == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
+    assert rows_of(parts(1, 0)).tolist() == list(range(6))
+    assert rows_of(parts(2, 2)).tolist() == [], "a parameter server reads nothing"
 
 
 def test_the_rows_of_a_grid_share_each_micro_batch() -> None:
     grid = Layout.model_validate({"data": 2, "tensor": {"mode": "2d", "shape": [2, 2]}})
-    assert [_rows(parts(2, 1, grid, row)).tolist() for row in (0, 1)] == [[2, 6, 10], [3, 7, 11]]
+    assert [rows_of(parts(2, 1, grid, row)).tolist() for row in (0, 1)] == [[2, 6, 10], [3, 7, 11]]
 
 
 @pytest.mark.parametrize("step", [1, 2, 10_000])
