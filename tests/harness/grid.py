@@ -7,28 +7,29 @@ import random
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from shardyard.strategies.layout import AXES, DELAYED, Layout, Refusal, Schedule
+from shardyard.strategies.layout import DELAYED, Refusal, Schedule
 from shardyard.workers.spec import TrainSpec
 
 MOST_RANKS = 8
 
-#: What the grid varies; an axis at its default counts as absent.
-CHOICES: dict[str, tuple[Any, ...]] = {
+#: The degrees that the grid varies. An axis at its default counts as absent.
+DEGREES: dict[str, tuple[int, ...]] = {
     "pipeline": (1, 2, 4),
-    "schedule": tuple(
-        schedule for schedule in get_args(Schedule) if schedule not in DELAYED
-    ),  # these equal another loop
     "data": (1, 2, 3, 4, 8),
-    "zero": (0, 1, 2, 3),
-    "shard": (None, 2, 4),
     "context": (1, 2, 4),
-    "ulysses": (1, 2),
     "expert": (1, 2, 4),
-    "tensor": (1, 2),
-    "sequence": (True, False),
-    "micro_batch": (None, 1),
+    "tensor": (1, 2, 4),
 }
-DEGREES = ("pipeline", "data", "context", "expert", "tensor")
+#: Without those that equal another loop than one process.
+SCHEDULES = tuple(schedule for schedule in get_args(Schedule) if schedule not in DELAYED)
+#: What a step may do beside its layout without another result.
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"recompute": "full"},
+    {"recompute": "selective"},
+    {"recompute": "every-2"},
+    {"offload": {"optimizer": 0.5}},
+)
 
 
 def model_of(layout: dict[str, Any]) -> dict[str, Any]:
@@ -40,31 +41,71 @@ def model_of(layout: dict[str, Any]) -> dict[str, Any]:
 
 def layouts() -> Iterator[dict[str, Any]]:
     """Every legal layout, without the fields that stand at their defaults, each once."""
-    fields = [name for name in CHOICES if name in Layout.model_fields]
-    seen = set()
-    for values in itertools.product(*(CHOICES[name] for name in fields)):
-        given = dict(zip(fields, values, strict=True))
-        if math.prod(given[axis] for axis in AXES) > MOST_RANKS:
+    for values in itertools.product(*DEGREES.values()):
+        degrees = dict(zip(DEGREES, values, strict=True))
+        if math.prod(degree for axis, degree in degrees.items() if axis != "expert") > MOST_RANKS:
             continue
-        layout = _without_idle({k: v for k, v in given.items() if v != Layout.model_fields[k].default})
-        key = tuple(sorted(layout.items(), key=str))
-        if key not in seen and _legal(layout):
-            seen.add(key)
-            yield layout
+        parts = (_pipelines(**degrees), _replicas(**degrees), _contexts(**degrees), _tensors(**degrees), _batches())
+        for chosen in itertools.product(*map(list, parts)):
+            layout = {axis: degree for axis, degree in degrees.items() if degree > 1}
+            for fields in chosen:
+                layout |= fields
+            if _legal(layout):
+                yield layout
+
+
+def _pipelines(pipeline: int, **_others: int) -> Iterator[dict[str, Any]]:
+    for schedule in SCHEDULES if pipeline > 1 else ("1f1b",):
+        yield {} if schedule == "1f1b" else {"schedule": schedule}
+
+
+def _replicas(data: int, context: int, **_others: int) -> Iterator[dict[str, Any]]:
+    """What shards the state of replicas, or holds it for them."""
+    yield {}
+    if data * context > 1:
+        yield from ({"zero": zero} for zero in (1, 2, 3))
+        yield from ({"zero": 3, "shard": shard} for shard in (2, 4))
+    if data > 1:
+        yield from ({"parameter_server": {"servers": servers}} for servers in (1, 2))
+
+
+def _contexts(context: int, **_others: int) -> Iterator[dict[str, Any]]:
+    """Ulysses, rings of every kind, and both in either order."""
+    for ulysses in (degree for degree in (1, 2, 4) if context % degree == 0):
+        spread = {"ulysses": ulysses} if ulysses > 1 else {}
+        yield spread
+        if ulysses == context:
+            continue
+        kinds: list[dict[str, Any]] = [{"context_method": kind} for kind in ("all-gather", "ring-self-attention")]
+        if context // ulysses > 2:
+            kinds.append({"ring_window": 2})
+        yield from (spread | kind for kind in kinds)
+        if ulysses > 1:
+            yield from (spread | kind | {"context_inner": "ring"} for kind in ({}, *kinds))
+
+
+def _tensors(tensor: int, **_others: int) -> Iterator[dict[str, Any]]:
+    """In one dimension with and without sequence parallelism, and on a grid."""
+    yield {}
+    if tensor > 1:
+        yield {"sequence": False}
+    if tensor == 4:
+        yield {"tensor": {"mode": "2d", "shape": [2, 2]}}
+
+
+def _batches() -> Iterator[dict[str, Any]]:
+    yield from ({}, {"micro_batch": 1})
 
 
 @functools.cache
-def _by_axes() -> dict[int, tuple[dict[str, Any], ...]]:
-    found: dict[int, list[dict[str, Any]]] = {}
+def _by_degrees() -> dict[int, tuple[tuple[dict[str, Any], ...], ...]]:
+    """Number of axes → all layouts with so many, those of the same degrees together."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for layout in layouts():
-        found.setdefault(axes(layout), []).append(layout)
-    return {count: tuple(some) for count, some in found.items()}
-
-
-def _without_idle(layout: dict[str, Any]) -> dict[str, Any]:
-    """Fields without effect say nothing: a schedule without a pipeline, sequence parallelism without tensor."""
-    idle = {"schedule": "pipeline", "sequence": "tensor", "ulysses": "context"}
-    return {k: v for k, v in layout.items() if k not in idle or idle[k] in layout}
+        degrees = tuple(str(layout.get(name)) for name in DEGREES)
+        found.setdefault(degrees, []).append(layout)
+    counts = {axes(some[0]) for some in found.values()}
+    return {count: tuple(tuple(some) for some in found.values() if axes(some[0]) == count) for count in counts}
 
 
 def _legal(layout: dict[str, Any], **changes: Any) -> bool:
@@ -83,14 +124,23 @@ def small(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def axes(layout: dict[str, Any]) -> int:
-    """How many degrees are above one."""
-    return sum(layout.get(name, 1) > 1 for name in DEGREES)
+    """How many degrees are above one. Fields at their defaults are left out of a layout."""
+    return sum(name in layout for name in DEGREES)
+
+
+def draw_options(layout: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What a step on that layout does beside it: one of `OPTIONS` that is legal there."""
+    legal = [options for options in OPTIONS if _legal(layout, **options)]
+    return random.Random(f"{seed} {layout}").choice(legal)
 
 
 def draw(seed: int, count: int) -> list[dict[str, Any]]:
-    """`count` different layouts: singles, pairs, triples and 4-D products in turn, as long as there are any."""
+    """`count` different layouts: singles, pairs, triples and 4-D products in turn, as long as there are any.
+
+    Degrees are drawn first, so that those with many variants are not drawn more often.
+    """
     rng = random.Random(seed)
-    pools = {count: list(some) for count, some in _by_axes().items()}
+    pools = {count: [rng.sample(some, len(some)) for some in groups] for count, groups in _by_degrees().items()}
     for pool in pools.values():
         rng.shuffle(pool)
     turns = itertools.cycle(sorted(pools))
@@ -98,7 +148,9 @@ def draw(seed: int, count: int) -> list[dict[str, Any]]:
     while len(drawn) < count and any(pools.values()):
         pool = pools[next(turns)]
         if pool:
-            drawn.append(pool.pop())
+            group = pool.pop(0)
+            drawn.append(group.pop())
+            pool.extend([group] if group else [])
     return drawn
 
 

@@ -44,14 +44,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus, and the runs of one process."""
     return tmp_path_factory.mktemp("parity")
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of one file of tests: those of another may have the same names."""
+    return tmp_path_factory.mktemp("runs")
+
+
 @pytest.fixture(scope="session")
-def make_spec(root: Path) -> Callable[..., dict[str, Any]]:
+def make_spec(shared: Path) -> Callable[..., dict[str, Any]]:
     """`make_spec(layout, **changes)`: the small job on that layout."""
-    path = root / "corpus.txt"
+    path = shared / "corpus.txt"
     rng = np.random.default_rng(0)
     path.write_bytes(rng.choice(np.frombuffer(b"etaoin shrdlu\n", dtype=np.uint8), 60_000).tobytes())
 
@@ -64,7 +71,7 @@ def make_spec(root: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def one_process(root: Path, make_spec: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+def one_process(shared: Path) -> Callable[..., Any]:
     """The run of a spec on a single rank, computed once per variation."""
     known: dict[str, Any] = {}
 
@@ -72,7 +79,7 @@ def one_process(root: Path, make_spec: Callable[..., dict[str, Any]]) -> Callabl
         alone = {**spec, "layout": {}}
         key = repr(alone)
         if key not in known:
-            known[key] = train(alone, root, f"reference-{len(known)}")
+            known[key] = train(alone, shared, f"reference-{len(known)}")
         return known[key]
 
     return run

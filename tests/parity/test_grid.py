@@ -11,8 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.grid import axes, draw, layouts, model_of
+from harness.grid import axes, draw, draw_options, layouts, model_of
 from harness.ranks import train
+
+from shardyard.strategies.layout import Layout
+
+#: Fields of a layout that the grid does not vary.
+LEFT_OUT = {
+    "elastic",  # which degree runs, not how
+    "virtual",
+    "tensor_shape",  # what `tensor: {mode: …}` becomes
+}
 
 COUNT = int(os.environ.get("PARITY_COUNT", "6"))
 
@@ -27,9 +36,10 @@ def test_equals_one_process(
     number: int, root: Path, make_spec: Callable[..., Any], one_process: Callable[..., Any]
 ) -> None:
     layout = drawn()[number]
-    print(layout)
-    spec = make_spec(layout, model=model_of(layout), steps=3)
-    found, expected = train(spec, root, "grid"), one_process(spec)
+    options = draw_options(layout, number)
+    print(layout, options)
+    alone = make_spec(layout, model=model_of(layout), steps=3)
+    found, expected = train({**alone, **options}, root, "grid"), one_process(alone)
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
     assert found["parameters"].keys() == expected["parameters"].keys()
     for name, value in expected["parameters"].items():
@@ -40,3 +50,6 @@ def test_the_grid_has_every_kind_of_product() -> None:
     found = list(layouts())
     assert len(found) >= 120
     assert {axes(layout) for layout in found} >= {1, 2, 3}
+    assert len({repr(layout) for layout in found}) == len(found)
+    named = {field for layout in found for field in layout}
+    assert named == Layout.model_fields.keys() - LEFT_OUT

@@ -24,7 +24,7 @@ EXACT = {name: 1e-10 if name == "gpt2" else 1e-5 for name in MODELS}
 TOKENS = np.random.default_rng(5).integers(0, 256, (4, 32))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def published(root: Path) -> Callable[[str], Path]:
     """`published(name, dtype)`: the folder of that model."""
     return lambda name, dtype="float64": save_hf_model(root, name, dtype)

@@ -48,7 +48,8 @@ from ..gang_events import NODE
 
 T = TypeVar("T")
 
-#: What a rule is about, out of what there is then. Nothing that is drawn depends on how a race ended: Hypothesis could not draw it again.
+#: What a rule is about, out of what there is then. Neither what is drawn nor which rules may run depends on how a race ended: Hypothesis
+#: could not draw it again.
 PICKS = st.integers(0, 999)
 #: Two cores with four ranks each.
 CAPACITY = 8
@@ -241,6 +242,7 @@ class Life(RuleBasedStateMachine):
         self.jobs: dict[str, Known] = {}
         self.given: list[tuple[Lease, int]] = []  # with the attempt that it is for
         self.touched: list[str] = []
+        self.submissions = self.admissions = 0
         run(self._empty())
 
     async def _empty(self) -> None:
@@ -256,8 +258,10 @@ class Life(RuleBasedStateMachine):
         self.touched.append(found[pick % len(found)].id)
         return found[pick % len(found)]
 
-    def _lease(self, pick: int) -> tuple[Known, Lease, int]:
+    def _lease(self, pick: int) -> tuple[Known, Lease, int] | None:
         """Mostly one that still holds, if there is one, else any that was ever given."""
+        if not self.given:
+            return None
         living = [(lease, attempt) for lease, attempt in self.given if self.jobs[lease.job_id].lease == lease]
         among = living if living and pick % 5 else self.given
         lease, attempt = among[pick % len(among)]
@@ -271,9 +275,10 @@ class Life(RuleBasedStateMachine):
 
     # What users do.
 
-    @precondition(lambda self: len(self.jobs) < 5)
+    @precondition(lambda self: self.submissions < 5)
     @rule(ranks=st.integers(1, 5), spares=st.integers(0, 1))
     def submit(self, ranks: int, spares: int) -> None:
+        self.submissions += 1
         asked = submitting.submit(self.stores["a"], self.settings, self._spec(ranks, spares), None, "", "user")
         job, created = self.run(asked)
         assert created
@@ -282,10 +287,11 @@ class Life(RuleBasedStateMachine):
 
     # What dispatchers do.
 
-    @precondition(lambda self: self.jobs)
+    @precondition(lambda self: self.submissions)
     @rule(who=st.sampled_from(["a", "b", "ab"]))
     def admission(self, who: str) -> None:
         """Both at once give away what one would."""
+        self.admissions += 1
         looks = [admit(self.stores[one], self.settings, one, None) for one in who]
         found = {lease.job_id: lease for each in self.run(together(*looks)) for lease in each.leases}
         held, started = sum(job.devices for job in self.jobs.values() if job.state in HOLDING), list[str]()
@@ -301,7 +307,7 @@ class Life(RuleBasedStateMachine):
             self.given.append((found[job_id], self.jobs[job_id].attempt))
         self.touched += self.jobs
 
-    @precondition(lambda self: self.given)
+    @precondition(lambda self: self.admissions)
     @rule(who=st.sampled_from(["a", "b", "ab"]))
     def adoption(self, who: str) -> None:
         """Of those who find the same abandoned jobs, one gets each."""
@@ -313,11 +319,13 @@ class Life(RuleBasedStateMachine):
             self.given.append((lease, self.jobs[lease.job_id].attempt))
         self.touched += abandoned
 
-    @precondition(lambda self: self.given)
+    @precondition(lambda self: self.admissions)
     @rule(pick=PICKS, back=st.integers(0, 3), less=st.integers(-3, 3), turned=st.booleans(), too=st.booleans())
     def events_are_taken_in(self, pick: int, back: int, less: int, turned: bool, too: bool) -> None:
         """From what is stored on or from before it, to the newest or only in part; and perhaps a user cancels at this moment."""
-        job, lease, attempt = self._lease(pick)
+        if (found := self._lease(pick)) is None:
+            return
+        job, lease, attempt = found
         reported = job.gangs[attempt]
         batch = reported.events[max(0, reported.stored - back) : max(0, len(reported.events) - max(0, less))]
         batch = batch[::-1] if turned else batch
@@ -338,7 +346,7 @@ class Life(RuleBasedStateMachine):
 
     # What gangs do.
 
-    @precondition(lambda self: self.given)
+    @precondition(lambda self: self.admissions)
     @rule(pick=PICKS, words=st.lists(st.sampled_from(["step", "again", *"srR"]), max_size=4), heard=st.booleans())
     def a_gang_trains(self, pick: int, words: list[str], heard: bool) -> None:
         """Also one whose job has long gone on. `again`: a step that is trained once more after a repair."""
@@ -346,7 +354,7 @@ class Life(RuleBasedStateMachine):
         if job is not None:
             self._emit(job, job.attempt if pick % 4 else 1, words, heard)
 
-    @precondition(lambda self: self.given)
+    @precondition(lambda self: self.admissions)
     @rule(
         pick=PICKS,
         last=st.sampled_from(["step", "r", "R"]),
@@ -371,7 +379,7 @@ class Life(RuleBasedStateMachine):
 
     # What else happens, less often.
 
-    @precondition(lambda self: self.given)
+    @precondition(lambda self: self.admissions)
     @rule(
         what=st.sampled_from(
             [
@@ -461,7 +469,9 @@ class Life(RuleBasedStateMachine):
         assert self.run(refusal(asked)) is job.reshard(ranks)
 
     def _expire(self, pick: int) -> None:
-        job, lease, _ = self._lease(pick)
+        if (found := self._lease(pick)) is None:
+            return
+        job, lease, _ = found
         expired = self.run(renew(self.stores["a"], [lease], -1.0))
         assert expired == ({lease.token} if job.lease == lease else set())
         job.expired = job.expired or job.lease == lease
@@ -478,7 +488,9 @@ class Life(RuleBasedStateMachine):
 
     def _give_back(self, pick: int) -> None:
         """As after an attempt's end, or by one who thinks that it is still his."""
-        job, lease, _ = self._lease(pick)
+        if (found := self._lease(pick)) is None:
+            return
+        job, lease, _ = found
         self.run(released(self.stores["a"], [lease.token]))
         if job.lease == lease:
             job.held_by(None)
@@ -495,7 +507,9 @@ class Life(RuleBasedStateMachine):
 
     def _lose(self, pick: int) -> None:
         """The dispatcher asks the cluster for a gang, and there is none."""
-        job, lease, _ = self._lease(pick)
+        if (found := self._lease(pick)) is None:
+            return
+        job, lease, _ = found
         unplaced = job.state == State.PLACING and not job.gangs[job.attempt].stored
         if job.lease == lease and (job.state not in HOLDING or unplaced):
             return  # it has nothing more to ask for, or would start it
