@@ -34,7 +34,8 @@ class ModelSpec(SpecPart):
     family: Family = Field("llama", description="Model family.")
     preset: str = Field(
         "nano",
-        description="Size: nano, micro, 124M, 350M, 1.3B, 7B, 8B, 70B; of moe: nano, micro, mixtral-8x7B, olmoe-1B-7B.",
+        description="Size: nano, micro, 124M, 350M, 1.3B, 7B, 8B, 70B; of llama also qwen3-nano, qwen3-0.6B, qwen3-8B; "
+        "of moe: nano, micro, mixtral-8x7B, olmoe-1B-7B.",
     )
     layers: int | None = Field(None, description="Number of blocks; default: the preset's.")
     dim: int | None = Field(None, description="Model width; default: the preset's.")

@@ -46,6 +46,6 @@ class VisionTransformer(nn.Module):
         return functional.cross_entropy(logits, fields["label"], reduction="none")
 
 
-def make(size: int = 16, patch: int = 4, dim: int = 64, layers: int = 2, heads: int = 4) -> nn.Module:
+def make(size: int = 16, patch: int = 4, dim: int = 64, layers: int = 2, heads: int = 4, classes: int = 4) -> nn.Module:
     """`model.import` names this function."""
-    return VisionTransformer(size, patch, dim, layers, heads, classes=4)
+    return VisionTransformer(size, patch, dim, layers, heads, classes)

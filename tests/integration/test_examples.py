@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from harness.ranks import train
 
@@ -23,6 +24,7 @@ OF_OWN_SOURCES = [path for path in TRAINING if ":" in spec_file.load(path)["trai
 ALIKE = (
     "data",
     "zero",
+    "bmtrain",
     "tensor",
     "sequence",
     "context",
@@ -41,9 +43,11 @@ WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 STEPS = {"smollm2": 1, "pipeline-2bw": 3, "speech": 6, "t5": 8, "lora": 14}
 
 
-def shortened(path: Path) -> dict[str, Any]:
-    """The spec's training as it stands, for a few steps, and without what it leaves behind."""
+def shortened(path: Path, folder: Path) -> dict[str, Any]:
+    """The spec's training as it stands, for a few steps, and without what it leaves behind. `folder`: has files as CIFAR-10 has them."""
     spec = spec_file.load(path)["train"]
+    if path.stem == "cifar":
+        spec = {**spec, "data": {**spec["data"], "options": {"folder": str(folder)}}}
     few = {
         "steps": STEPS.get(path.stem, 2),
         "probe": {"every": None},
@@ -55,14 +59,20 @@ def shortened(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One token cache for all."""
-    return tmp_path_factory.mktemp("examples")
+    """One token cache for all, and images in files: a class is a brightness."""
+    folder = tmp_path_factory.mktemp("examples")
+    labels = np.arange(64, dtype=np.uint8)[:, None] % 10
+    noise = np.random.default_rng(0).integers(0, 20, (64, 3072), np.uint8)
+    images = np.concatenate([labels, 20 * labels + noise], 1)
+    for name, rows in (("data_batch_1", images[:24]), ("data_batch_2", images[24:48]), ("test_batch", images[48:])):
+        (folder / f"{name}.bin").write_bytes(rows.tobytes())
+    return folder
 
 
 @pytest.fixture(scope="module")
 def alike(root: Path) -> list[float]:
     """The losses that all of `ALIKE` must have."""
-    losses: list[float] = train(shortened(EXAMPLES / "data.yaml"), root, "reference")["losses"]
+    losses: list[float] = train(shortened(EXAMPLES / "data.yaml", root), root, "reference")["losses"]
     return losses
 
 
@@ -77,7 +87,7 @@ TRAINED = ("quickstart", "three-d", "own-module", "vit")
 def test_it_trains(path: Path, root: Path, request: pytest.FixtureRequest) -> None:
     if path.stem == "smollm2" and not WEIGHTS.exists():
         pytest.skip("needs the weights of SmolLM2-135M: make smollm")
-    losses = train(shortened(path), root, path.stem)["losses"]
+    losses = train(shortened(path, root), root, path.stem)["losses"]
     if path.stem == "smollm2":
         assert losses[0] < 6.0  # it has learned: one that knows nothing is at ln 49,152 = 10.8
         return
@@ -90,7 +100,7 @@ def test_it_trains(path: Path, root: Path, request: pytest.FixtureRequest) -> No
 @pytest.mark.full
 @pytest.mark.parametrize("path", OF_OWN_SOURCES, ids=lambda path: path.stem)
 def test_a_source_of_its_own_has_the_losses_of_one_process(path: Path, root: Path) -> None:
-    few = {**shortened(path), "steps": 2, "precision": "fp64"}
+    few = {**shortened(path, root), "steps": 2, "precision": "fp64"}
     found, alone = (train(spec, root, f"{path.stem}-{len(spec['layout'])}") for spec in (few, {**few, "layout": {}}))
     assert found["losses"] == pytest.approx(alone["losses"], rel=1e-10)
 

@@ -65,6 +65,14 @@ def test_each_microbatch_reduces_in_stage_2_and_gathers_too_in_stage_3(root: Pat
     assert moved(three)[0] == 4 * 3 * psi / 2
 
 
+def test_a_recomputed_block_is_gathered_twice_and_reduced_once(root: Path, make_spec: Make) -> None:
+    """As BMTrain describes its blocks with zero_level 3 and checkpointing; what is beside the blocks is one more."""
+    found, psi = probe({"data": 2, "zero": 3}, root, make_spec, recompute="full", overlap={"prefetch": 1})
+    kinds, parts = found["traffic"]["data"], LLAMA["layers"] + 1
+    assert {name: kind["calls"] for name, kind in kinds.items()} == {"all_gather": 2 * parts, "reduce_scatter": parts}
+    assert {name: kind["elements"] for name, kind in kinds.items()} == {"all_gather": psi, "reduce_scatter": psi / 2}
+
+
 @pytest.mark.parametrize(
     ("stage", "gradients", "size"), [(1, "fp32", 4), (1, "compute", 2), (2, "fp32", 2), (0, "fp32", 4)]
 )

@@ -1,8 +1,9 @@
 """Sizes of the model families, as numbers only: no torch, so that the API can check a layout before it uses a machine.
 
-Published sizes: GPT-2 (Radford et al. 2019) and GPT-3 (Brown et al. 2020, table 2.1) for `gpt2`; Llama 2 (2307.09288) 7B and 70B
-and Llama 3 (2407.21783, table 3) 8B for `llama`. `124M` … `1.3B` of `llama` are GPT-3's widths with Llama's blocks. Mixtral 8x7B
-(2401.04088, table 1) and OLMoE-1B-7B (2409.02060, table 10; without its norm of queries and keys) for `moe`.
+Published sizes: GPT-2 (Radford et al. 2019) and GPT-3 (Brown et al. 2020, table 2.1) for `gpt2`; Llama 2 (2307.09288) 7B and 70B,
+Llama 3 (2407.21783, table 3) 8B and Qwen3 (2505.09388, table 1; widths from its published configurations) for `llama`. `124M` … `1.3B` of
+`llama` are GPT-3's widths with Llama's blocks. Mixtral 8x7B (2401.04088, table 1) and OLMoE-1B-7B (2409.02060, table 10; without its norm
+of queries and keys) for `moe`.
 """
 
 from typing import Any, Final, Literal
@@ -109,6 +110,12 @@ def _llama(layers: int, dim: int, heads: int, kv_heads: int, hidden: int, **more
     }
 
 
+def _qwen3(layers: int, dim: int, heads: int, kv_heads: int, hidden: int, **more: float) -> dict[str, object]:
+    """Heads of 128 whatever the width, and a norm of each head's queries and keys."""
+    numbers = {"head_dim": 128, "qk_norm": True, "max_seq_len": 32768, "rope_theta": 1_000_000.0, "norm_eps": 1e-6}
+    return _llama(layers, dim, heads, kv_heads, hidden, **{**numbers, **more})
+
+
 def _moe(experts: int, top_k: int, numbers: dict[str, object], **more: object) -> dict[str, object]:
     return {**numbers, "family": "moe", "experts": experts, "top_k": top_k, **more}
 
@@ -136,6 +143,9 @@ PRESETS: dict[str, dict[str, dict[str, object]]] = {
         "7B": _llama(32, 4096, 32, 32, 11008, max_seq_len=4096),
         "8B": _llama(32, 4096, 32, 8, 14336, max_seq_len=8192, rope_theta=500_000.0),
         "70B": _llama(80, 8192, 64, 8, 28672, max_seq_len=4096),
+        "qwen3-nano": _qwen3(4, 128, 4, 2, 352, head_dim=64, tied=True),
+        "qwen3-0.6B": _qwen3(28, 1024, 16, 8, 3072, tied=True),
+        "qwen3-8B": _qwen3(36, 4096, 32, 8, 12288),
     },
     "gpt2": {
         "nano": _gpt2(4, 128, 4),

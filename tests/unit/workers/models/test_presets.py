@@ -6,9 +6,17 @@ from harness.decoders import tiny
 from shardyard.workers.models.presets import PRESETS, Architecture
 
 
-@pytest.mark.parametrize(("preset", "vocab", "billions"), [("mixtral-8x7B", 32000, 46.7), ("olmoe-1B-7B", 50304, 6.92)])
-def test_published_sizes(preset: str, vocab: int, billions: float) -> None:
-    arch = Architecture.model_validate({**PRESETS["moe"][preset], "vocab": vocab})
+@pytest.mark.parametrize(
+    ("family", "preset", "vocab", "billions"),
+    [
+        ("moe", "mixtral-8x7B", 32000, 46.7),
+        ("moe", "olmoe-1B-7B", 50304, 6.92),
+        ("llama", "qwen3-0.6B", 151936, 0.596),
+        ("llama", "qwen3-8B", 151936, 8.19),
+    ],
+)
+def test_published_sizes(family: str, preset: str, vocab: int, billions: float) -> None:
+    arch = Architecture.model_validate({**PRESETS[family][preset], "vocab": vocab})
     assert arch.parameters / 1e9 == pytest.approx(billions, rel=2e-3)
 
 
