@@ -21,6 +21,7 @@ from .http.query_parameters import refuse_unknown
 from .http.watch_hub import Hub
 from .routes import (
     artifacts,
+    certificates,
     checkpoint_files,
     code,
     dashboard,
@@ -91,6 +92,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     for part in (
         jobs,
         job_life,
+        certificates,
         code,
         events,
         metrics,

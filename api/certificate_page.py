@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from ...service.schemas.certificate import Certificate, NumbersCompared
-from ...service.schemas.resource import CommVolume
+from ..service.schemas.certificate import Certificate, NumbersCompared
+from ..service.schemas.resource import CommVolume
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
@@ -28,6 +28,7 @@ def page(certificate: Certificate, fingerprint: str) -> str:
         ("Parameters", "unknown" if certificate.parameters is None else f"{certificate.parameters:,}"),
         ("Made", f"{made} on {certificate.machine}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in certificate.versions.items())),
+        ("Own modules", "none" if certificate.code is None else f"SHA-256 {certificate.code}"),
         ("Signed by", f"key {fingerprint} (Ed25519)"),
     ]
     parts = [

@@ -15,6 +15,12 @@ class TooManyProfiles(ShardyardError):
     code = "too_many_profiles"
 
 
+class ProfileNotPossible(ShardyardError):
+    """The job has no profiles of this kind."""
+
+    code = "profile_not_possible"
+
+
 class ExecDisabled(ShardyardError):
     """Commands beside ranks are not enabled on this server."""
 

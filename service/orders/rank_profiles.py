@@ -13,11 +13,12 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import ArtifactsEvent, ProfileEvent
+from ...workers.messages.profile_request import RECORDED, Kind
 from ...workers.messages.profile_request import Profile as GangProfile
 from ..jobs import artifacts
 from ..jobs.transitions import Cause
 from ..policies.limits import ArtifactLimits
-from ..profile_errors import ProfileRankUnknown, TooManyProfiles
+from ..profile_errors import ProfileNotPossible, ProfileRankUnknown, TooManyProfiles
 from ..schemas.profile import Profile, ProfileRequest, Profiles
 from ..settings import Settings
 from ..store import orders
@@ -34,7 +35,7 @@ KEPT: Final = 100
 async def create(store: Store, job: str, request: ProfileRequest, key: str | None, actor: str) -> Profile:
     """Store the profile; the job's dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
-    Raises JobNotFound, JobNotRunning, ProfileRankUnknown, TooManyProfiles, IdempotencyConflict; then nothing is stored.
+    Raises JobNotFound, JobNotRunning, ProfileRankUnknown, ProfileNotPossible, TooManyProfiles, IdempotencyConflict; then nothing is stored.
     """
     async with store.write() as tx:
         _, row = await order_frame.create(tx, _KIND, job, request, key, actor)
@@ -48,9 +49,22 @@ def refuse_unknown_rank(job: RowMapping, rank: int) -> None:
         raise ProfileRankUnknown(f"{job['id']} has no rank {rank}.", field="rank", remedy=remedy)
 
 
+def _refuse_kind(job: RowMapping, kind: Kind) -> None:
+    """Raises ProfileNotPossible for what a trainer cannot record of itself."""
+    if kind in RECORDED and "train" not in job["spec"]:
+        remedy = "Take stacks or cpu, or use torch.profiler in the program."
+        raise ProfileNotPossible(f"{job['id']} runs a command, which records no {kind}.", field="kind", remedy=remedy)
+    if kind == "memory" and job["device"] != "cuda":
+        remedy = "Take operators, which has the allocations of CPUs, too."
+        raise ProfileNotPossible(
+            f"{job['id']} computes on CPUs, of which no memory is recorded.", field="kind", remedy=remedy
+        )
+
+
 async def _prepare(tx: AsyncConnection, job: RowMapping, request: ProfileRequest) -> dict[str, Any]:
     order_frame.refuse_unless_running(job, "only ranks of running jobs can be profiled")
     refuse_unknown_rank(job, request.rank)
+    _refuse_kind(job, request.kind)
     open_ones = await orders.open_of(tx, profiles, job["id"])
     if len(open_ones) >= MOST_OPEN:
         message = f"{len(open_ones)} profiles of {job['id']} are being taken."

@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import FilesEvent, read
 from ..errors import InvalidCursor, JobDeleted, JobNotFound
+from ..schemas.certificate import JobCertificate
 from ..schemas.cursor import Cursor
 from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Order, Progress
 from ..states import HOLDING, State
-from ..store import events
+from ..store import certificates, events
 from ..store import jobs as rows
 from ..store.engine import Store
 from ..store.jobs import Filter
@@ -28,7 +29,10 @@ async def get_job(store: Store, id_or_name: str) -> Job:
     async with store.read() as tx:
         row = await existing(tx, id_or_name)
         found = await events.newest(tx, row["id"], FilesEvent.kind) if row["spec"].get("files") else None
+        proof = await certificates.summary(tx, row["id"])
     job = job_of(row)
+    if proof is not None:
+        job = job.model_copy(update={"certificate": JobCertificate(**proof)})
     if found is None:
         return job
     files = read(FilesEvent, found["data"]).files

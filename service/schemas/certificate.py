@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from .base import Value
+from .base import Timestamp, Value
 from .resource import CommVolume, MemoryUsage
 
 
@@ -45,6 +45,20 @@ class Certificate(Value):
     changes: list[str] = Field(description="What was made smaller, such as `model.layers: 32 → 4`.")
     given: dict[str, Any] = Field(description="The train spec as it was given.")
     trained: dict[str, Any] = Field(description="The train spec as it was trained.")
+    code: str | None = Field(
+        None,
+        description="SHA-256 of the names and contents of the Python files in `model.code`; null if the spec has no such folder.",
+    )
     versions: dict[str, str] = Field(description="Of Shardyard, torch and Python.")
     machine: str
     signature: Signature | None = None
+
+
+class JobCertificate(Value):
+    """What a job's certificate says, in short."""
+
+    equal: bool = Field(description="Whether the layout and one process computed the same.")
+    layout: str = Field(description="The layout that was trained, of fewer ranks than the job's if that has many.")
+    made_at: Timestamp
+    key: str = Field(description="Fingerprint of the key that signed it.")
+    actor: str = Field(description="Name of the user who attached it to the job.")

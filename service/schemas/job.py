@@ -9,6 +9,7 @@ from ...strategies.layout import Layout, Refusal
 from ..program_spec import CommandLayout
 from ..spec import Labels, Name
 from .base import Timestamp, Value
+from .certificate import JobCertificate
 from .cursor import CursorText
 from .problem import FieldError
 from .system import JobUse
@@ -128,6 +129,9 @@ class Job(Value):
     files: list[JobFiles] = Field(
         default_factory=list,
         description="What the sources of the spec's `files` had when the job first read them; empty before that, and in lists of jobs.",
+    )
+    certificate: JobCertificate | None = Field(
+        None, description="What `shardyard verify --job` found; null if there is no certificate, and in lists of jobs."
     )
     warnings: list[FieldError] = Field(
         default_factory=list,

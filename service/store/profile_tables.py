@@ -10,7 +10,7 @@ profiles = Table(
     Column("job_id", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     Column("id", String(40), primary_key=True),  # sorts by the time of the request
     Column("attempt", Integer, nullable=False),  # the attempt whose rank is profiled
-    Column("kind", String(8), nullable=False),  # stacks, cpu
+    Column("kind", String(16), nullable=False),  # stacks, cpu, operators, memory
     Column("rank", Integer, nullable=False),
     Column("seconds", Integer, nullable=False),
     Column("state", String(8), nullable=False),  # open, done, failed

@@ -1,5 +1,6 @@
 """Profiles of real ranks: of a program below a shell, and of a training, seen from outside."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -47,5 +48,11 @@ def test_a_rank_of_a_program_and_one_of_a_training_are_profiled(plane: ControlPl
         trained(client, training, 1)
         printed = plane.run("profile", training)
         assert printed.returncode == 0 and "train_step" in printed.stdout, (printed.stdout, printed.stderr)
-        assert len(client.artifacts(training).items) == 1
+        asked = client.profile(training, rank=0, kind="operators", seconds=1)
+        until(lambda: client.profiles(training).items[0].state != "open", PATIENCE_S, "the recording")
+        [done] = [one for one in client.profiles(training).items if one.id == asked.id]
+        assert done.state == "done" and done.file is not None, done.message
+        trace = json.loads(gzip.decompress(client.download_artifact(training, done.file, tmp_path).read_bytes()))
+        assert "aten::mm" in {event.get("name") for event in trace["traceEvents"]}
+        assert len(client.artifacts(training).items) == 2
         cancelled(plane, training)

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from harness.ranks import group, spawn, train
 
 from shardyard.workers.trainer.flight_recorder import collectives
+from shardyard.workers.trainer.recorded_profile import begun
 
 pytestmark = pytest.mark.gpu
 
@@ -151,3 +152,14 @@ def _splits(rank: int, world: int, port: int) -> tuple[int, str, float]:
     assert dist.group.WORLD is not None
     splits = dist.group.WORLD._get_backend(device).comm_split_count()  # type: ignore[attr-defined]
     return splits, str(dist.get_backend(mesh.group("tensor"))), number.item()
+
+
+def test_a_profile_of_memory_has_the_stacks_of_allocations(tmp_path: Path) -> None:
+    _needs(1)
+    device = torch.device("cuda", 0)
+    recording = begun("memory", device)
+    kept = torch.empty(1 << 20, device=device)
+    recording.end()
+    recording.write(str(tmp_path / "memory.pickle"))
+    del kept
+    assert Path(__file__).name.encode() in (tmp_path / "memory.pickle").read_bytes()

@@ -230,10 +230,11 @@ class Rank:
         """
         self.lease.renew()
         place, target = None, None
-        if self.trainer is not None and self.trainer.pid is not None and not self.trainer.gone.is_set():
+        trainer, mask = self.trainer, self.events.mask
+        if trainer is not None and trainer.pid is not None and not trainer.gone.is_set():
             runs_program, env = self.entry == ENTRY, host.trainer_environment(self.device, self.env)
-            place = Place(self.trainer.pid, runs_program, self.events.mask, self.trainer.gone.is_set, env)
-            target = Target(self.trainer.pid, runs_program, self.trainer.examine, self.events.mask)
+            place = Place(trainer.pid, runs_program, mask, trainer.gone.is_set, env)
+            target = Target(trainer.pid, runs_program, trainer.examine, mask, trainer.recordings.record)
         if kind == "exec":
             ended = await self.commands.run(Exec.from_json(order), place)
             return None if ended is None else replace(ended, last=self.events.spool.last, at=time.time()).to_json()

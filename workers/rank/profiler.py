@@ -1,11 +1,12 @@
-"""Takes profiles of this rank's Python processes with py-spy, which reads their memory, and stores each as a file of the job.
+"""Takes profiles of this rank's Python processes, and stores each as a file of the job: with py-spy, or by the trainer itself.
 
-Rules that it keeps: the processes are not stopped, and run none of our code; one profile at a time; one id is one profile, however often
-it is requested; its time and its size are bounded. Values of variables are not read; py-spy adds the processes' command lines, in which
-secrets are masked. Needs neither Ray nor torch.
+Rules that it keeps: py-spy reads the processes' memory, and they are not stopped, and run none of our code; one profile at a time; one id
+is one profile, however often it is requested; its time and its size are bounded. Values of variables are not read; py-spy adds the
+processes' command lines, in which secrets are masked. Needs neither Ray nor torch.
 """
 
 import asyncio
+import gzip
 import hashlib
 import shutil
 import subprocess
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..messages.artifact import Artifact
-from ..messages.profile_request import Profile
+from ..messages.profile_request import RECORDED, Profile
 from ..storage.open_folder import folder_at
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
+from .recordings import NotRecorded
 from .secret_mask import SecretMask
 
 #: Maximum number of processes whose stacks are in one profile.
@@ -35,12 +37,16 @@ PATIENCE_S: Final = 60.0
 STACKS_S: Final = 180.0
 #: Stacks of a process that changes them meanwhile are read again.
 _TRIES: Final = 3
-_ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json"}
+#: Bytes of a recording before it is compressed.
+MOST_RECORDED: Final = 1 << 30
+_ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json", "operators": "trace.json.gz", "memory": "pickle"}
 #: What py-spy says if the kernel does not let it read a process.
 _DENIED: Final = ("permission denied", "operation not permitted")
 
 #: The trainer's own status, with its stacks (`Heartbeat.status`); empty if it does not answer.
 Examine = Callable[[], Awaitable[dict[str, Any]]]
+#: Have the trainer record itself into a file. Returns the number of steps (`Recordings.record`).
+Record = Callable[[Profile, Path], Awaitable[int]]
 
 
 class ProfileFailed(Exception):
@@ -63,12 +69,16 @@ class Outcome:
 
 
 class Target(NamedTuple):
-    """The process of the trainer. `program`: whether it runs a program, whose processes are below it. `mask`: hides the job's secrets."""
+    """The process of the trainer. `program`: whether it runs a program, whose processes are below it. `mask`: hides the job's secrets.
+
+    `record`: what the trainer records itself.
+    """
 
     pid: int
     program: bool
     examine: Examine
     mask: SecretMask
+    record: Record
 
 
 class Profiler:
@@ -90,6 +100,8 @@ class Profiler:
             return Outcome(f"the profile could not be stored: {type(error).__name__}: {error}")
 
     async def _take(self, order: Profile, target: Target) -> Outcome:
+        if order.kind in RECORDED:
+            return await _recorded(order, target)
         pids = await asyncio.to_thread(python_processes, target)
         if not pids:
             raise ProfileFailed(
@@ -129,6 +141,34 @@ class Profiler:
             for one in reported
         ]
         return "".join(threads), "the stacks that the process reported itself"
+
+
+async def _recorded(order: Profile, target: Target) -> Outcome:
+    """A profile that the trainer makes of itself. Raises ProfileFailed."""
+    if target.program:
+        raise ProfileFailed(
+            f"{order.kind} are recorded of trainings; of a program take stacks or cpu, or use torch.profiler in its code"
+        )
+    with tempfile.TemporaryDirectory(prefix="shardyard-profile-") as folder:
+        path = Path(folder, "profile.json")
+        try:
+            steps = await target.record(order, path)
+        except NotRecorded as error:
+            raise ProfileFailed(str(error)) from None
+        artifact = await asyncio.to_thread(_stored_recording, order, path, target.mask)
+    return Outcome(f"{order.kind} of {steps} step{'s' * (steps > 1)}", artifact)
+
+
+def _stored_recording(order: Profile, path: Path, mask: SecretMask) -> Artifact:
+    """Raises ProfileFailed."""
+    if (size := path.stat().st_size) > MOST_RECORDED:
+        raise ProfileFailed(
+            f"the recording has {size:,} bytes, and at most {MOST_RECORDED:,} are stored; take fewer seconds"
+        )
+    content = path.read_bytes()
+    if order.kind == "operators":
+        content = gzip.compress(mask.hide_in_json(content), compresslevel=6, mtime=0)
+    return store(order, content)
 
 
 def python_processes(target: Target) -> list[int]:

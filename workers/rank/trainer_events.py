@@ -103,6 +103,9 @@ class TrainerEvents:
         if kind == "examined":
             trainer.examined(message["data"])
             return
+        if kind == "profiled":
+            trainer.recordings.answer(message["data"])
+            return
         if kind == FailedEvent.kind:
             message["data"] |= {key: self.mask.hide_in(message["data"][key]) for key in ("message", "traceback")}
         first_step = kind == "step" and not self.steps

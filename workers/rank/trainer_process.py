@@ -18,6 +18,7 @@ from ..process_memory import Footprint, resident
 from ..process_state import state_of
 from ..snapshot.replication import notifier_pair
 from .log_pipe import MAX_LINE, Lines
+from .recordings import Recordings
 
 #: Seconds for a trainer to report its status. After that the actor sends a signal, and the trainer writes its stacks to its log.
 EXAMINE_S: Final = 2.0
@@ -40,6 +41,7 @@ class TrainerProcess:
         self.requested_at = time.monotonic()
         self._examining: set[asyncio.Future[dict[str, Any]]] = set()
         self.gone = asyncio.Event()
+        self.recordings = Recordings(self.send, self.gone)
         self.footprint = Footprint(lambda: resident(self.pid))
 
     async def send(self, message: dict[str, Any]) -> None:

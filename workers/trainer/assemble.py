@@ -14,6 +14,7 @@ from .callbacks.base import Callbacks
 from .callbacks.checkpointing import Checkpointing
 from .callbacks.nan_attribution import NanAttribution
 from .callbacks.probe import StepProbe
+from .callbacks.profiling import Profiling
 from .callbacks.replica_check import ReplicaCheck
 from .callbacks.snapshotting import Snapshots, Snapshotting
 from .callbacks.step_trace import StepTrace
@@ -72,6 +73,8 @@ def assemble(
         Restore(saved, memory, shards, shares, snapshots, reporter),
         # First after a step: no other callback may send anything before the probe's own collectives.
         StepProbe(parts, reporter, instruments),
+        # Before the trace, whose clocks it would disturb by its start.
+        Profiling(instruments.pending_profile, device, emit),
         # Last of those with a hook before a step, so that recording begins with the step's time. Before all that take time
         # after a step, so that the clocks are aligned soon after the steps that they measured.
         StepTrace(parts, emit, instruments),

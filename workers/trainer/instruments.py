@@ -16,6 +16,7 @@ from ...strategies.telemetry.device_clock import clock_of
 from ...strategies.telemetry.step_tracer import Category
 from ..messages.stop_request import Asked, Ending
 from .heartbeat import Heartbeat
+from .pending_profile import PendingProfile
 from .pending_trace import PendingTrace
 from .slowdown import Slowdown
 
@@ -60,6 +61,7 @@ class Instruments:
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     slowdown: Slowdown = field(default_factory=Slowdown)
     pending_trace: PendingTrace = field(default_factory=PendingTrace)
+    pending_profile: PendingProfile = field(default_factory=PendingProfile)
     telemetry: Telemetry = field(default_factory=Telemetry)
 
     @contextmanager

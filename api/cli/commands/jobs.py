@@ -89,6 +89,7 @@ def show(
             *(("", reason) for reason in plan.choices or ()),
             ("labels", ", ".join(f"{key}={value}" for key, value in found.labels.items())),
             ("pinned", "yes" if found.pinned else None),
+            ("certificate", _certificate(found)),
             ("retry of", found.retry_of),
             ("retried by", found.retried_by),
             ("parameters", number(plan.parameters)),
@@ -112,6 +113,13 @@ def _end(screen: Screen, found: Job) -> None:
         screen.failure(found)
     elif found.summary:
         screen.summary(found)
+
+
+def _certificate(job: Job) -> str | None:
+    if (found := job.certificate) is None:
+        return None
+    result = "equal to" if found.equal else "DIFFERENT from"
+    return f"{result} one process ({found.layout}; key {found.key})"
 
 
 def _devices(job: Job) -> str:

@@ -16,6 +16,7 @@ from ....strategies.layout import Refusal
 from ....version import __version__
 from ....workers.certificate.comparison import compare
 from ....workers.certificate.exact_spec import alone, check_comparable, exact
+from ....workers.certificate.own_code import digest
 from ....workers.certificate.shrunk_spec import Shrunk, shrunk
 from ....workers.certificate.training import Training, trained
 from ....workers.cost_inputs import setting_of
@@ -29,7 +30,7 @@ from .dry_run import vocabulary_here
 def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, screen: Screen) -> Certificate:
     """Train twice, and compare. Raises InvalidParameter for what cannot be trained here."""
     vocab = vocabulary_here(given)
-    small = _small(given, vocab, whole)
+    small, code = _small(given, vocab, whole), _digest(given)
     spec = exact(small.train, steps)
     for change in small.changes:
         screen.say(f"Smaller here: {change}")
@@ -57,6 +58,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
         changes=list(small.changes),
         given=given.model_dump(mode="json", by_alias=True),
         trained=spec.model_dump(mode="json", by_alias=True),
+        code=code,
         versions={"shardyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
         machine=f"{platform.machine()}, {os.cpu_count()} CPUs",
     )
@@ -67,6 +69,14 @@ def _small(given: TrainSpec, vocab: int, whole: bool) -> Shrunk:
     try:
         check_comparable(given)
         return Shrunk(given) if whole else shrunk(given, given.architecture(vocab))
+    except Refusal as refusal:
+        raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+
+
+def _digest(given: TrainSpec) -> str | None:
+    """Of the folder with the user's own modules, before they are imported."""
+    try:
+        return None if given.model.code is None else digest(Path(given.model.code))
     except Refusal as refusal:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 

@@ -25,24 +25,40 @@ _PATIENCE_S: Final = 700.0
 class ProfileKind(StrEnum):
     stacks = "stacks"
     cpu = "cpu"
+    operators = "operators"
+    memory = "memory"
+
+
+_VIEWERS: Final = {
+    ProfileKind.cpu: "https://www.speedscope.app",
+    ProfileKind.operators: "https://ui.perfetto.dev",
+    ProfileKind.memory: "https://pytorch.org/memory_viz",
+}
 
 
 def profile(
     job: JobName,
     rank: Annotated[int, typer.Option("--rank", min=0, help="The rank to profile.")] = 0,
     kind: Annotated[
-        ProfileKind, typer.Option("--kind", help="stacks: where all threads are now. cpu: where the time goes.")
+        ProfileKind,
+        typer.Option(
+            "--kind",
+            help="stacks: where all threads are now. cpu: where the time goes. Of trainings also operators: torch's operators; "
+            "memory: allocations on a GPU.",
+        ),
     ] = ProfileKind.stacks,
-    seconds: Annotated[int, typer.Option("--seconds", min=1, max=MOST_SECONDS, help="With cpu: its duration.")] = 10,
+    seconds: Annotated[
+        int, typer.Option("--seconds", min=1, max=MOST_SECONDS, help="Its duration; without effect on stacks.")
+    ] = 10,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Print the stacks of a running rank, or sample what it runs into a file for speedscope.app."""
+    """Print the stacks of a running rank, or record what it runs into a file."""
     screen = Screen()
     with Client(url) as client:
         asked = client.profile(job, rank=rank, kind=kind.value, seconds=seconds, idempotency_key=str(uuid.uuid4()))
-        if kind == ProfileKind.cpu:
-            screen.say(f"Sampling rank {rank} of {asked.job} for {seconds} s.")
+        if kind != ProfileKind.stacks:
+            screen.say(f"Recording rank {rank} of {asked.job} for {seconds} s.")
         ended = _ended(client, asked)
         if json:
             screen.json(ended)
@@ -65,7 +81,7 @@ def _ended(client: Client, asked: Profile) -> Profile:
 
 
 def _show(screen: Screen, client: Client, ended: Profile) -> None:
-    """Print stacks; of samples where their file is."""
+    """Print stacks; of others where their file is, and what opens it."""
     assert ended.file is not None
     if ended.kind == "stacks":
         with tempfile.TemporaryDirectory() as folder:
@@ -73,4 +89,4 @@ def _show(screen: Screen, client: Client, ended: Profile) -> None:
                 screen.line(line)
         return
     screen.line(str(client.download_artifact(ended.job, ended.file, Path(Path(ended.file).name))))
-    screen.hint("Open it on https://www.speedscope.app, which reads it in the browser.")
+    screen.hint(f"Open it on {_VIEWERS[ProfileKind(ended.kind)]}, which reads it in the browser.")

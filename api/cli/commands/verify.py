@@ -1,11 +1,11 @@
 """`shardyard verify`: a spec's layout and one process train the same on this machine, in float64; a certificate says how far they differ.
 
-Takes no control plane. The certificate is JSON that is signed with this user's key, and a page of HTML beside it.
+Takes no control plane unless a job is named. The certificate is JSON that is signed with this user's key, and a page of HTML beside it.
 """
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -14,18 +14,32 @@ from ....service.certificate_signature import KeyUnusable, SignatureInvalid, fin
 from ....service.schemas.certificate import Certificate, NumbersCompared
 from ....service.schemas.resource import CommVolume
 from ....service.settings import Settings
+from ....service.spec import JobSpec
 from ....workers.certificate.exact_spec import LEAST_STEPS
 from ... import spec_file
+from ...certificate_page import page
+from ...client import Client
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_training_spec
-from ..certificate_page import page
 from ..exit_codes import ExitCode
-from ..options import Json
+from ..options import Json, Url
 from ..terminal.screen import Screen
+from .completion import job_names
 
 
 def verify(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="Spec file, YAML or JSON; with --check a certificate.")],
+    spec: Annotated[
+        str | None, typer.Argument(metavar="SPEC", help="Spec file, YAML or JSON; with --check a certificate.")
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="Prove the layout of this job, and attach the certificate to it; with --check attach the one that is given.",
+            autocompletion=job_names,
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option("--steps", min=LEAST_STEPS, max=1000, help="Number of steps.")] = 4,
     out: Annotated[
         Path | None,
@@ -35,31 +49,62 @@ def verify(
         bool, typer.Option("--whole", help="Train the model, layout and batch as they are, however large.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check the signature of a certificate.")] = False,
+    url: Url = None,
     json: Json = False,
 ) -> None:
     """Prove a layout: train it and one process on this machine in float64, and compare every number."""
     screen = Screen()
     if check:
-        _show(screen, _checked(Path(spec)), json)
-        return
-    document = spec_file.load(spec)
-    given = read_training_spec(document)
+        certificate = _checked(Path(_named(spec)))
+    else:
+        document, job = _document(spec, job, url)
+        given = read_training_spec(document)
+        certificate = _proven(given, steps, whole, screen)
+        path = out or Path(f"{given.name}.certificate.json")
+        _write(path, certificate)
+    _show(screen, certificate, json)
+    if not (check or json):
+        screen.say(f"Written: {path} and {_page_of(path).name}")
+    if job is not None:
+        with Client(url) as client:
+            attached = client.attach_certificate(job, certificate)
+        if not json:
+            screen.say(f"Attached to {attached.id}")
+    if not (check or certificate.equal):
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _named(spec: str | None) -> str:
+    """Raises InvalidParameter if no file is given."""
+    if spec is None:
+        remedy = "Such as: shardyard verify train.yaml, or shardyard verify --job JOB"
+        raise InvalidParameter("No file is given.", field="SPEC", remedy=remedy)
+    return spec
+
+
+def _document(spec: str | None, job: str | None, url: str | None) -> tuple[Any, str | None]:
+    """The spec of a file, or of a job with its id: a newer job may get the name meanwhile. Raises InvalidParameter."""
+    if job is None:
+        return spec_file.load(_named(spec)), None
+    if spec is not None:
+        remedy = f"Prove the job's own spec with: shardyard verify --job {job}"
+        raise InvalidParameter("Both a file and a job are given.", field="--job", remedy=remedy)
+    with Client(url) as client:
+        found = client.job(job)
+    return found.spec, found.id
+
+
+def _proven(given: JobSpec, steps: int, whole: bool, screen: Screen) -> Certificate:
+    """The signed certificate of a spec. Raises InvalidParameter."""
     with tempfile.TemporaryDirectory(prefix="shardyard-verify-") as folder:
         from .local_proof import proven
 
         made = proven(given.name, given.train, steps, whole, Path(folder), screen)
     try:
-        certificate = signed(made, Settings())
+        return signed(made, Settings())
     except KeyUnusable as error:
         remedy = "Give the file to this user alone (chmod 600), or remove it, so that another key is made."
         raise InvalidParameter(str(error), field="SHARDYARD_DATA_DIR", remedy=remedy) from None
-    path = out or Path(f"{given.name}.certificate.json")
-    _write(path, certificate)
-    _show(screen, certificate, json)
-    if not json:
-        screen.say(f"Written: {path} and {_page_of(path).name}")
-    if not certificate.equal:
-        raise typer.Exit(ExitCode.ERROR)
 
 
 def _checked(path: Path) -> Certificate:

@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from ....service.schemas.certificate import Certificate
 from ....service.schemas.job import Job
 from ....strategies.layout import Layout
-from .. import requests
+from .. import certificate_requests, requests
 from ..transport import Call
 from .job import AsyncJobHandle
 
@@ -62,6 +63,13 @@ class AsyncJobChanges(ABC):
     async def undelete(self, job: str) -> AsyncJobHandle:
         """Restore a deleted job. Repeating the call is harmless. Raises `ApiError` `job_deleted` if it is being removed."""
         return await self._handle(requests.undelete(job))
+
+    async def attach_certificate(self, job: str, certificate: Certificate) -> AsyncJobHandle:
+        """Store what `shardyard verify` found of the job's own spec, in place of an earlier certificate. Repeating the call is harmless.
+
+        Raises `ApiError` `invalid_certificate`, and `certificate_mismatch` if it is of another spec.
+        """
+        return await self._handle(certificate_requests.attach(job, certificate))
 
     async def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
         """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.

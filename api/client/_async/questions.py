@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from ....service.schemas.certificate import Certificate
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.exec import Exec, Execs
 from ....service.schemas.fault import Fault
@@ -14,7 +15,7 @@ from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
-from .. import requests
+from .. import certificate_requests, requests
 from .metric_questions import AsyncMetricQuestions
 
 
@@ -101,6 +102,10 @@ class AsyncQuestions(AsyncMetricQuestions):
     async def submitted_spec(self, job: str) -> SubmittedSpec:
         """The text that the job was submitted with, with its comments."""
         return await self._ask(requests.submitted_spec(job))
+
+    async def certificate(self, job: str) -> Certificate:
+        """What `shardyard verify --job` found of the job's spec. Raises `ApiError` `certificate_not_found`."""
+        return await self._ask(certificate_requests.of_job(job))
 
     async def plan(self, job: str) -> Plan:
         """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""

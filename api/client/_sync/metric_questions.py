@@ -2,7 +2,6 @@
 """The calls of `Client` about a job's metrics, ranks and traces that are one request each."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.curve import Curves
@@ -14,6 +13,7 @@ from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
 from ....service.schemas.system import SystemCurves
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
+from ....workers.messages.profile_request import Kind
 from .. import requests
 from .service_questions import ServiceQuestions
 
@@ -107,13 +107,14 @@ class MetricQuestions(ServiceQuestions):
         job: str,
         *,
         rank: int,
-        kind: Literal["stacks", "cpu"] = "stacks",
+        kind: Kind = "stacks",
         seconds: int = 10,
         idempotency_key: str | None = None,
     ) -> Profile:
         """Profile a rank of a running job. The event `profile` reports the end, and `profiles` names the file.
 
-        Repeating a call with the same key takes one profile. Raises `ApiError` `job_not_running`, `too_many_profiles`.
+        Repeating a call with the same key takes one profile. Raises `ApiError` `job_not_running`, `profile_not_possible`,
+        `too_many_profiles`.
         """
         return self._ask(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
 

@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from ....service.schemas.certificate import Certificate
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.exec import Exec, Execs
 from ....service.schemas.fault import Fault
@@ -15,7 +16,7 @@ from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
-from .. import requests
+from .. import certificate_requests, requests
 from .metric_questions import MetricQuestions
 
 
@@ -100,6 +101,10 @@ class Questions(MetricQuestions):
     def submitted_spec(self, job: str) -> SubmittedSpec:
         """The text that the job was submitted with, with its comments."""
         return self._ask(requests.submitted_spec(job))
+
+    def certificate(self, job: str) -> Certificate:
+        """What `shardyard verify --job` found of the job's spec. Raises `ApiError` `certificate_not_found`."""
+        return self._ask(certificate_requests.of_job(job))
 
     def plan(self, job: str) -> Plan:
         """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""

@@ -2,8 +2,10 @@
 
 import re
 
-from shardyard.api.cli.certificate_page import page
-from shardyard.service.schemas.certificate import Certificate, NumbersCompared
+from harness.certificates import certificate
+
+from shardyard.api.certificate_page import page
+from shardyard.service.schemas.certificate import NumbersCompared
 from shardyard.service.schemas.resource import CommVolume
 
 FLOW = CommVolume(
@@ -24,26 +26,16 @@ def test_the_page_is_whole_in_itself() -> None:
         NumbersCompared(what="losses", compared=2, difference=2e-16, bound=1e-10, where="step 2", equal=True),
         NumbersCompared(what="parameters", compared=9, difference=None, bound=1e-10, where="w", equal=False),
     ]
-    certificate = Certificate(
-        name="proof",
+    found = certificate(
         made_at=0.0,
         equal=False,
-        layout="data 2",
-        world_size=2,
-        steps=2,
-        parameters=9,
-        losses=[5.0, 4.25],
-        losses_alone=[5.0, 4.25],
         numbers=numbers,
         traffic=[FLOW],
-        memory=[],
         changes=["model.layers: 32 → 2"],
-        given={},
         trained={"model": {"import": "<script>alert(1)</script>"}},
-        versions={"torch": "2.13"},
-        machine="x",
+        code="c0de" * 16,
     )
-    text = page(certificate, "0123456789abcdef")
+    text = page(found, "0123456789abcdef")
     for shown in (
         "proof: different from one process",
         "2.00e-16",
@@ -53,6 +45,7 @@ def test_the_page_is_whole_in_itself() -> None:
         "32 → 2",
         "0123456789abcdef",
         "1970-01-01",
+        "c0de" * 16,
     ):
         assert shown in text
     assert "<script" not in text and not re.search(r"\b(src|href)=", text)

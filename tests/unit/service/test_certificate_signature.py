@@ -1,36 +1,13 @@
 """A certificate that was changed after it was signed is refused, and so is one without a signature."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from harness.certificates import certificate
 
 from shardyard.service.certificate_signature import FILE_NAME, KeyUnusable, SignatureInvalid, fingerprint, signed
 from shardyard.service.schemas.certificate import Certificate, Signature
 from shardyard.service.settings import Settings
-
-
-def certificate(**fields: Any) -> Certificate:
-    given = {
-        "name": "proof",
-        "made_at": 1.5,
-        "equal": True,
-        "layout": "data 2 × tensor 2",
-        "world_size": 4,
-        "steps": 2,
-        "parameters": 10,
-        "losses": [5.0, 4.0],
-        "losses_alone": [5.0, 4.0],
-        "numbers": [],
-        "traffic": [],
-        "memory": [],
-        "changes": [],
-        "given": {},
-        "trained": {"steps": 2},
-        "versions": {"torch": "2"},
-        "machine": "x",
-    }
-    return Certificate.model_validate(given | fields)
 
 
 @pytest.fixture

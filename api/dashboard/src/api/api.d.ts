@@ -224,6 +224,50 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/certificate": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a job's certificate
+         * @description A training of the job's spec and the same in one process, number by number, signed.
+         */
+        readonly get: operations["getCertificate"];
+        /**
+         * Attach a certificate to a job
+         * @description Store what `shardyard verify` found of the job's own spec, in place of an earlier certificate. Repeating is harmless.
+         */
+        readonly put: operations["attachCertificate"];
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/certificate/page": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Show a job's certificate as a page
+         * @description The certificate for people, as HTML.
+         */
+        readonly get: operations["showCertificate"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/code": {
         readonly parameters: {
             readonly query?: never;
@@ -1543,6 +1587,94 @@ export interface components {
             readonly repairs: components["schemas"]["Budget"];
         };
         /**
+         * Certificate
+         * @description A training on a layout and the same in one process, in float64, number by number.
+         */
+        readonly Certificate: {
+            /**
+             * Format
+             * @default shardyard/certificate/v1
+             * @constant
+             */
+            readonly format: "shardyard/certificate/v1";
+            /** Name */
+            readonly name: string;
+            /**
+             * Made At
+             * @description Unix time in seconds.
+             */
+            readonly made_at: number;
+            /**
+             * Equal
+             * @description Whether all numbers are equal within their bounds.
+             */
+            readonly equal: boolean;
+            /** Layout */
+            readonly layout: string;
+            /** World Size */
+            readonly world_size: number;
+            /** Steps */
+            readonly steps: number;
+            /** Parameters */
+            readonly parameters: number | null;
+            /**
+             * Losses
+             * @description Of each step, on the layout.
+             */
+            readonly losses: readonly number[];
+            /**
+             * Losses Alone
+             * @description Of each step, in one process.
+             */
+            readonly losses_alone: readonly number[];
+            /** Numbers */
+            readonly numbers: readonly components["schemas"]["NumbersCompared"][];
+            /**
+             * Traffic
+             * @description What rank 0 sent in step 2, counted and by formula.
+             */
+            readonly traffic: readonly components["schemas"]["CommVolume"][];
+            /**
+             * Memory
+             * @description Memory of the ranks in step 2, measured and by formula.
+             */
+            readonly memory: readonly components["schemas"]["MemoryUsage"][];
+            /**
+             * Changes
+             * @description What was made smaller, such as `model.layers: 32 → 4`.
+             */
+            readonly changes: readonly string[];
+            /**
+             * Given
+             * @description The train spec as it was given.
+             */
+            readonly given: {
+                readonly [key: string]: unknown;
+            };
+            /**
+             * Trained
+             * @description The train spec as it was trained.
+             */
+            readonly trained: {
+                readonly [key: string]: unknown;
+            };
+            /**
+             * Code
+             * @description SHA-256 of the names and contents of the Python files in `model.code`; null if the spec has no such folder.
+             */
+            readonly code: string | null;
+            /**
+             * Versions
+             * @description Of Shardyard, torch and Python.
+             */
+            readonly versions: {
+                readonly [key: string]: string;
+            };
+            /** Machine */
+            readonly machine: string;
+            readonly signature: components["schemas"]["Signature"] | null;
+        };
+        /**
          * Check
          * @description State of one dependency of the API.
          */
@@ -2294,6 +2426,8 @@ export interface components {
              * @description What the sources of the spec's `files` had when the job first read them; empty before that, and in lists of jobs.
              */
             readonly files: readonly components["schemas"]["JobFiles"][];
+            /** @description What `shardyard verify --job` found; null if there is no certificate, and in lists of jobs. */
+            readonly certificate: components["schemas"]["JobCertificate"] | null;
             /**
              * Warnings
              * @description Options of the spec that have no effect; set in the response to a submission only.
@@ -2305,6 +2439,37 @@ export interface components {
              * @default 0.0.0
              */
             readonly cursor: string;
+        };
+        /**
+         * JobCertificate
+         * @description What a job's certificate says, in short.
+         */
+        readonly JobCertificate: {
+            /**
+             * Equal
+             * @description Whether the layout and one process computed the same.
+             */
+            readonly equal: boolean;
+            /**
+             * Layout
+             * @description The layout that was trained, of fewer ranks than the job's if that has many.
+             */
+            readonly layout: string;
+            /**
+             * Made At
+             * Format: date-time
+             */
+            readonly made_at: string;
+            /**
+             * Key
+             * @description Fingerprint of the key that signed it.
+             */
+            readonly key: string;
+            /**
+             * Actor
+             * @description Name of the user who attached it to the job.
+             */
+            readonly actor: string;
         };
         /**
          * JobFiles
@@ -3117,6 +3282,36 @@ export interface components {
             readonly items: readonly components["schemas"]["Node"][];
         };
         /**
+         * NumbersCompared
+         * @description The largest difference between the layout and one process, of one kind of number.
+         */
+        readonly NumbersCompared: {
+            /** What */
+            readonly what: string;
+            /**
+             * Compared
+             * @description Count of numbers.
+             */
+            readonly compared: number;
+            /**
+             * Difference
+             * @description The largest difference; null if a number is missing or not finite.
+             */
+            readonly difference: number | null;
+            /**
+             * Bound
+             * @description The largest difference that counts as equal; relative for losses and norms.
+             */
+            readonly bound: number;
+            /**
+             * Where
+             * @description Where the largest difference is, such as the name of a parameter.
+             */
+            readonly where: string;
+            /** Equal */
+            readonly equal: boolean;
+        };
+        /**
          * Operation
          * @description A verification, an export or a pin of a checkpoint, which the cluster runs. All can be repeated.
          */
@@ -3760,6 +3955,22 @@ export interface components {
              * @description Seconds until the code expires.
              */
             readonly seconds: number;
+        };
+        /**
+         * Signature
+         * @description An Ed25519 signature of everything else in the certificate, as canonical JSON.
+         */
+        readonly Signature: {
+            /**
+             * Key
+             * @description Public key, as base64.
+             */
+            readonly key: string;
+            /**
+             * Value
+             * @description The signature, as base64.
+             */
+            readonly value: string;
         };
         /**
          * SlowRank
@@ -4866,7 +5077,7 @@ export interface components {
             readonly family: "llama" | "gpt2" | "moe";
             /**
              * Preset
-             * @description Size: nano, micro, 124M, 350M, 1.3B, 7B, 8B, 70B; of moe: nano, micro, mixtral-8x7B, olmoe-1B-7B.
+             * @description Size: nano, micro, 124M, 350M, 1.3B, 7B, 8B, 70B; of llama also qwen3-nano, qwen3-0.6B, qwen3-8B; of moe: nano, micro, mixtral-8x7B, olmoe-1B-7B.
              * @default nano
              */
             readonly preset: string;
@@ -6212,14 +6423,14 @@ export interface components {
             readonly rank: number;
             /**
              * Kind
-             * @description `stacks`: the stacks of all threads of its Python processes, as text. `cpu`: the functions that its Python processes run, sampled 100 times a second, for <https://www.speedscope.app>.
+             * @description `stacks`: the stacks of all threads of its Python processes, as text. `cpu`: the functions that its Python processes run, sampled 100 times a second, for <https://www.speedscope.app>. Of trainings also `operators`: torch's operators with their times, shapes and memory, as a trace for <https://ui.perfetto.dev>; and `memory`: allocations on its GPU with their stacks, for <https://pytorch.org/memory_viz>.
              * @default stacks
              * @enum {string}
              */
-            readonly kind: "stacks" | "cpu";
+            readonly kind: "stacks" | "cpu" | "operators" | "memory";
             /**
              * Seconds
-             * @description Duration of `cpu` in seconds.
+             * @description Duration in seconds, without effect on `stacks`. `operators` and `memory` take whole steps, at most 10.
              * @default 10
              */
             readonly seconds: number;
@@ -8992,6 +9203,302 @@ export interface operations {
                 };
             };
             /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getCertificate: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Certificate"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `certificate_not_found`: the job has no certificate */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly attachCertificate: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["Certificate"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_certificate`: the certificate's signature is wrong; `certificate_mismatch`: the certificate is of another spec; `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly showCertificate: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "text/html": string;
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `certificate_not_found`: the job has no certificate */
             readonly 404: {
                 headers: {
                     readonly [name: string]: unknown;

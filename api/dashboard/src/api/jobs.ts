@@ -55,6 +55,16 @@ export interface Budget {
   limit: number;
 }
 
+/** What a job's certificate says, in short. */
+export interface JobCertificate {
+  /** Whether the layout and one process computed the same. */
+  equal: boolean;
+  /** The layout that was trained. */
+  layout: string;
+  /** Fingerprint of the key that signed it. */
+  key: string;
+}
+
 export interface Job {
   id: string;
   name: string;
@@ -85,6 +95,8 @@ export interface Job {
   /** Ids of the job that it retries, and of the newest job that retries it. */
   retryOf: string | null;
   retriedBy: string | null;
+  /** null in lists of jobs. */
+  certificate: JobCertificate | null;
   /** It cannot be deleted, and does not age. */
   pinned: boolean;
   /** It can be restored until it is removed. */
@@ -175,6 +187,7 @@ export const toJob = (wire: JobWire): Job => ({
   parent: wire.parent ?? wire.labels[PARENT_LABEL] ?? null,
   retryOf: wire.retry_of ?? null,
   retriedBy: wire.retried_by ?? null,
+  certificate: wire.certificate,
   pinned: wire.pinned,
   deletedAt: toDate(wire.deleted_at),
   deletedBy: wire.deleted_by ?? null,
@@ -182,6 +195,9 @@ export const toJob = (wire: JobWire): Job => ({
 
 /** Of the API. */
 export const jobPath = (id: string) => `/v1/jobs/${encodeURIComponent(id)}`;
+
+/** Of the page that shows a job's certificate. */
+export const certificatePath = (id: string) => `${jobPath(id)}/certificate/page`;
 
 /** One page in the filter's order. Raises `Problem`. */
 export async function listJobs(filter: JobFilter, cursor: string | null, signal?: AbortSignal, limit = 50): Promise<JobPage> {

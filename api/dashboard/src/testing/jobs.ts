@@ -25,6 +25,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   checkpoint: null,
   parent: null,
   use: null,
+  certificate: null,
   retry_of: null,
   retried_by: null,
   pinned: false,

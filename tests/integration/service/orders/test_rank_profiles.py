@@ -13,16 +13,18 @@ from shardyard.service.errors import (
     JobNotRunning,
     ShardyardError,
 )
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import rank_profiles
 from shardyard.service.orders.rank_profiles import MOST_OPEN, create, page
 from shardyard.service.policies.limits import ArtifactLimits, Rules
-from shardyard.service.profile_errors import ProfileRankUnknown, TooManyProfiles
+from shardyard.service.profile_errors import ProfileNotPossible, ProfileRankUnknown, TooManyProfiles
 from shardyard.service.queries import artifacts, live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.profile import ProfileRequest
 from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -31,7 +33,7 @@ from shardyard.workers.messages.event import ProfileEvent, to_json
 
 from ..conftest import Submit
 from ..gang_events import event_batch, state
-from ..running_job import running
+from ..running_job import running, started
 
 STACKS = ProfileRequest(rank=1)
 FILE = Artifact(name="profiles/rank-1-stacks-x.txt", bytes=9, sha256="a" * 64)
@@ -49,6 +51,19 @@ async def test_what_cannot_be_profiled_is_refused(store: Store, submit: Submit) 
             await create(store, name, request, None, "me")
         assert kind is JobNotFound or (refused.value.field and refused.value.remedy)
     assert (await page(store, job.id)).items == []
+
+
+async def test_what_a_trainer_cannot_record_of_itself_is_refused(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    training = await running(store, submit)
+    spec = CommandSpec.model_validate({"name": "mine", "command": ["true"], "ranks": 2})
+    program = await started(store, (await submitting.submit(store, settings, spec, None, "", "tester"))[0])
+    for job, kind in ((program, "operators"), (program, "memory"), (training, "memory")):
+        with pytest.raises(ProfileNotPossible) as refused:
+            await create(store, job.id, ProfileRequest(rank=0, kind=kind), None, "me")
+        assert refused.value.field == "kind" and refused.value.remedy
+    assert (await create(store, training.id, ProfileRequest(rank=0, kind="operators"), None, "me")).state == "open"
 
 
 async def test_one_key_is_one_profile_and_few_are_open(store: Store, submit: Submit) -> None:

@@ -1,6 +1,7 @@
 """Profiles of real processes by py-spy: what is in them, once per id, and what is refused."""
 
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from harness.patience import PATIENCE_S
 from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.rank import process_tree, profiler
 from shardyard.workers.rank.profiler import Outcome, Profiler, Target
+from shardyard.workers.rank.recordings import NotRecorded
 from shardyard.workers.rank.secret_mask import SecretMask
 
 NO_SECRETS = SecretMask()
@@ -57,6 +59,10 @@ async def silent() -> dict[str, Any]:
     return {}
 
 
+async def unrecorded(order_: Profile, path: Path) -> int:
+    raise AssertionError(f"{order_} is not of the trainer, nor {path}")
+
+
 def order(kind: Any, folder: Path, name: str = "p1", most_bytes: int = 1 << 20) -> Profile:
     return Profile(name, kind, 3, 1, str(folder), most_bytes)
 
@@ -75,7 +81,7 @@ async def taken(profiler_: Profiler, wanted: Profile, target: Target) -> Outcome
 async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -> None:
     mine = Profiler()
     with program() as shell:
-        target = Target(shell, True, silent, SecretMask([SECRET]))
+        target = Target(shell, True, silent, SecretMask([SECRET]), unrecorded)
         first, again = await asyncio.gather(*(taken(mine, order("stacks", tmp_path), target) for _ in range(2)))
         sampled = await taken(mine, order("cpu", tmp_path, "p2"), target)
     assert first is again and first.file is not None and sampled.file is not None
@@ -96,7 +102,7 @@ async def test_a_process_that_cannot_be_read_leaves_the_stacks_of_the_others(
 ) -> None:
     """As one that has just begun or ended, such as a worker of a data loader."""
     with program() as shell, program(NO_PYTHON) as other:
-        target = Target(shell, True, silent, NO_SECRETS)
+        target = Target(shell, True, silent, NO_SECRETS, unrecorded)
         monkeypatch.setattr(profiler, "python_processes", lambda _: [other, *process_tree.pids(shell)[1:]])
         found = await taken(Profiler(), order("stacks", tmp_path), target)
     assert found.file is not None and found.message == "the stacks of 1 process"
@@ -109,16 +115,20 @@ async def test_processes_that_are_left_out_are_counted(tmp_path: Path, monkeypat
     with program() as shell:
         python = process_tree.pids(shell)[1]
         monkeypatch.setattr(profiler, "python_processes", lambda _: [python] * 3)
-        found = await taken(Profiler(), order("stacks", tmp_path), Target(shell, True, silent, NO_SECRETS))
+        found = await taken(Profiler(), order("stacks", tmp_path), Target(shell, True, silent, NO_SECRETS, unrecorded))
     assert found.message == "the stacks of 1 process, and not of 2 more"
 
 
 async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
     mine = Profiler()
     with program(NO_PYTHON) as other, program() as shell:
-        nothing = await taken(mine, order("stacks", tmp_path), Target(other, True, silent, NO_SECRETS))
-        large = await taken(mine, order("stacks", tmp_path, "p2", 10), Target(shell, True, silent, NO_SECRETS))
-        no_python = await taken(mine, order("cpu", tmp_path, "p3"), Target(other, False, silent, NO_SECRETS))
+        nothing = await taken(mine, order("stacks", tmp_path), Target(other, True, silent, NO_SECRETS, unrecorded))
+        large = await taken(
+            mine, order("stacks", tmp_path, "p2", 10), Target(shell, True, silent, NO_SECRETS, unrecorded)
+        )
+        no_python = await taken(
+            mine, order("cpu", tmp_path, "p3"), Target(other, False, silent, NO_SECRETS, unrecorded)
+        )
     assert nothing.file is None and "no Python process" in nothing.message
     assert large.file is None and "may have 10" in large.message
     assert no_python.file is None and "py-spy failed" in no_python.message
@@ -128,7 +138,7 @@ async def test_a_rank_without_python_and_a_file_that_is_too_large_are_refused(tm
 async def test_a_py_spy_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "py-spy").write_text("not a program")
     monkeypatch.setattr(profiler.sys, "executable", str(tmp_path / "python"))
-    found = await taken(Profiler(), order("cpu", tmp_path), Target(1, False, silent, NO_SECRETS))
+    found = await taken(Profiler(), order("cpu", tmp_path), Target(1, False, silent, NO_SECRETS, unrecorded))
     assert found.file is None and found.message == f"{tmp_path}/py-spy cannot be started: Permission denied"
 
 
@@ -147,8 +157,41 @@ async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
         return {"stacks": [{"thread": "MainThread", "frames": ["a.py:1 in outer", "a.py:9 in inner"], "call": ""}]}
 
     mine, folder = Profiler(), tmp_path / "stored"
-    own = await taken(mine, order("stacks", folder), Target(1, False, reports, NO_SECRETS))
-    refused = await taken(mine, order("cpu", folder, "p2"), Target(1, False, reports, NO_SECRETS))
+    own = await taken(mine, order("stacks", folder), Target(1, False, reports, NO_SECRETS, unrecorded))
+    refused = await taken(mine, order("cpu", folder, "p2"), Target(1, False, reports, NO_SECRETS, unrecorded))
     assert own.file is not None and own.message == "the stacks that the process reported itself"
     assert (folder / own.file.sha256).read_text() == "Thread 'MainThread'\n    a.py:9 in inner\n    a.py:1 in outer\n"
     assert refused.file is None and "kernel.yama.ptrace_scope" in refused.message
+
+
+async def test_a_recording_is_the_trainers_own_compressed_and_masked(tmp_path: Path) -> None:
+    async def writes(order_: Profile, path: Path) -> int:
+        trace = json.dumps({"traceEvents": [{"name": order_.id, "args": SECRET}]})
+        await asyncio.to_thread(path.write_text, trace)
+        return 2
+
+    target = Target(1, False, silent, SecretMask([SECRET]), writes)
+    found = await taken(Profiler(), order("operators", tmp_path), target)
+    assert found.file is not None and found.message == "operators of 2 steps"
+    assert found.file.name == "profiles/rank-3-operators-p1.trace.json.gz"
+    content = gzip.decompress((tmp_path / found.file.sha256).read_bytes())
+    assert json.loads(content)["traceEvents"] == [{"name": "p1", "args": "***"}]
+
+
+async def test_a_recording_that_there_is_not_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_order: Profile, _path: Path) -> int:
+        raise NotRecorded("its process ended")
+
+    async def large(_order: Profile, path: Path) -> int:
+        await asyncio.to_thread(path.write_bytes, bytes(11))
+        return 1
+
+    monkeypatch.setattr(profiler, "MOST_RECORDED", 10)
+    for target, why in (
+        (Target(1, True, silent, NO_SECRETS, unrecorded), "are recorded of trainings"),
+        (Target(1, False, silent, NO_SECRETS, fails), "its process ended"),
+        (Target(1, False, silent, NO_SECRETS, large), "has 11 bytes"),
+    ):
+        found = await taken(Profiler(), order("operators", tmp_path), target)
+        assert found.file is None and why in found.message
+    assert not stored(tmp_path)

@@ -2,7 +2,7 @@
 
 import { Link } from "wouter";
 import type { Plan } from "../../api/events";
-import type { Job, Summary } from "../../api/jobs";
+import { certificatePath, type Job, type JobCertificate, type Summary } from "../../api/jobs";
 import { Facts } from "../../components/facts";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress, sweepAddress } from "../../model/addresses";
@@ -31,6 +31,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Sweep", value: job.labels[SWEEP_LABEL] ? <Sweep id={job.labels[SWEEP_LABEL]} trial={job.labels[TRIAL_LABEL]} /> : null },
         { name: "Retry of", value: job.retryOf && <Link href={jobAddress(job.retryOf)}>{job.retryOf}</Link> },
         { name: "Retried by", value: job.retriedBy && <Link href={jobAddress(job.retriedBy)}>{job.retriedBy}</Link> },
+        { name: "Certificate", value: job.certificate && <Proof id={job.id} of={job.certificate} /> },
         { name: "Attempt", value: job.attempt > 1 ? `${job.attempt} (${job.restarts} restarts)` : null },
         { name: "Checkpoint", value: !job.summary && job.checkpoint && <code>{job.checkpoint}</code> },
         {
@@ -41,6 +42,11 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
       ]}
     />
   );
+}
+
+/** Whether the layout computes what one process computes, with a link to every number. */
+function Proof({ id, of }: { id: string; of: JobCertificate }) {
+  return <><a href={certificatePath(id)}>{of.equal ? "Equal to one process" : "Different from one process"}</a>{` (${of.layout}; key ${of.key})`}</>;
 }
 
 /** The sweep of which the job is a trial. */

@@ -32,6 +32,19 @@ test("a rank is profiled once per press, and its file can be downloaded", async 
   await expectAccessible(container);
 });
 
+test("a program records nothing of itself, and memory is recorded on GPUs", () => {
+  given({ [`GET ${PROFILES}`]: () => Response.json({ items: [], next: null }) });
+  const kinds = () => screen.getAllByRole("option").map((option) => option.getAttribute("value"));
+  const { unmount } = open(<JobProfiles job={job({ spec: { command: "true" } })} />);
+  expect(kinds()).toEqual(["stacks", "cpu"]);
+  unmount();
+  const on = open(<JobProfiles job={job({ device: "cpu" })} />);
+  expect(kinds()).toEqual(["stacks", "cpu", "operators"]);
+  on.unmount();
+  open(<JobProfiles job={job({ device: "cuda" })} />);
+  expect(kinds()).toEqual(["stacks", "cpu", "operators", "memory"]);
+});
+
 test("a failure has its reason, and a refusal is shown", async () => {
   given({
     [`GET ${PROFILES}`]: () => Response.json({ items: [wire({ state: "failed", message: "the attempt ended" })], next: null }),

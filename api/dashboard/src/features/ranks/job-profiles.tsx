@@ -7,12 +7,17 @@ import type { Job } from "../../api/jobs";
 import { listProfiles, type Profile, type ProfileKind, profileRank } from "../../api/profiles";
 import { ProblemNotice } from "../../components/problem-notice";
 import { clock } from "../../model/format";
+import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
 import "./ranks.css";
 
 const SHOWN = 10;
 const EVERY_MS = 1000;
-const KINDS: Readonly<Record<ProfileKind, string>> = { stacks: "Stacks", cpu: "CPU time, 10 s" };
+const KINDS: Readonly<Record<ProfileKind, string>> = { stacks: "Stacks", cpu: "CPU time, 10 s", operators: "Operators, 10 s", memory: "GPU memory, 10 s" };
+
+/** A program does not record itself, and memory is recorded on GPUs. */
+const kindsOf = (job: Job) =>
+  (Object.keys(KINDS) as ProfileKind[]).filter((kind) => kind === "stacks" || kind === "cpu" || (trains(job) && (kind === "operators" || job.device === "cuda")));
 
 export function JobProfiles({ job }: { job: Job }) {
   const client = useQueryClient();
@@ -39,13 +44,13 @@ export function JobProfiles({ job }: { job: Job }) {
         <label>
           <span className="unseen">Kind</span>
           <select value={kind} onChange={(event) => { setKind(event.target.value as ProfileKind); }}>
-            {Object.entries(KINDS).map(([name, text]) => <option key={name} value={name}>{text}</option>)}
+            {kindsOf(job).map((name) => <option key={name} value={name}>{KINDS[name]}</option>)}
           </select>
         </label>
         <button className="button small" disabled={job.state !== "running" || start.isPending || rank > last} onClick={() => { start.mutate(); }}>Profile</button>
       </div>
       {problem && <ProblemNotice problem={problem} />}
-      {query.data && found.length === 0 && <p className="pad quiet">Stacks say where a rank’s Python threads are now. CPU time says which functions they run, as a file for speedscope.app.</p>}
+      {query.data && found.length === 0 && <p className="pad quiet">Stacks say where a rank’s Python threads are now. CPU time says which functions they run, as a file for speedscope.app; operators are those of torch, for ui.perfetto.dev.</p>}
       {found.length > 0 && <ProfileTable profiles={found} />}
     </section>
   );

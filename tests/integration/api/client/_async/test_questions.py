@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.certificates import certificate
 
 from shardyard.api.client import ApiError, AsyncClient, Client, requests
+from shardyard.service.certificate_signature import signed
+from shardyard.service.schemas.certificate import Certificate
 from shardyard.service.settings import Settings
 from shardyard.workers.checkpoint.manifest import text
 from shardyard.workers.code_archive import Manifest, deflated
@@ -29,8 +32,8 @@ SAVED = 4
 Ask = Callable[[Any, str, str], Any]
 
 #: Of each operation what its method is asked; of the job `job`, which runs, and its trace `trace`.
-#: What makes and ends a browser's cookie is for browsers alone.
-_FOR_BROWSERS = {"signIn", "signOut"}
+#: What makes and ends a browser's cookie is for browsers alone, and so is a page.
+_FOR_BROWSERS = {"signIn", "signOut", "showCertificate"}
 
 #: Of an empty tar file.
 MANIFEST = Manifest(1024, 1, (hashlib.sha256(bytes(1024)).hexdigest(),))
@@ -52,6 +55,11 @@ def _fetched(client: Any, job: str) -> Any:
     return client.download_checkpoint(job, 10, folder)
 
 
+def _proof() -> Certificate:
+    """Of the spec of the job, signed with a key of its own."""
+    return signed(certificate(given=SPEC["train"]), Settings(data_dir=Path(tempfile.mkdtemp())))
+
+
 def refusal_of(ask: Callable[[], Any]) -> Any:
     """The code of a request that is refused: the checkpoint is being pinned."""
 
@@ -69,6 +77,8 @@ def refusal_of(ask: Callable[[], Any]) -> Any:
 
 ASKED: dict[str, list[Ask]] = {
     "submitJob": [lambda client, job, trace: client.submit({**SPEC, "name": "other"}, idempotency_key="mine")],
+    "attachCertificate": [lambda client, job, trace: client.attach_certificate(job, _proof())],
+    "getCertificate": [lambda client, job, trace: client.certificate(job)],
     "previewJob": [lambda client, job, trace: client.preview(SPEC)],
     "listJobs": [
         lambda client, job, trace: client.jobs(

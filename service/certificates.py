@@ -1,0 +1,64 @@
+"""Certificates of jobs: attached if they are signed and of the job's own spec, and read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..workers.spec import TrainSpec
+from .certificate_errors import CertificateMismatch, CertificateNotFound, InvalidCertificate
+from .certificate_signature import SignatureInvalid, fingerprint
+from .queries.jobs import existing, get_job
+from .schemas.certificate import Certificate
+from .schemas.job import Job
+from .store import certificates as rows
+from .store.engine import Store
+
+
+async def attach(store: Store, job: str, certificate: Certificate, actor: str) -> Job:
+    """Store the certificate as the job's, in place of an earlier one. Repeating is harmless.
+
+    Raises JobNotFound, JobDeleted, InvalidCertificate for a wrong signature, and CertificateMismatch for one of another spec.
+    """
+    try:
+        key = fingerprint(certificate)
+    except SignatureInvalid as error:
+        remedy = "Make another with: shardyard verify --job JOB"
+        raise InvalidCertificate(str(error), field="signature", remedy=remedy) from None
+    async with store.write() as tx:
+        row = await existing(tx, job)
+        _refuse_another(row["id"], row["spec"].get("train"), certificate)
+        await rows.put(
+            tx,
+            row["id"],
+            actor=actor,
+            made_at=certificate.made_at,
+            equal=certificate.equal,
+            layout=certificate.layout,
+            key=key,
+            document=certificate.model_dump_json(),
+        )
+    return await get_job(store, row["id"])
+
+
+def _refuse_another(job: str, train: Mapping[str, Any] | None, certificate: Certificate) -> None:
+    """Raises CertificateMismatch unless both are one spec; what one of them leaves out may be the other's default."""
+    if train is None:
+        remedy = "Only a job with `train` has a certificate."
+        raise CertificateMismatch(f"{job} runs a command.", field="job", remedy=remedy)
+    try:
+        same = TrainSpec.model_validate(train) == TrainSpec.model_validate(certificate.given)
+    except ValueError:
+        same = False
+    if not same:
+        remedy = f"Make one of this job's spec with: shardyard verify --job {job}"
+        raise CertificateMismatch(f"The certificate is not of the spec of {job}.", field="given", remedy=remedy)
+
+
+async def of_job(store: Store, job: str) -> Certificate:
+    """The certificate of the job of this id or name. Raises JobNotFound, JobDeleted, CertificateNotFound."""
+    async with store.read() as tx:
+        row = await existing(tx, job)
+        document = await rows.document(tx, row["id"])
+    if document is None:
+        remedy = f"Make one with: shardyard verify --job {row['id']}"
+        raise CertificateNotFound(f"{row['id']} has no certificate.", remedy=remedy)
+    return Certificate.model_validate_json(document)

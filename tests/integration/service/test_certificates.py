@@ -1,0 +1,60 @@
+"""A job has the newest certificate of its own spec, and of no other; it ends with the job."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.certificates import certificate
+from sqlalchemy import func, select
+
+from shardyard.service.certificate_errors import CertificateMismatch, CertificateNotFound, InvalidCertificate
+from shardyard.service.certificate_signature import fingerprint, signed
+from shardyard.service.certificates import attach, of_job
+from shardyard.service.queries.jobs import get_job
+from shardyard.service.schemas.certificate import Certificate
+from shardyard.service.settings import Settings
+from shardyard.service.store.engine import Store
+from shardyard.service.store.removals import OF_JOBS
+from shardyard.service.store.spec_tables import certificates
+
+from .conftest import Submit
+
+
+def proof(settings: Settings, **fields: Any) -> Certificate:
+    return signed(certificate(**fields), settings)
+
+
+async def test_the_newest_one_counts(store: Store, settings: Settings, submit: Submit) -> None:
+    job = await submit(name="a")
+    assert job.certificate is None
+    with pytest.raises(CertificateNotFound, match="has no certificate"):
+        await of_job(store, job.id)
+    train = job.spec["train"]
+    first = proof(settings, given=train, equal=False)
+    for _ in range(2):
+        found = (await attach(store, job.name, first, "ann")).certificate
+        assert found is not None and (found.equal, found.actor, found.layout) == (False, "ann", first.layout)
+    second = proof(settings, given=train, made_at=2.5)
+    await attach(store, job.id, second, "ben")
+    found = (await get_job(store, job.id)).certificate
+    assert found is not None and (found.equal, found.actor, found.key) == (True, "ben", fingerprint(second))
+    assert await of_job(store, job.name) == second
+    async with store.read() as tx:
+        assert (await tx.execute(select(func.count()).select_from(certificates))).scalar_one() == 1
+    assert certificates in OF_JOBS  # it is removed with its job
+
+
+async def test_what_proves_nothing_of_the_job_is_refused(
+    store: Store, settings: Settings, submit: Submit, tmp_path: Path
+) -> None:
+    job = await submit(name="a")
+    right = proof(settings, given=job.spec["train"])
+    with pytest.raises(InvalidCertificate, match="not what was signed"):
+        await attach(store, job.id, right.model_copy(update={"equal": False}), "ann")
+    with pytest.raises(InvalidCertificate, match="no signature"):
+        await attach(store, job.id, right.model_copy(update={"signature": None}), "ann")
+    for given in ({**job.spec["train"], "seed": 7}, {"no": "spec"}):
+        with pytest.raises(CertificateMismatch, match="not of the spec") as refused:
+            await attach(store, job.id, proof(settings, given=given), "ann")
+        assert job.id in (refused.value.remedy or "")
+    assert (await get_job(store, job.id)).certificate is None
