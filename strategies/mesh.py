@@ -12,7 +12,9 @@ Experts divide the replicas once more: neighbouring replicas form an expert grou
 With sharding groups (HSDP) the neighbouring replicas of a group shard what they would hold in common, and groups sum: `replica =
 group · S + place`. Of a group's S replicas S/E hold the same experts (at least one), and shard them.
 
-The tensor axis may be a grid of rows and columns: `tensor = row · q + column`. The ranks of a column differ in their row.
+The tensor axis may be a grid of rows and columns: `tensor = row · q + column`. The ranks of a column differ in their row. With a depth
+it is d such grids, `tensor = (depth · q + row) · q + column`, which hold the same parameters: they are the innermost replicas, so that
+`replica = (data · C + context) · d + depth`.
 
 A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it, and an axis of
 the whole world has the world's. For an axis of one rank nothing is formed, and nothing is sent.
@@ -40,8 +42,8 @@ SHARD, SHARD_REPLICA = "shard", "shard_replica"
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
 #: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
-#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted.
-TENSOR_ROW, TENSOR_COLUMN = "tensor_row", "tensor_column"
+#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted; and which grid it is, of several.
+TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN = "tensor_depth", "tensor_row", "tensor_column"
 #: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
 _PURPOSES: Final = (
     ("pipeline",),
@@ -78,7 +80,7 @@ class Mesh:
     axes: Mapping[str, Axis]
     device_meshes: Mapping[
         str, DeviceMesh
-    ]  # for torch, one-dimensional: the tensor axis, a grid's columns, and those over which ZeRO-3 shards
+    ]  # for torch, one-dimensional: the tensor axis and those over which ZeRO-3 shards, or a grid's columns
     hybrid: Mapping[str, DeviceMesh] = field(
         default_factory=dict
     )  # axis → its `GROUPS` of more than one rank, if the layout has sharding groups
@@ -131,13 +133,14 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
     if layout.servers:
         return Mesh(layout, device, _axes_with_servers(layout, device), {}, reduces=reduces())
     axes = _axes(layout)
+    if layout.tensor_shape is not None:  # whose parameters are plain tensors, and its logits DTensors
+        columns = {TENSOR_COLUMN: _alone(axes[TENSOR_COLUMN], device)}
+        return Mesh(layout, device, axes, columns, reduces=reduces())
     # DTensors of the tensor axis need the same parent mesh as the axes that shard them further.
     parents = {REPLICA: _parent(_split(REPLICA, layout), axes, layout, device)}
     if layout.expert > 1 and layout.zero == 3:
         parents[EXPERT_REPLICA] = _parent((*_split(EXPERT_REPLICA, layout), "expert"), axes, layout, device)
     meshes = {name: parent[name] for parent in reversed(parents.values()) if parent for name in _names(parent)}
-    if layout.tensor_shape is not None:
-        meshes[TENSOR_COLUMN] = _alone(axes[TENSOR_COLUMN], device)  # logits are DTensors on it
     hybrid = {axis: _within(parent, GROUPS[axis]) for axis, parent in parents.items() if parent and layout.shard}
     return Mesh(layout, device, axes, meshes, hybrid, reduces())
 
@@ -183,19 +186,20 @@ def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:
 
 def _spans(layout: Layout) -> dict[str, Span]:
     data, context, tensor, expert = layout.data, layout.context, layout.tensor, layout.expert
-    replicas = data * context
+    replicas, apart = data * context * layout.division.copies, tensor // layout.division.copies
     found = {
-        "pipeline": (layout.pipeline, replicas * tensor),
-        REPLICA: (replicas, tensor),
+        "pipeline": (layout.pipeline, data * context * tensor),
+        REPLICA: (replicas, apart),
         "tensor": (tensor, 1),
         "data": (data, context * tensor),
-        EXPERT_REPLICA: (replicas // expert, expert * tensor),
+        EXPERT_REPLICA: (replicas // expert, expert * apart),
         "context": (context, tensor),
         "expert": (expert, tensor),
     }
     found |= {part: (size, stride * tensor) for part, (size, stride) in context_axes(layout).items()}
     if layout.tensor_shape is not None:
-        found |= {TENSOR_ROW: (layout.grid, layout.grid), TENSOR_COLUMN: (layout.grid, 1)}
+        side = layout.division.columns
+        found |= {TENSOR_DEPTH: (tensor // side**2, side**2), TENSOR_ROW: (side, side), TENSOR_COLUMN: (side, 1)}
     if layout.shard:
         found |= {SHARD_REPLICA: (replicas // layout.shard, layout.shard * tensor), SHARD: (layout.shard, tensor)}
     if layout.shard and expert > 1:

@@ -50,7 +50,8 @@ def _wide(setting: Setting) -> int:
 
 def _columns(setting: Setting, tensor_rank: int) -> float:
     """Own columns per token of a micro-batch; on a grid a rank has those of its row's tokens alone."""
-    q = setting.layout.grid
-    if q > 1:
-        return share(setting.decoder.vocab, q, tensor_rank % q) / q
+    division = setting.layout.division
+    if setting.layout.tensor_shape is not None:
+        own = share(setting.decoder.vocab, division.columns, tensor_rank % division.columns)
+        return own / division.rows
     return share(setting.decoder.vocab, setting.layout.tensor, tensor_rank)

@@ -37,3 +37,11 @@ def test_a_grid_divides_sequences_and_columns() -> None:
     assert shapes.outputs(0, 2).shape == (2, 64, 8)
     assert shapes.outputs(1, 2).shape == (2, 64, 100)
     assert stage_shapes(layout, layout.batch(8), seq_len=64, dim=17, vocab=100, compute=torch.float32) is None
+
+
+def test_grids_with_a_depth_divide_the_sequences_further() -> None:
+    layout = Layout.model_validate({"pipeline": 2, "micro_batch": 4, "tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
+    shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
+    assert shapes is not None
+    assert shapes.inputs(0).shape == (1, 64)
+    assert shapes.outputs(0, 2).shape == (1, 64, 8)
