@@ -105,7 +105,8 @@ class Layout(BaseModel):
         le=1024,
         description="Tensor-parallel degree (Megatron column/row split of each block). "
         "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; "
-        "`{mode: 2.5d, shape: [2, 2, 2]}`: on several grids, which share a micro-batch.",
+        "`{mode: 2.5d, shape: [2, 2, 2]}`: on several grids, which share a micro-batch; "
+        "`{mode: 3d, shape: [2, 2, 2]}`: on a cube of ranks.",
         json_schema_extra=degree_or_shape,
     )
     tensor_shape: TensorShape | None = Field(

@@ -16,6 +16,8 @@ The tensor axis may be a grid of rows and columns: `tensor = row · q + column`.
 it is d such grids, `tensor = (depth · q + row) · q + column`, which hold the same parameters: they are the innermost replicas, so that
 `replica = (data · C + context) · d + depth`.
 
+It may be a cube, too: `tensor = (depth · l + row) · l + column`, whose ranks hold different parameters.
+
 A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it, and an axis of
 the whole world has the world's. For an axis of one rank nothing is formed, and nothing is sent.
 """
@@ -42,13 +44,14 @@ SHARD, SHARD_REPLICA = "shard", "shard_replica"
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
 #: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
-#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted; and which grid it is, of several.
+#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted; and which grid it is, of several. In a cube:
+#: the three axes.
 TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN = "tensor_depth", "tensor_row", "tensor_column"
 #: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
 _PURPOSES: Final = (
     ("pipeline",),
     (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA]),
-    ("tensor", TENSOR_ROW, TENSOR_COLUMN),
+    ("tensor", TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN),
     ("context", "ring", "inner_ring", "outer_ring", "ulysses"),
     ("expert",),
 )
@@ -96,7 +99,9 @@ class Mesh:
     @property
     def tensor_axes(self) -> tuple[str, ...]:
         """The axes that divide parameters by tensor parallelism."""
-        return ("tensor",) if self.layout.tensor_shape is None else (TENSOR_ROW, TENSOR_COLUMN)
+        if self.layout.tensor_shape is None:
+            return ("tensor",)
+        return (TENSOR_ROW, TENSOR_COLUMN) if _has_grids(self.layout) else (TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN)
 
     @property
     def part(self) -> int:
@@ -153,10 +158,11 @@ def _split(replicas: str, layout: Layout) -> tuple[str, ...]:
 def _axes(layout: Layout) -> dict[str, Axis]:
     """The axes with their groups. Every rank forms them in the same order."""
     spans = _spans(layout)
+    used = spans.keys() - ({TENSOR_DEPTH} if _has_grids(layout) else set())  # replicas send over the depth of grids
     groups: dict[str, dist.ProcessGroup | None] = {}
     for purpose in _PURPOSES:
         formed: dict[Span, dist.ProcessGroup | None] = {}
-        for axis in filter(spans.__contains__, purpose):
+        for axis in filter(used.__contains__, purpose):
             if spans[axis] not in formed:
                 formed[spans[axis]] = _group(axis, spans[axis])
             groups[axis] = formed[spans[axis]]
@@ -164,6 +170,10 @@ def _axes(layout: Layout) -> dict[str, Axis]:
         groups["data"] = groups[REPLICA]
     rank = dist.get_rank()
     return {axis: Axis(size, rank // stride % size, groups.get(axis)) for axis, (size, stride) in spans.items()}
+
+
+def _has_grids(layout: Layout) -> bool:
+    return layout.tensor_shape is not None and layout.tensor_shape.mode != "3d"
 
 
 def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:

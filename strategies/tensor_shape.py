@@ -1,4 +1,4 @@
-"""The shape of a tensor group of two dimensions, or of two with a depth. Imports no torch.
+"""The shape of a tensor group of two dimensions, of two with a depth, or of three. Imports no torch.
 
 `tensor: {mode: 2d, shape: [2, 2]}` becomes `tensor: 4` with the shape beside it: code that asks for the number of ranks sees a number.
 """
@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, 
 #: More rows than that are taken for a typing error.
 _MOST = 32
 
-Mode = Literal["2d", "2.5d"]
+Mode = Literal["2d", "2.5d", "3d"]
 
 #: What the numbers of a shape must be, by mode.
 _RULES: Final[Mapping[Mode, str]] = {
     "2d": f"a grid has as many columns as rows, from 2 to {_MOST}, such as [2, 2]",
     "2.5d": f"a grid with a depth is [q, q, d], with q from 2 to {_MOST} and d from 1 to q, such as [2, 2, 2]",
+    "3d": "a cube has three equal sides of 2 or more, such as [2, 2, 2]",
 }
 
 
@@ -32,19 +33,22 @@ class Division:
 
 
 class TensorShape(BaseModel):
-    """A grid of q rows and q columns of ranks (Xu et al., 2104.05343), or d such grids, its depth (Wang et al., 2105.14500)."""
+    """A grid of q rows and q columns of ranks (Xu et al., 2104.05343), d such grids, its depth (Wang et al., 2105.14500), or a cube of
+    l × l × l ranks (Bian et al., 2105.14450).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Mode = Field(
         description="`2d`: every activation and every matrix in blocks on a grid of ranks. "
-        "`2.5d`: several grids, which share a micro-batch's sequences and hold the same blocks of matrices."
+        "`2.5d`: several grids, which share a micro-batch's sequences and hold the same blocks of matrices. "
+        "`3d`: every activation and every matrix divided evenly over a cube of ranks."
     )
     shape: tuple[int, ...] = Field(
         min_length=2,
         max_length=3,
         description="Rows and columns of the grid, which are equal, and in 2.5-D the number of grids, at most as many: "
-        "[q, q] for q² ranks, [q, q, d] for q²d ranks.",
+        "[q, q] for q² ranks, [q, q, d] for q²d ranks. Of a cube its three equal sides: [l, l, l] for l³ ranks.",
     )
 
     @field_validator("shape")
@@ -57,7 +61,7 @@ class TensorShape(BaseModel):
 
     @property
     def depth(self) -> int:
-        """d: how many grids there are."""
+        """d: how many grids there are; l of a cube."""
         return self.shape[2] if len(self.shape) > 2 else 1
 
     @property
@@ -66,8 +70,8 @@ class TensorShape(BaseModel):
 
     @property
     def division(self) -> Division:
-        """The q rows of each of d grids have other sequences, and all grids the same parameters."""
-        return Division(self.shape[1], self.shape[0] * self.depth, self.depth)
+        """Each row of each grid, or layer of a cube, has other sequences. All grids have the same parameters."""
+        return Division(self.shape[1], self.shape[0] * self.depth, self.depth if self.mode == "2.5d" else 1)
 
     def of_side(self, side: int) -> list[int]:
         """The numbers of a shape of the same mode with `side` columns."""
@@ -83,7 +87,9 @@ def _is_shape(mode: Mode, given: tuple[int, ...]) -> bool:
     side, *others = given
     if not 2 <= side <= _MOST or others[0] != side:
         return False
-    return len(given) == 2 if mode == "2d" else len(given) == 3 and 1 <= given[2] <= side
+    if mode == "2d":
+        return len(given) == 2
+    return len(given) == 3 and (given[2] == side if mode == "3d" else 1 <= given[2] <= side)
 
 
 def shape_beside_the_degree(given: Any) -> Any:

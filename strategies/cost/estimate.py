@@ -113,6 +113,7 @@ def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     if layout.tensor_shape is not None:
         side = layout.division.columns
         strides |= {"tensor_row": (side, side), "tensor_column": (side, 1)}
+        strides |= {"tensor_depth": (side, side**2)} if layout.tensor_shape.mode == "3d" else {}
     if layout.shard:
         strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
     return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}

@@ -48,7 +48,7 @@ def along_row(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks of its row, which have other columns."""
     decoder, f = setting.decoder, _fraction(setting)
     tokens = setting.tokens * setting.batch.microbatches / setting.layout.division.rows * f
-    blocks, again, c, wide = decoder.layers, _again(setting), setting.compute, _wide(setting)
+    blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
     inputs = _inputs(setting) * tokens
     scores = decoder.vocab * tokens
     yield Part("broadcast", "2N·in/q · f per layer", (2 * blocks + again) * inputs + 2 * scores, c)
@@ -61,7 +61,7 @@ def along_column(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks of its column, which have other rows."""
     decoder, q = setting.decoder, setting.layout.division.columns
     each = _fraction(setting) * setting.batch.microbatches
-    blocks, again, c, wide = decoder.layers, _again(setting), setting.compute, _wide(setting)
+    blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
     weights = _weights(setting) * each
     own = share(decoder.dim, q, 0)
     table = decoder.vocab * own * each
@@ -75,7 +75,7 @@ def _fraction(setting: Setting) -> float:
     return 1 - 1 / setting.layout.division.columns
 
 
-def _wide(setting: Setting) -> int:
+def widest(setting: Setting) -> int:
     """Bytes of a number in fp32 or wider."""
     return max(4, setting.compute)
 
@@ -97,7 +97,7 @@ def _weights(setting: Setting) -> float:
     return of.dim * columns + (of.query + of.hidden) * share(of.dim, q, 0)
 
 
-def _again(setting: Setting) -> int:
+def recomputed_blocks(setting: Setting) -> int:
     """Blocks that run forward a second time."""
     recompute = setting.memory_options.recompute
     return -(-setting.decoder.layers // recompute.every) if recompute.mode == "full" else 0

@@ -30,6 +30,13 @@ def test_grids_with_a_depth_share_a_micro_batch_and_hold_the_same_parameters() -
     assert flat.division == Layout.model_validate({"tensor": GRID}).division
 
 
+def test_a_cube_divides_a_micro_batch_over_two_of_its_sides() -> None:
+    layout = Layout.model_validate({"tensor": {"mode": "3d", "shape": [3, 3, 3]}, "pipeline": 2})
+    assert (layout.tensor, layout.division, layout.world_size) == (27, Division(3, 9), 54)
+    assert str(layout) == "tensor 3 × 3 × 3 (3d) × pipeline 2 (1f1b)"
+    assert layout.tensor_shape is not None and layout.tensor_shape.of_side(2) == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("given", "named", "why"),
     [
@@ -40,6 +47,8 @@ def test_grids_with_a_depth_share_a_micro_batch_and_hold_the_same_parameters() -
         ({"tensor": {"mode": "2.5d", "shape": [2, 2]}}, ("tensor", "shape"), "[q, q, d]"),
         ({"tensor": {"mode": "2.5d", "shape": [2, 2, 3]}}, ("tensor", "shape"), "d from 1 to q"),
         ({"tensor": {"mode": "2.5d", "shape": [2, 3, 2]}}, ("tensor", "shape"), "[q, q, d]"),
+        ({"tensor": {"mode": "3d", "shape": [2, 2, 1]}}, ("tensor", "shape"), "three equal sides"),
+        ({"tensor": {"mode": "3d", "shape": [11, 11, 11]}}, ("tensor",), "less than or equal to 1024"),
         ({"tensor": {"mode": "4d", "shape": [2, 2]}}, ("tensor", "mode"), "2.5d"),
         ({"tensor": 8, "tensor_shape": GRID}, ("tensor_shape",), "a grid of 3 × 3 has 9 ranks, and tensor is 8"),
     ],
@@ -58,4 +67,4 @@ def test_the_schema_offers_both() -> None:
     schema = Layout.model_json_schema()["properties"]["tensor"]
     number, shape = schema["anyOf"]
     assert number == {"type": "integer", "minimum": 1, "maximum": 1024}
-    assert shape["properties"]["mode"] == {"type": "string", "enum": ["2d", "2.5d"]}
+    assert shape["properties"]["mode"] == {"type": "string", "enum": ["2d", "2.5d", "3d"]}
