@@ -1,4 +1,4 @@
-"""Tensor parallelism on a grid, or several, equals one process: losses, norms, parameters and validation, whatever else there is."""
+"""Tensor parallelism on a grid, on several, or on a cube equals one process: losses, norms, parameters and validation, whatever else there is."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.layouts import DEEP, GRID
+from harness.layouts import CUBE, DEEP, GRID
 from harness.models import GPT2, LLAMA
 from harness.ranks import train
 
@@ -31,6 +31,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llama-deep-zero2": ({"tensor": DEEP, "zero": 2, "micro_batch": 4}, {"model": LLAMA}),
     "llama-deep-data2-zero1": ({"tensor": DEEP, "data": 2, "zero": 1}, {"model": LLAMA}),
     "gpt2-deep-1f1b": ({"tensor": DEEP, "pipeline": 2, "micro_batch": 4}, {"model": GPT2}),
+    "gpt2-cube": ({"tensor": CUBE, "micro_batch": 8}, {"model": {**GPT2, "tied": True}}),
+    "llama-cube-recompute": ({"tensor": CUBE}, {"model": LLAMA, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
+    "llama-cube-data2-zero1": ({"tensor": CUBE, "data": 2, "zero": 1}, {"model": LLAMA}),
+    "gpt2-cube-1f1b": ({"tensor": CUBE, "pipeline": 2, "micro_batch": 4}, {"model": GPT2}),
+    "gpt2-cube-tied-zbv": (
+        {"tensor": CUBE, "pipeline": 2, "schedule": "zbv", "micro_batch": 4},
+        {"model": {**GPT2, "tied": True}},
+    ),
+    "llama-cube-offload": ({"tensor": CUBE}, {"model": LLAMA, "offload": {"optimizer": 0.5, "activations": True}}),
     "llama-flat": ({"tensor": {"mode": "2.5d", "shape": [2, 2, 1]}}, {"model": LLAMA}),
     "llama-offload": ({}, {"model": LLAMA, "offload": {"optimizer": 0.5, "activations": True}}),
 }
@@ -53,15 +62,17 @@ def test_float64_equals_one_process(
         ({"pipeline": 2}, {"data": 2, "zero": 1, **ON_GRID}),
         ({"tensor": DEEP, "zero": 1}, ON_GRID),
         ({"data": 2}, {"tensor": DEEP}),
+        ({"tensor": CUBE}, {"tensor": 2, "pipeline": 2}),
+        (ON_GRID, {"tensor": CUBE}),
     ],
 )
 def test_checkpoints_move_to_other_layouts_and_back(
     first: dict[str, Any], then: dict[str, Any], root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, f"first-{len(first)}-{len(then)}")
+    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, f"first-{len(str(first))}-{len(str(then))}")
     (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
     assert checkpoint["step"] == 3
-    resumed = train(make_spec(then), root, f"then-{len(first)}-{len(then)}", resume=Path(checkpoint["path"]))
+    resumed = train(make_spec(then), root, f"then-{len(str(first))}-{len(str(then))}", resume=Path(checkpoint["path"]))
     whole = one_process(make_spec({}))
     assert len(resumed["losses"]) == 2
     np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
@@ -69,7 +80,7 @@ def test_checkpoints_move_to_other_layouts_and_back(
         np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("tensor", [GRID, DEEP], ids=["2d", "2.5d"])
+@pytest.mark.parametrize("tensor", [GRID, DEEP, CUBE], ids=["2d", "2.5d", "3d"])
 def test_copies_of_biases_and_norms_are_compared_and_snapshots_are_taken(
     tensor: dict[str, Any], root: Path, make_spec: Make
 ) -> None:

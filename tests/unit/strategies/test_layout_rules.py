@@ -13,6 +13,7 @@ NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
 SERVER = ParameterServer(servers=1)
 GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
 DEEP = Layout.model_validate({"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
+CUBE = Layout.model_validate({"tensor": {"mode": "3d", "shape": [2, 2, 2]}})
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,9 @@ DEEP = Layout.model_validate({"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
             "layout.tensor",
             "[[2, 2, 2]]",
         ),
+        (CUBE.with_(micro_batch=2), 8, "layout.micro_batch", "[4, 8]"),
+        (CUBE.with_(tensor=27, tensor_shape={"mode": "3d", "shape": [3, 3, 3]}), 9, "layout.tensor", "[[2, 2, 2]]"),
+        (CUBE.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
         (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),

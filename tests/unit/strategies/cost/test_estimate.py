@@ -94,6 +94,7 @@ LAYOUTS = [
     {"data": 2, "tensor": 2, "pipeline": 2},
     {"data": 2, "tensor": {"mode": "2d", "shape": [2, 2]}},
     {"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}},
+    {"data": 2, "tensor": {"mode": "3d", "shape": [2, 2, 2]}},
     {"data": 2, "tensor": {"mode": "2.5d", "shape": [2, 2, 2]}, "pipeline": 2},
     {"context": 4, "ulysses": 2},
     {"context": 8, "ulysses": 2, "ring_window": 2},

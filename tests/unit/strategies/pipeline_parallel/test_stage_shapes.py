@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from shardyard.strategies.layout import Layout
@@ -39,8 +40,9 @@ def test_a_grid_divides_sequences_and_columns() -> None:
     assert stage_shapes(layout, layout.batch(8), seq_len=64, dim=17, vocab=100, compute=torch.float32) is None
 
 
-def test_grids_with_a_depth_divide_the_sequences_further() -> None:
-    layout = Layout.model_validate({"pipeline": 2, "micro_batch": 4, "tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
+@pytest.mark.parametrize("mode", ["2.5d", "3d"])
+def test_a_depth_divides_the_sequences_further(mode: str) -> None:
+    layout = Layout.model_validate({"pipeline": 2, "micro_batch": 4, "tensor": {"mode": mode, "shape": [2, 2, 2]}})
     shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
     assert shapes is not None
     assert shapes.inputs(0).shape == (1, 64)
