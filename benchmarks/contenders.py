@@ -108,7 +108,9 @@ class Contenders:
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
         rows = rows_of(built)
-        share = run.train.layout.division.rows / run.train.layout.tensor  # ranks with the same tokens have the same loss
+        share = (
+            run.train.layout.division.rows / run.train.layout.tensor
+        )  # ranks with the same tokens have the same loss
         step, settle = partial(_our_step, built, share), built.parallel.data.settle
         return Engine(step, rows, settle, built.parallel.runner.expect)
 

@@ -104,9 +104,7 @@ class Layout(BaseModel):
         ge=1,
         le=1024,
         description="Tensor-parallel degree (Megatron column/row split of each block). "
-        "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; "
-        "`{mode: 2.5d, shape: [2, 2, 2]}`: on several grids, which share a micro-batch; "
-        "`{mode: 3d, shape: [2, 2, 2]}`: on a cube of ranks.",
+        "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; also `2.5d` and `3d`, with [2, 2, 2].",
         json_schema_extra=degree_or_shape,
     )
     tensor_shape: TensorShape | None = Field(

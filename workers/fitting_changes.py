@@ -87,7 +87,12 @@ class _Search:
             options = self._options(applied(self._train, degrees).layout)
         except ValueError:
             return None
-        most = [options[0][-1], (("layout.micro_batch", self._train.layout.division.rows),), options[2][-1], options[3][-1]]
+        most = [
+            options[0][-1],
+            (("layout.micro_batch", self._train.layout.division.rows),),
+            options[2][-1],
+            options[3][-1],
+        ]
         frugal = [
             self._tried(_joined(degrees, *most[:2], zero, offload)) for zero, offload in product(options[2], options[3])
         ]

@@ -73,7 +73,9 @@ def along_column(setting: Setting) -> Iterator[Part]:
     hidden = own * tokens  # two products into a block, and two out of it
     gathered = (2 * (2 * blocks + again) + 2 * blocks + 2 + 1) * hidden
     yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
-    yield Part("reduce_scatter", "N·in · g and N·out · g per layer", (2 * blocks + 2 * (blocks + again) + 2) * hidden, c)
+    yield Part(
+        "reduce_scatter", "N·in · g and N·out · g per layer", (2 * blocks + 2 * (blocks + again) + 2) * hidden, c
+    )
     yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens / side, widest(setting))
     yield from _norms(setting)
 

@@ -32,6 +32,8 @@ ALIKE = (
     "elastic",
     "parameter-server",
     "tensor-grid",
+    "tensor-depth",
+    "tensor-cube",
 )
 WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 

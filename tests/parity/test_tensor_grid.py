@@ -1,4 +1,4 @@
-"""Tensor parallelism on a grid, on several, or on a cube equals one process: losses, norms, parameters and validation, whatever else there is."""
+"""Tensor parallelism on a grid, on several and on a cube equals one process: losses, norms, parameters, validation, whatever else."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +69,9 @@ def test_float64_equals_one_process(
 def test_checkpoints_move_to_other_layouts_and_back(
     first: dict[str, Any], then: dict[str, Any], root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, f"first-{len(str(first))}-{len(str(then))}")
+    saved = train(
+        make_spec(first, checkpoint={"every": 3, "final": False}), root, f"first-{len(str(first))}-{len(str(then))}"
+    )
     (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
     assert checkpoint["step"] == 3
     resumed = train(make_spec(then), root, f"then-{len(str(first))}-{len(str(then))}", resume=Path(checkpoint["path"]))

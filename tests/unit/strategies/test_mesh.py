@@ -152,7 +152,9 @@ def test_several_grids_are_the_innermost_replicas(formed: list[Any]) -> None:
         assert ranks["replica"] == list(range(13, 512, 16))
         assert ranks["tensor_row"] == [321, 325, 329, 333]
         assert ranks["tensor_column"] == [332, 333, 334, 335]
-        assert len(formed) == 4, "and the tensor group; over the depth gradients alone are sent, with those of other replicas"
+        assert len(formed) == 4, (
+            "and the tensor group; over the depth gradients alone are sent, with those of other replicas"
+        )
 
 
 def test_the_ranks_of_a_cube_differ_in_three_places(formed: list[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 from harness.cubes import counted, cube, elements, part
 from harness.grids import numbers
@@ -10,12 +9,18 @@ from harness.ranks import spawn
 from torch import nn
 
 from shardyard.strategies.param_shard import manual_shards
-from shardyard.strategies.tensor_parallel.cube import cut_over
+from shardyard.strategies.tensor_parallel.cube import Cube, cut_over
+
+ROWS = (4, 5, 1)
 
 
-def _round(rank: int, world: int, port: int, rows: int) -> dict[str, Any]:
+def _rounds(rank: int, world: int, port: int) -> list[dict[str, Any]]:
     on = cube(rank, world, port)
-    whole, found = numbers(rows, 3), {}
+    return [_round(on, rows) for rows in ROWS]
+
+
+def _round(on: Cube, rows: int) -> dict[str, Any]:
+    whole, found = numbers(rows, 3), dict[str, Any]()
     for side in (on.depth, on.row, on.column):
         with counted(on) as traffic:
             gathered = side.gather(part(whole, [(side, 0)]), rows)()
@@ -35,12 +40,12 @@ def _round(rank: int, world: int, port: int, rows: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("rows", [4, 5, 1])
-def test_lines_gather_and_sum_chunks_of_any_size(rows: int) -> None:
-    for rank, found in enumerate(spawn(_round, 8, rows)):
-        shape, axes = found.pop("cut")
-        assert shape == (1, 1 if rank // 2 % 2 else 2)
-        assert axes == ["tensor_column", "tensor_row", "tensor_depth"]
-        for is_whole, worst, gathered, summed in found.values():
-            assert is_whole and worst < 1e-14
-            assert gathered == summed == -(-rows // 2) * 3
+def test_lines_gather_and_sum_chunks_of_any_size() -> None:
+    for rank, of_rank in enumerate(spawn(_rounds, 8)):
+        for rows, found in zip(ROWS, of_rank, strict=True):
+            shape, axes = found.pop("cut")
+            assert shape == (1, 1 if rank // 2 % 2 else 2)
+            assert axes == ["tensor_column", "tensor_row", "tensor_depth"]
+            for is_whole, worst, gathered, summed in found.values():
+                assert is_whole and worst < 1e-14
+                assert gathered == summed == -(-rows // 2) * 3

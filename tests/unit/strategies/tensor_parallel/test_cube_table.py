@@ -1,19 +1,27 @@
 """Lookups over a cube equal those of a whole table, for any vocabulary, forward and backward; and so do positions."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 from harness.cubes import counted, cube, elements, of_way, part
 from harness.grids import numbers
 from harness.ranks import spawn
 
+from shardyard.strategies.tensor_parallel.cube import Cube
 from shardyard.strategies.tensor_parallel.cube_table import cube_lookup, cube_whole
 
 BATCH, SEQ, DIM = 4, 3, 6
 
 
-def _lookup(rank: int, world: int, port: int, vocab: int) -> tuple[float, float, float]:
+VOCABULARIES, COUNTS = (16, 17, 1), (8, 7, 1)
+
+
+def _tables(rank: int, world: int, port: int) -> tuple[list[tuple[float, float, float]], list[float], float]:
     on = cube(rank, world, port)
+    lookups = [_lookup(on, vocab) for vocab in VOCABULARIES]
+    return lookups, [_positions(on, rank, count) for count in COUNTS], _rounded(on)
+
+
+def _lookup(on: Cube, vocab: int) -> tuple[float, float, float]:
     tokens = torch.randint(0, vocab, (BATCH, SEQ), generator=torch.Generator().manual_seed(0))
     own_tokens = part(tokens, [(on.depth, 0), (on.row, 0)])
     cuts = [(on.column, 0), (on.row, 1), (on.depth, 0)]
@@ -34,17 +42,7 @@ def _lookup(rank: int, world: int, port: int, vocab: int) -> tuple[float, float,
     return worst, elements(forward), elements(backward)
 
 
-@pytest.mark.parametrize("vocab", [16, 17, 1])
-def test_a_table_looks_up_as_a_whole_one_does(vocab: int) -> None:
-    for worst, forward, backward in spawn(_lookup, 8, vocab):
-        assert worst < 1e-12
-        if vocab == 16:
-            assert backward == (vocab * DIM + BATCH * SEQ * DIM) / 8
-            assert forward == backward + BATCH * SEQ / 4
-
-
-def _positions(rank: int, world: int, port: int, count: int) -> float:
-    on = cube(rank, world, port)
+def _positions(on: Cube, rank: int, count: int) -> float:
     cuts = [(on.row, 1), (on.depth, 0), (on.column, 0)]
     table = numbers(count, DIM)
     own = part(table, cuts).requires_grad_()
@@ -52,27 +50,28 @@ def _positions(rank: int, world: int, port: int, count: int) -> float:
     gradient = numbers(count, DIM, seed=1)
     whole.backward(part(gradient, [(on.row, 1)]) * (rank + 1))
     assert own.grad is not None
-    times = sum(other + 1 for other in range(world) if other // 2 % 2 == on.row.index)
+    times = sum(other + 1 for other in range(8) if other // 2 % 2 == on.row.index)
     expected = part(gradient, cuts) * times
     worst = (whole - part(table, [(on.row, 1)])).abs().max().item()
     return max(worst, (own.grad - expected).abs().max().item() if own.numel() else 0.0)
 
 
-@pytest.mark.parametrize("count", [8, 7, 1])
-def test_few_rows_are_gathered_and_their_gradients_summed(count: int) -> None:
-    assert max(spawn(_positions, 8, count)) < 1e-13
-
-
-def _rounded(rank: int, world: int, port: int) -> list[float]:
-    on = cube(rank, world, port)
+def _rounded(on: Cube) -> float:
     table = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
     tokens = torch.zeros(1, 1000, dtype=torch.int64)
     cube_lookup(tokens, table, 4, on).backward(torch.ones(1, 1000, 1, dtype=torch.bfloat16))
     assert table.grad is not None
-    return table.grad.flatten().tolist()
+    return table.grad.item()
 
 
-def test_a_row_that_many_tokens_use_is_summed_in_fp32() -> None:
-    """4,000 tokens, of which 2,000 in each half of the depth; the first row is on the ranks of column 0 and depth 0."""
-    found = spawn(_rounded, 8)
-    assert [value for (value,) in found] == [4000.0, 0.0, 4000.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+def test_tables_look_up_as_whole_ones_do() -> None:
+    found = spawn(_tables, 8)
+    for lookups, positions, _ in found:
+        assert max(positions) < 1e-13
+        for vocab, (worst, forward, backward) in zip(VOCABULARIES, lookups, strict=True):
+            assert worst < 1e-12
+            if vocab == 16:
+                assert backward == (vocab * DIM + BATCH * SEQ * DIM) / 8
+                assert forward == backward + BATCH * SEQ / 4
+    # 4,000 tokens have the first number, half of them at each depth. Its row is on the ranks of column 0 and depth 0.
+    assert [rounded for _, _, rounded in found] == [4000.0, 0.0, 4000.0, 0.0, 0.0, 0.0, 0.0, 0.0]
