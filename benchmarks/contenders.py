@@ -173,11 +173,13 @@ class Contenders:
 
 def layout_of(name: str, ranks: int) -> dict[str, Any]:
     """The layout of ours that a name stands for, on all `ranks`. Half of them are servers where there are any."""
-    root = math.isqrt(ranks)
+    root, side = math.isqrt(ranks), round(ranks ** (1 / 3))
     half = ranks // 2
     others: dict[str, dict[str, Any]] = {
         "TP": {"tensor": ranks},
         "2-D": {"tensor": {"mode": "2d", "shape": [root, root]}},
+        "2.5-D": {"tensor": {"mode": "2.5d", "shape": [side, side, side]}},
+        "3-D": {"tensor": {"mode": "3d", "shape": [side, side, side]}},
         "1f1b": {"pipeline": ranks, "schedule": "1f1b", "micro_batch": 1},
         "2bw": {"pipeline": ranks, "schedule": "2bw", "micro_batch": 1},
         "parameter-server": {"data": half, "parameter_server": {"servers": half}},
