@@ -39,8 +39,8 @@ def along_depth(setting: Setting) -> Iterator[Part]:
     of, side = setting.decoder, setting.layout.division.columns
     each = (side - 1) * setting.batch.microbatches
     blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
-    products = ((of.query, of.dim), (of.key, of.dim), (of.key, of.dim), (of.dim, of.query), (of.dim, of.hidden))
-    products += ((of.hidden, of.dim),) * (1 + of.gated)
+    products = [(of.query, of.dim), (of.key, of.dim), (of.key, of.dim), (of.dim, of.query), (of.dim, of.hidden)]
+    products += [(of.hidden, of.dim)] * (1 + of.gated)
     weights = sum(_part(rows, columns, side) for rows, columns in products) * each
     table = _part(of.vocab, of.dim, side) * each
     yield Part("all_gather", "2in·out · g per layer", (2 * blocks + again) * weights + 3 * table, c)

@@ -78,14 +78,15 @@ class _Linears(torch.autograd.Function):
         plan: _Plan = ctx.plan
         for_x, for_weights = wanted(ctx)
         grad = torch.cat(grads, -1) if len(grads) > 1 else grads[0]
-        coming, none = _tokens(grad, plan.way.summed), [None] * len(plan.widths)
+        coming = _tokens(grad, plan.way.summed)
         whole = _whole(weights, plan) if for_x else None
         inputs = _tokens(x, plan.way.gathered) if for_weights else None
         gathered = coming()
         leaving = None if whole is None else plan.way.gathered.scatter(gathered.mm(whole()))
-        of_weights = none if inputs is None else _own_parts(gathered.t().mm(inputs()), plan)
-        of_biases = none if inputs is None else _of_biases(grad.flatten(0, -2), plan)
-        return None if leaving is None else leaving().view_as(x), None, *of_weights, *of_biases
+        of_values: list[Tensor | None] = [None] * (2 * len(plan.widths))
+        if inputs is not None:
+            of_values = [*_own_parts(gathered.t().mm(inputs()), plan), *_of_biases(grad.flatten(0, -2), plan)]
+        return None if leaving is None else leaving().view_as(x), None, *of_values
 
 
 def _tokens(x: Tensor, line: Side) -> Pending:

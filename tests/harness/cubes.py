@@ -24,7 +24,8 @@ def cube(rank: int, world: int, port: int) -> Cube:
     for dim, axis in enumerate((TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN)):
         lines = group_of_mine(ranks.transpose(dim, 2).reshape(-1, size).tolist(), axis)
         sides.append(Side(lines, rank // size ** (2 - dim) % size, axis))
-    return Cube(*sides, DeviceMesh.from_group(sides[2].group, device.type))
+    depth, row, column = sides
+    return Cube(depth, row, column, DeviceMesh.from_group(column.group, device.type))
 
 
 def part(whole: Tensor, cuts: Sequence[tuple[Side, int]]) -> Tensor:
