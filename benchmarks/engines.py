@@ -155,7 +155,8 @@ def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]
 def fits(name: str, ranks: int) -> bool:
     """A grid needs a square number of ranks; grids as deep as wide, and a cube, a cubic one."""
     if name in ("ours 2.5-D", "ours 3-D"):
-        return round(ranks ** (1 / 3)) ** 3 == ranks > 1
+        side: int = round(ranks ** (1 / 3))
+        return side * side * side == ranks > 1
     return name != "ours 2-D" or math.isqrt(ranks) ** 2 == ranks
 
 
