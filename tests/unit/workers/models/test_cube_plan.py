@@ -20,7 +20,6 @@ from shardyard.workers.models.registry import make
 SIZES = {"layers": 2, "dim": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "vocab": 33, "max_seq_len": 7}
 MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True},
-    "llama": {"family": "llama"},
     "llama-tied-norms-biases": {"family": "llama", "tied": True, "qk_norm": True, "qkv_bias": True, "head_dim": 6},
     "llama-odd": {"family": "llama", "dim": 15, "heads": 2, "kv_heads": 2, "head_dim": 4, "hidden": 18},
 }
