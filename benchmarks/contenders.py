@@ -108,7 +108,9 @@ class Contenders:
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
         rows = rows_of(built)
-        share = run.train.layout.grid / run.train.layout.tensor  # ranks with the same tokens have the same loss
+        share = (
+            run.train.layout.division.rows / run.train.layout.tensor
+        )  # ranks with the same tokens have the same loss
         step, settle = partial(_our_step, built, share), built.parallel.data.settle
         return Engine(step, rows, settle, built.parallel.runner.expect)
 
@@ -171,11 +173,13 @@ class Contenders:
 
 def layout_of(name: str, ranks: int) -> dict[str, Any]:
     """The layout of ours that a name stands for, on all `ranks`. Half of them are servers where there are any."""
-    root = math.isqrt(ranks)
+    root, side = math.isqrt(ranks), round(ranks ** (1 / 3))
     half = ranks // 2
     others: dict[str, dict[str, Any]] = {
         "TP": {"tensor": ranks},
         "2-D": {"tensor": {"mode": "2d", "shape": [root, root]}},
+        "2.5-D": {"tensor": {"mode": "2.5d", "shape": [side, side, side]}},
+        "3-D": {"tensor": {"mode": "3d", "shape": [side, side, side]}},
         "1f1b": {"pipeline": ranks, "schedule": "1f1b", "micro_batch": 1},
         "2bw": {"pipeline": ranks, "schedule": "2bw", "micro_batch": 1},
         "parameter-server": {"data": half, "parameter_server": {"servers": half}},

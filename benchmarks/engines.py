@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 STEPS = 4  # per turn
 STAGES = [f"ours zero-{stage}" for stage in range(4)]
 HOME = [*STAGES, "torch DDP", "torch FSDP2", "torch FSDP2 without reshard", "torch alone", "ours TP", "torch TP"]
-HOME += ["ours 2-D", "ours 1f1b", "ours 2bw", "ours parameter-server"]
+HOME += ["ours 2-D", "ours 2.5-D", "ours 3-D", "ours 1f1b", "ours 2bw", "ours parameter-server"]
 DEEPSPEED = ["deepspeed zero-1", "deepspeed zero-2"]
 #: Run when `--only` names them: ours with one thing changed, FSDP2 with its own default of resharding.
 VARIANTS = [
@@ -51,6 +51,8 @@ TARGETS = [
     ("ours zero-3", "torch FSDP2", 1.1),
     ("ours TP", "torch TP", None),
     ("ours 2-D", "ours TP", None),
+    ("ours 2.5-D", "ours TP", None),
+    ("ours 3-D", "ours TP", None),
     ("ours 2bw", "ours 1f1b", None),
     ("ours parameter-server", "torch DDP", None),
 ]
@@ -151,7 +153,10 @@ def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]
 
 
 def fits(name: str, ranks: int) -> bool:
-    """A grid needs a square number of ranks."""
+    """A grid needs a square number of ranks; grids as deep as wide, and a cube, a cubic one."""
+    if name in ("ours 2.5-D", "ours 3-D"):
+        side: int = round(ranks ** (1 / 3))
+        return side * side * side == ranks > 1
     return name != "ours 2-D" or math.isqrt(ranks) ** 2 == ranks
 
 

@@ -173,8 +173,8 @@ class JobSpec(SpecOfJob):
 
     @property
     def together(self) -> int:
-        """The number of consecutive ranks that share a node."""
-        return self.train.layout.tensor
+        """The number of consecutive ranks that share a node: a tensor group, or one of its grids if it has several."""
+        return self.train.layout.tensor // self.train.layout.division.copies
 
 
 class CommandSpec(CommandLayout, SpecOfJob):

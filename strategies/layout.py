@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
-from .tensor_shape import TensorShape, degree_or_shape, shape_beside_the_degree
+from .tensor_shape import Division, TensorShape, degree_or_shape, shape_beside_the_degree
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
 ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
@@ -104,7 +104,7 @@ class Layout(BaseModel):
         ge=1,
         le=1024,
         description="Tensor-parallel degree (Megatron column/row split of each block). "
-        "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks.",
+        "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; also `2.5d` and `3d`, with [2, 2, 2].",
         json_schema_extra=degree_or_shape,
     )
     tensor_shape: TensorShape | None = Field(
@@ -199,9 +199,9 @@ class Layout(BaseModel):
         return given
 
     @property
-    def grid(self) -> int:
-        """Rows of the grid of a tensor group, which divide a micro-batch's sequences, and columns; 1 if there is no grid."""
-        return 1 if self.tensor_shape is None else self.tensor_shape.rows
+    def division(self) -> Division:
+        """How the shape of a tensor group divides hidden states and a micro-batch: into one part without a shape."""
+        return Division() if self.tensor_shape is None else self.tensor_shape.division
 
     @property
     def world_size(self) -> int:
@@ -344,20 +344,26 @@ def _default_micro_batch(layout: Layout, share: int) -> int:
     """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
     if layout.pipeline == 1:
         return share
-    legal = [d for d in divisors(share) if d % layout.grid == 0 and layout.microbatch_problem(share // d) is None]
+    legal = _legal_sizes(layout, share)
     full = [d for d in legal if share // d >= 2 * layout.pipeline]
-    return max(full or legal or [min(layout.grid, share)])
+    return max(full or legal or [min(layout.division.rows, share)])
+
+
+def _legal_sizes(layout: Layout, share: int) -> list[int]:
+    """Micro-batches of `share` sequences that rows and schedule allow."""
+    rows = layout.division.rows
+    return [d for d in divisors(share) if d % rows == 0 and layout.microbatch_problem(share // d) is None]
 
 
 def _check_microbatches(layout: Layout, microbatches: int, share: int) -> None:
     problem = layout.microbatch_problem(microbatches)
     if problem is None:
         return
-    legal = [d for d in divisors(share) if d % layout.grid == 0 and layout.microbatch_problem(share // d) is None]
+    legal = _legal_sizes(layout, share)
     if legal:
         remedy = f"Set layout.micro_batch to one of {legal}."
         raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
-    least = layout.data * layout.grid * layout.least_microbatches
+    least = layout.data * layout.division.rows * layout.least_microbatches
     raise Refusal(
         "global_batch",
         f"{microbatches} micro-batches: {problem}.",
@@ -367,12 +373,13 @@ def _check_microbatches(layout: Layout, microbatches: int, share: int) -> None:
 
 def _check_rows(layout: Layout, micro: int, share: int) -> None:
     """Each row of a grid takes as many sequences of a micro-batch as the others."""
-    if micro % layout.grid == 0:
+    rows = layout.division.rows
+    if micro % rows == 0:
         return
-    legal, multiple = [d for d in divisors(share) if d % layout.grid == 0], layout.data * layout.grid
+    legal, multiple = [d for d in divisors(share) if d % rows == 0], layout.data * rows
     raise Refusal(
         "layout.micro_batch" if legal else "global_batch",
-        f"a micro-batch of {micro} sequences does not divide over the {layout.grid} rows of layout.tensor.",
+        f"a micro-batch of {micro} sequences does not divide over the {rows} rows of layout.tensor.",
         f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {multiple}.",
     )
 

@@ -38,7 +38,7 @@ def _check_parameter_server(layout: Layout, facts: ModelFacts) -> None:
 
 
 def _check_zero(layout: Layout) -> None:
-    if layout.zero and layout.data * layout.context == 1:
+    if layout.zero and layout.data * layout.context * layout.division.copies == 1:
         raise Refusal(
             "layout.zero",
             f"ZeRO-{layout.zero} shards over the data and context axes, whose degrees are 1.",
@@ -169,7 +169,8 @@ def _check_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
 
 def _check_grid(layout: Layout, facts: ModelFacts) -> None:
     """Every column of a grid has as many heads and as much of the feed-forward as the others."""
-    q = layout.grid
+    assert layout.tensor_shape is not None
+    q = layout.division.columns
     numbers = (
         ("attention heads", facts.heads),
         ("key/value heads", facts.kv_heads),
@@ -181,7 +182,7 @@ def _check_grid(layout: Layout, facts: ModelFacts) -> None:
             raise Refusal(
                 "layout.tensor",
                 f"{number} ({what}) is not divisible by the {q} columns of the grid.",
-                f"Grids that divide this model: {[[d, d] for d in legal]}; or set layout.tensor to a number.",
+                f"Grids that divide this model: {[layout.tensor_shape.of_side(d) for d in legal]}; or set layout.tensor to a number.",
             )
     _check_beside_grid(layout, facts)
 

@@ -12,7 +12,11 @@ Experts divide the replicas once more: neighbouring replicas form an expert grou
 With sharding groups (HSDP) the neighbouring replicas of a group shard what they would hold in common, and groups sum: `replica =
 group · S + place`. Of a group's S replicas S/E hold the same experts (at least one), and shard them.
 
-The tensor axis may be a grid of rows and columns: `tensor = row · q + column`. The ranks of a column differ in their row.
+The tensor axis may be a grid of rows and columns: `tensor = row · q + column`. The ranks of a column differ in their row. With a depth
+it is d such grids, `tensor = (depth · q + row) · q + column`, which hold the same parameters: they are the innermost replicas, so that
+`replica = (data · C + context) · d + depth`.
+
+It may be a cube, too: `tensor = (depth · l + row) · l + column`, whose ranks hold different parameters.
 
 A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it, and an axis of
 the whole world has the world's. For an axis of one rank nothing is formed, and nothing is sent.
@@ -40,13 +44,14 @@ SHARD, SHARD_REPLICA = "shard", "shard_replica"
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
 #: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
-#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted.
-TENSOR_ROW, TENSOR_COLUMN = "tensor_row", "tensor_column"
+#: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted; and which grid it is, of several. In a cube:
+#: the three axes.
+TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN = "tensor_depth", "tensor_row", "tensor_column"
 #: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
 _PURPOSES: Final = (
     ("pipeline",),
     (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA]),
-    ("tensor", TENSOR_ROW, TENSOR_COLUMN),
+    ("tensor", TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN),
     ("context", "ring", "inner_ring", "outer_ring", "ulysses"),
     ("expert",),
 )
@@ -78,7 +83,7 @@ class Mesh:
     axes: Mapping[str, Axis]
     device_meshes: Mapping[
         str, DeviceMesh
-    ]  # for torch, one-dimensional: the tensor axis, a grid's columns, and those over which ZeRO-3 shards
+    ]  # for torch, one-dimensional: the tensor axis and those over which ZeRO-3 shards, or a grid's columns
     hybrid: Mapping[str, DeviceMesh] = field(
         default_factory=dict
     )  # axis → its `GROUPS` of more than one rank, if the layout has sharding groups
@@ -94,7 +99,9 @@ class Mesh:
     @property
     def tensor_axes(self) -> tuple[str, ...]:
         """The axes that divide parameters by tensor parallelism."""
-        return ("tensor",) if self.layout.tensor_shape is None else (TENSOR_ROW, TENSOR_COLUMN)
+        if self.layout.tensor_shape is None:
+            return ("tensor",)
+        return (TENSOR_ROW, TENSOR_COLUMN) if _has_grids(self.layout) else (TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN)
 
     @property
     def part(self) -> int:
@@ -131,13 +138,14 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
     if layout.servers:
         return Mesh(layout, device, _axes_with_servers(layout, device), {}, reduces=reduces())
     axes = _axes(layout)
+    if layout.tensor_shape is not None:  # whose parameters are plain tensors, and its logits DTensors
+        columns = {TENSOR_COLUMN: _alone(axes[TENSOR_COLUMN], device)}
+        return Mesh(layout, device, axes, columns, reduces=reduces())
     # DTensors of the tensor axis need the same parent mesh as the axes that shard them further.
     parents = {REPLICA: _parent(_split(REPLICA, layout), axes, layout, device)}
     if layout.expert > 1 and layout.zero == 3:
         parents[EXPERT_REPLICA] = _parent((*_split(EXPERT_REPLICA, layout), "expert"), axes, layout, device)
     meshes = {name: parent[name] for parent in reversed(parents.values()) if parent for name in _names(parent)}
-    if layout.tensor_shape is not None:
-        meshes[TENSOR_COLUMN] = _alone(axes[TENSOR_COLUMN], device)  # logits are DTensors on it
     hybrid = {axis: _within(parent, GROUPS[axis]) for axis, parent in parents.items() if parent and layout.shard}
     return Mesh(layout, device, axes, meshes, hybrid, reduces())
 
@@ -150,10 +158,11 @@ def _split(replicas: str, layout: Layout) -> tuple[str, ...]:
 def _axes(layout: Layout) -> dict[str, Axis]:
     """The axes with their groups. Every rank forms them in the same order."""
     spans = _spans(layout)
+    used = spans.keys() - ({TENSOR_DEPTH} if _has_grids(layout) else set())  # replicas send over the depth of grids
     groups: dict[str, dist.ProcessGroup | None] = {}
     for purpose in _PURPOSES:
         formed: dict[Span, dist.ProcessGroup | None] = {}
-        for axis in filter(spans.__contains__, purpose):
+        for axis in filter(used.__contains__, purpose):
             if spans[axis] not in formed:
                 formed[spans[axis]] = _group(axis, spans[axis])
             groups[axis] = formed[spans[axis]]
@@ -161,6 +170,10 @@ def _axes(layout: Layout) -> dict[str, Axis]:
         groups["data"] = groups[REPLICA]
     rank = dist.get_rank()
     return {axis: Axis(size, rank // stride % size, groups.get(axis)) for axis, (size, stride) in spans.items()}
+
+
+def _has_grids(layout: Layout) -> bool:
+    return layout.tensor_shape is not None and layout.tensor_shape.mode != "3d"
 
 
 def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:
@@ -183,19 +196,20 @@ def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:
 
 def _spans(layout: Layout) -> dict[str, Span]:
     data, context, tensor, expert = layout.data, layout.context, layout.tensor, layout.expert
-    replicas = data * context
+    replicas, apart = data * context * layout.division.copies, tensor // layout.division.copies
     found = {
-        "pipeline": (layout.pipeline, replicas * tensor),
-        REPLICA: (replicas, tensor),
+        "pipeline": (layout.pipeline, data * context * tensor),
+        REPLICA: (replicas, apart),
         "tensor": (tensor, 1),
         "data": (data, context * tensor),
-        EXPERT_REPLICA: (replicas // expert, expert * tensor),
+        EXPERT_REPLICA: (replicas // expert, expert * apart),
         "context": (context, tensor),
         "expert": (expert, tensor),
     }
     found |= {part: (size, stride * tensor) for part, (size, stride) in context_axes(layout).items()}
     if layout.tensor_shape is not None:
-        found |= {TENSOR_ROW: (layout.grid, layout.grid), TENSOR_COLUMN: (layout.grid, 1)}
+        side = layout.division.columns
+        found |= {TENSOR_DEPTH: (tensor // side**2, side**2), TENSOR_ROW: (side, side), TENSOR_COLUMN: (side, 1)}
     if layout.shard:
         found |= {SHARD_REPLICA: (replicas // layout.shard, layout.shard * tensor), SHARD: (layout.shard, tensor)}
     if layout.shard and expert > 1:

@@ -87,7 +87,12 @@ class _Search:
             options = self._options(applied(self._train, degrees).layout)
         except ValueError:
             return None
-        most = [options[0][-1], (("layout.micro_batch", self._train.layout.grid),), options[2][-1], options[3][-1]]
+        most = [
+            options[0][-1],
+            (("layout.micro_batch", self._train.layout.division.rows),),
+            options[2][-1],
+            options[3][-1],
+        ]
         frugal = [
             self._tried(_joined(degrees, *most[:2], zero, offload)) for zero, offload in product(options[2], options[3])
         ]
@@ -106,7 +111,8 @@ class _Search:
         """For each knob its choices, the present one (no edit) first and the most frugal last."""
         train = self._train
         mode, offload = train.recompute.mode, train.offload
-        stages = range(layout.zero + 1, 4) if layout.data * layout.context > 1 else range(0)
+        replicas = layout.data * layout.context * layout.division.copies
+        stages = range(layout.zero + 1, 4) if replicas > 1 else range(0)
         recompute = [(("recompute", word),) for word in _RECOMPUTES[_RECOMPUTES.index(mode) + 1 :]]
         if train.recompute.every > 1:
             recompute.insert(0, (("recompute", mode),))
@@ -150,7 +156,7 @@ class _Search:
     def _degree_edits(self, tensor: int, pipeline: int, data: int) -> tuple[Edit, ...]:
         layout = self._train.layout
         wanted = {"data": data, "tensor": tensor, "pipeline": pipeline}
-        if data * layout.context == 1 and layout.zero:
+        if data * layout.context * layout.division.copies == 1 and layout.zero:
             wanted["zero"] = 0
         return tuple((f"layout.{name}", value) for name, value in wanted.items() if getattr(layout, name) != value)
 

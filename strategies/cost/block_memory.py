@@ -39,15 +39,28 @@ def _routing_bytes(setting: Setting) -> float:
 def working_bytes(setting: Setting) -> float:
     """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32.
 
-    On a grid hidden states are divided there, too, and two blocks of the feed-forward's input travel: that in use and the next.
+    On a grid hidden states are divided there, too, and two blocks of the feed-forward's input travel: that in use and the next. In a cube
+    the gradients of its columns are gathered along a line, and so is its input; the gradient of the input is there before it is summed.
     """
     of, c, t = setting.decoder, setting.compute, setting.layout.tensor
     hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
-    on_grid = setting.layout.tensor_shape is not None
-    outside = 2 * c * of.dim / (t if on_grid else 1)
-    feed_forward = c * ((3 if of.gated else 2) + 2 * on_grid) * hidden / t + outside
+    shape = setting.layout.tensor_shape
+    outside = 2 * c * of.dim / (1 if shape is None else t)
+    if shape is not None and shape.mode == "3d":
+        line = setting.layout.division.columns
+        feed_forward = c * ((1 + of.gated) * hidden * (2 + line) + 2 * line * of.dim) / t + outside
+    else:
+        feed_forward = c * ((3 if of.gated else 2) + 2 * (shape is not None)) * hidden / t + outside
     rotation = (4 * 3 * of.query / t if of.gated else 0) + outside
     return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting))
+
+
+def gathered_weights(setting: Setting) -> float:
+    """Bytes of the weights that a rank of a cube gathers for one product: of the feed-forward's columns, joined, and their gradient."""
+    shape, of = setting.layout.tensor_shape, setting.decoder
+    if shape is None or shape.mode != "3d":
+        return 0
+    return setting.compute * 3 * (1 + of.gated) * of.hidden * of.dim / setting.layout.division.columns**2
 
 
 def _keeps_scores(setting: Setting) -> bool:

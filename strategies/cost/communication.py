@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
 from ..layout import divides_hidden
-from . import grid_traffic, parameter_server
+from . import cube_traffic, grid_traffic, parameter_server
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -136,17 +136,24 @@ def _between(setting: Setting) -> Sent:
 
 
 def _tensors(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
-    """The tensor axis, or the two of a grid."""
+    """The tensor axis, the two of a grid, or the three of a cube."""
     if setting.layout.tensor_shape is None:
         return {"tensor": (_why_not_tensor(setting), lambda: _tensor(setting))}
+    if setting.layout.tensor_shape.mode == "3d":
+        reason = cube_traffic.why_not(setting)
+        return {
+            "tensor_depth": (reason, lambda: _by_part(cube_traffic.along_depth(setting))),
+            "tensor_row": (reason, lambda: _by_part(cube_traffic.along_row(setting))),
+            "tensor_column": (reason, lambda: _by_part(cube_traffic.along_column(setting))),
+        }
     reason = grid_traffic.why_not(setting)
     return {
-        "tensor_column": (reason, lambda: _on_grid(grid_traffic.along_row(setting))),
-        "tensor_row": (reason, lambda: _on_grid(grid_traffic.along_column(setting))),
+        "tensor_column": (reason, lambda: _by_part(grid_traffic.along_row(setting))),
+        "tensor_row": (reason, lambda: _by_part(grid_traffic.along_column(setting))),
     }
 
 
-def _on_grid(sent: Iterable[grid_traffic.Part]) -> Sent:
+def _by_part(sent: Iterable[grid_traffic.Part]) -> Sent:
     for part in sent:
         yield part.kind, _moved(part.words, part.elements, part.element_bytes)
 

@@ -56,7 +56,7 @@ class Setting:
     @property
     def replicas(self) -> int:
         """Ranks over which gradients are summed."""
-        return self.layout.degrees["data"] * self.layout.context
+        return self.layout.degrees["data"] * self.layout.context * self.layout.division.copies
 
     @property
     def cut(self) -> int:
@@ -106,11 +106,14 @@ def axis_names(layout: Layout) -> dict[str, str]:
 
 def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Axis → the ranks that rank 0 shares it with, in the order in which `strategies/mesh.py` makes them."""
-    t, c, d = layout.tensor, layout.context, layout.degrees["data"]
-    strides = {"pipeline": (layout.pipeline, d * c * t), "replica": (d * c, t), "tensor": (t, 1), "data": (d, c * t)}
+    t, c, d, copies = layout.tensor, layout.context, layout.degrees["data"], layout.division.copies
+    strides = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "data": (d, c * t)}
+    strides |= {"replica": (d * c * copies, t // copies)}
     strides |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
     if layout.tensor_shape is not None:
-        strides |= {"tensor_row": (layout.grid, layout.grid), "tensor_column": (layout.grid, 1)}
+        side = layout.division.columns
+        strides |= {"tensor_row": (side, side), "tensor_column": (side, 1)}
+        strides |= {"tensor_depth": (side, side**2)} if layout.tensor_shape.mode == "3d" else {}
     if layout.shard:
         strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
     return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}

@@ -1,6 +1,7 @@
 """Elements that rank 0 of a grid of q × q tensor ranks sends in a step, by formula (Xu et al., 2104.05343, table 1). Imports no torch.
 
-With N tokens of a data rank in a step, m micro-batches, f = (q−1)/q, and per layer a weight of in × out elements:
+With N tokens of a grid in a step (1/d of a data rank's, where d grids share a micro-batch), m micro-batches, f = (q−1)/q, and per layer
+a weight of in × out elements:
 
 - a layer of a block (C = A·B forward): its input travels along the row twice, and the sums of its gradient once, N·in/q · f each; its
   weight travels along the column twice per micro-batch, and the sums of its gradient once, in·out/q · f each.
@@ -11,6 +12,8 @@ With N tokens of a data rank in a step, m micro-batches, f = (q−1)/q, and per 
   per micro-batch.
 - the loss: along the row 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
+
+Between grids (Wang et al., 2105.14500) gradients alone are sent, once per step, with those of other replicas: see `communication.py`.
 
 A broadcast and a reduction of n elements are n·f each, the mean over ranks, as `telemetry/comm_counter.py` counts them.
 """
@@ -43,9 +46,9 @@ def why_not(setting: Setting) -> str | None:
 
 def along_row(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks of its row, which have other columns."""
-    decoder, q, f = setting.decoder, setting.layout.grid, _fraction(setting)
-    tokens = setting.tokens * setting.batch.microbatches / q * f
-    blocks, again, c, wide = decoder.layers, _again(setting), setting.compute, _wide(setting)
+    decoder, f = setting.decoder, _fraction(setting)
+    tokens = setting.tokens * setting.batch.microbatches / setting.layout.division.rows * f
+    blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
     inputs = _inputs(setting) * tokens
     scores = decoder.vocab * tokens
     yield Part("broadcast", "2N·in/q · f per layer", (2 * blocks + again) * inputs + 2 * scores, c)
@@ -56,9 +59,9 @@ def along_row(setting: Setting) -> Iterator[Part]:
 
 def along_column(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks of its column, which have other rows."""
-    decoder, q = setting.decoder, setting.layout.grid
+    decoder, q = setting.decoder, setting.layout.division.columns
     each = _fraction(setting) * setting.batch.microbatches
-    blocks, again, c, wide = decoder.layers, _again(setting), setting.compute, _wide(setting)
+    blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
     weights = _weights(setting) * each
     own = share(decoder.dim, q, 0)
     table = decoder.vocab * own * each
@@ -69,10 +72,10 @@ def along_column(setting: Setting) -> Iterator[Part]:
 
 
 def _fraction(setting: Setting) -> float:
-    return (setting.layout.grid - 1) / setting.layout.grid
+    return 1 - 1 / setting.layout.division.columns
 
 
-def _wide(setting: Setting) -> int:
+def widest(setting: Setting) -> int:
     """Bytes of a number in fp32 or wider."""
     return max(4, setting.compute)
 
@@ -89,12 +92,12 @@ def _inputs(setting: Setting) -> int:
 
 def _weights(setting: Setting) -> float:
     """Elements of a block's weights in rank 0's columns."""
-    of, q = setting.decoder, setting.layout.grid
+    of, q = setting.decoder, setting.layout.division.columns
     columns = of.query // q + 2 * (of.key // q) + (1 + of.gated) * (of.hidden // q)
     return of.dim * columns + (of.query + of.hidden) * share(of.dim, q, 0)
 
 
-def _again(setting: Setting) -> int:
+def recomputed_blocks(setting: Setting) -> int:
     """Blocks that run forward a second time."""
     recompute = setting.memory_options.recompute
     return -(-setting.decoder.layers // recompute.every) if recompute.mode == "full" else 0

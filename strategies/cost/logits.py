@@ -5,6 +5,8 @@ Per token and own column, with c bytes of an element in the compute dtype and w 
 - whole logits: the softmax that the forward pass keeps, its gradient, and that of the logits before it is rounded, 3w. (The forward
   pass holds less: c + 2w.) The z-loss keeps the logits in w too, and computes exp(x − log Z): 2w more.
 - sharded logits: the softmax, the gradient and its product with the given one, 3w; then the result in c, unless c = w.
+- in a cube of ranks: at most that, or before and after the loss the products of which they are summed, l times as many as own columns,
+  with the softmax and the logits.
 - in chunks (`strategies/chunked_loss.py`): the same of one chunk's tokens. The gradient of the head's weight is summed in w and kept in
   c, in the same memory if c = w. A pipeline's last stage returns hidden states instead of logits.
 """
@@ -22,6 +24,9 @@ def loss_peak(setting: Setting, tensor_rank: int = 0) -> float:
     rounded = setting.compute if setting.compute != wide else 0
     more = 2 * wide if setting.z_loss and not cut else 0
     each = own * (3 * wide + (rounded if cut else 0) + more)
+    shape = setting.layout.tensor_shape
+    if shape is not None and shape.mode == "3d":
+        each = max(each, own * (setting.compute * (1 + setting.layout.division.columns) + wide))
     if setting.loss_chunk is None:
         return each
     weight = (wide + rounded) * own * setting.decoder.dim
@@ -50,7 +55,8 @@ def _wide(setting: Setting) -> int:
 
 def _columns(setting: Setting, tensor_rank: int) -> float:
     """Own columns per token of a micro-batch; on a grid a rank has those of its row's tokens alone."""
-    q = setting.layout.grid
-    if q > 1:
-        return share(setting.decoder.vocab, q, tensor_rank % q) / q
+    division = setting.layout.division
+    if setting.layout.tensor_shape is not None:
+        own = share(setting.decoder.vocab, division.columns, tensor_rank % division.columns)
+        return own / division.rows
     return share(setting.decoder.vocab, setting.layout.tensor, tensor_rank)

@@ -23,16 +23,34 @@ class Weight:
 
     def of(self, layout: Layout, rank: int = 0) -> "Weight":
         """The part of this parameter on tensor rank `rank` of `layout`."""
-        return self.of_rank(layout.tensor, rank) if layout.tensor_shape is None else self.on_grid(layout.grid, rank)
+        if layout.tensor_shape is None:
+            return self.of_rank(layout.tensor, rank)
+        on = self.on_cube if layout.tensor_shape.mode == "3d" else self.on_grid
+        return on(layout.division.columns, rank)
 
     def on_grid(self, size: int, rank: int = 0) -> "Weight":
-        """The block of this parameter on rank `rank` of a grid of `size` rows and columns; of a vector, the part of the rank's column."""
+        """The block of this parameter on rank `rank` of a grid of `size` rows and columns; of a vector, the part of the rank's column.
+
+        Where there are several grids, ranks are counted through all of them.
+        """
         if self.copied:
             return self
-        row, column = divmod(rank, size)
+        row, column = divmod(rank % size**2, size)
         if self.columns == 1:
             return Weight(share(self.rows, size, column))
         return Weight(share(self.rows, size, row), share(self.columns, size, column))
+
+    def on_cube(self, size: int, rank: int = 0) -> "Weight":
+        """The part of this parameter on rank `rank` of a cube of `size` ranks a side, as of a layer into a block.
+
+        A layer out of a block has row and column exchanged: the first rank and the last hold as much of it.
+        """
+        if self.copied:
+            return self
+        depth, (row, column) = rank // size**2, divmod(rank % size**2, size)
+        if self.columns == 1:
+            return Weight(share(self.rows, size, row))
+        return Weight(share(share(self.rows, size, column), size, depth), share(self.columns, size, row))
 
     def of_rank(self, tensor: int, rank: int = 0) -> "Weight":
         """The part of this parameter on tensor rank `rank` of `tensor`: the first has the most, the last the least."""

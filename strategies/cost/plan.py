@@ -19,7 +19,7 @@ from typing import Final, Literal
 from ..layout import divides_hidden
 from ..memory_options import OFFLOAD_BUCKET_BYTES
 from . import gathered, in_flight, logits, parameter_server
-from .block_memory import block_bytes, working_bytes
+from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
 from .snapshots import SNAPSHOTS, fullest_bytes
@@ -302,7 +302,8 @@ def _working(rank: Rank) -> float:
     if recompute.mode != "none":
         after = min(((blocks - 1) % recompute.every for blocks in rank.in_stages if blocks), default=0)
         again = block_bytes(setting, "none") * (1 - after) - block_bytes(setting, recompute.mode)
-    return setting.tokens * (working_bytes(setting) + max(0.0, again)) + setting.compute * rank.largest
+    weights = setting.compute * rank.largest + gathered_weights(setting)
+    return setting.tokens * (working_bytes(setting) + max(0.0, again)) + weights
 
 
 def _messages(rank: Rank) -> float:

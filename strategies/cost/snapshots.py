@@ -51,12 +51,12 @@ def rank_bytes(setting: Setting) -> list[int]:
     if layout.servers:
         held_by = parameter_server.keys(setting)
         return [0] * layout.data + [SEGMENTS * bytes_per_element(setting) * sum(sizes) for sizes in held_by]
-    parts = setting.cut if layout.zero else 1
+    parts, apart = setting.cut if layout.zero else 1, layout.tensor // layout.division.copies
     known: dict[tuple[int, int, int], list[int]] = {}
     found = []
     for rank in range(layout.world_size):
-        replica = rank // layout.tensor % setting.replicas
-        place = (rank // (layout.world_size // layout.pipeline), rank % layout.tensor, replica % parts)
+        replica = rank // apart % setting.replicas
+        place = (rank // (layout.world_size // layout.pipeline), rank % apart, replica % parts)
         if place not in known:
             held = setting.decoder.held(layout, place[0], place[1])
             known[place] = _spread(setting, _elements(held, parts, place[2]), setting.replicas // parts)

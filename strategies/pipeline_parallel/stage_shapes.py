@@ -59,8 +59,9 @@ def stage_shapes(
 
     None where the ranks of a grid have hidden states of different widths.
     """
-    positions, q = seq_len // layout.context, layout.grid
-    if dim % q:
+    positions, division = seq_len // layout.context, layout.division
+    if dim % division.columns:
         return None
-    hidden = positions // layout.tensor if layout.sequence and q == 1 else positions
-    return StageShapes(batch.micro_batch // q, positions, hidden, dim // q, vocab, compute)
+    hidden = positions // layout.tensor if layout.sequence and layout.tensor_shape is None else positions
+    sequences = batch.micro_batch // division.rows
+    return StageShapes(sequences, positions, hidden, dim // division.columns, vocab, compute)

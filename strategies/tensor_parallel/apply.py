@@ -21,6 +21,8 @@ from ..mesh import Mesh
 from ..param_shard import manual_shards
 from ..torch_version import require
 from . import functional_collectives
+from .cube import cube_of
+from .cube_apply import apply_cube
 from .grid import grid_of
 from .grid_apply import apply_grid
 
@@ -40,8 +42,12 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
     """
     if mesh.size("tensor") == 1:
         return
-    if mesh.layout.tensor_shape is not None:
-        apply_grid(part, grid_of(mesh))
+    shape = mesh.layout.tensor_shape
+    if shape is not None:
+        if shape.mode == "3d":
+            apply_cube(part, cube_of(mesh))
+        else:
+            apply_grid(part, grid_of(mesh))
         return
     if not isinstance(part, TensorPlanned):
         raise Refusal(

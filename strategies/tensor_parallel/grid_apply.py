@@ -8,9 +8,9 @@ Per block of 12 dim² weights and micro-batch of n tokens each rank sends (q−1
 backward, beside numbers per token for the norms. What it keeps is 1/q² of what one rank alone keeps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from torch import nn
 
@@ -19,6 +19,8 @@ from .grid import Grid
 
 #: Cuts the parameters of a module and replaces its forward pass.
 GridStyle = Callable[[nn.Module, Grid], None]
+#: What a plan divides modules over: a grid, or a cube.
+Ranks = TypeVar("Ranks")
 
 
 @runtime_checkable
@@ -37,17 +39,21 @@ def apply_grid(part: nn.Module, grid: Grid) -> None:
             f"{type(part).__name__} has no grid_plan(), so it cannot be divided over a grid of ranks.",
             "Use a model that has one, or tensor parallelism in one dimension.",
         )
-    plan = part.grid_plan()
+    divide(part, part.grid_plan(), grid)
+
+
+def divide(part: nn.Module, plan: Mapping[str, Callable[[nn.Module, Ranks], None]], on: Ranks) -> None:
+    """Apply the styles of `plan` to the modules that they match. Raises `Refusal` if the plan leaves out a parameter."""
     for name, module in list(part.named_modules()):
         styles = [style for pattern, style in plan.items() if _matches(name, pattern)]
         if not styles and any(True for _ in module.parameters(recurse=False)):
             raise Refusal(
                 "layout.tensor",
-                f"the grid plan of {type(part).__name__} leaves out the parameters of {name}.",
+                f"the plan of {type(part).__name__} leaves out the parameters of {name}.",
                 "Name every module that has parameters in it.",
             )
         for style in styles:
-            style(module, grid)
+            style(module, on)
     tie = getattr(part, "tie", None)
     if callable(tie):
         tie()  # each of the tied parameters was replaced

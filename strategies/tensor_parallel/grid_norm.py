@@ -1,13 +1,16 @@
-"""Norms over a hidden dimension that a grid's columns divide (Xu et al., 2104.05343, section 3.2): only numbers per token travel.
+"""Norms over a hidden dimension that the ranks of a line divide (Xu et al., 2104.05343, section 3.2): only numbers per token travel.
 
 Rank (i, j) has tokens i and columns j, [batch/q, seq, dim/q], and columns j of weight and bias, of which the rows of the grid hold
 copies. With n/q tokens each rank sends along its row, in all-reduces: LayerNorm 2 numbers per token forward and 2 backward, RMSNorm 1
 and 1. Along its column it sends the gradient of its columns of the parameters, once. Mean and variance are two all-reduces one after
 the other, as the difference of E[x²] and E[x]² cancels digits.
 
+In a cube (`cube.py`) the line along which rows are counted divides the hidden dimension, and those of the two others hold copies.
+
 Everything is computed in fp32 or wider. Kept for the backward pass: the input, and a number per token for each statistic.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +18,35 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .grid import Grid
+from .grid import Line
 
 
 @dataclass(frozen=True)
 class Over:
-    """What a norm is over: the whole width `dim`, which the columns of `grid` divide. `eps` is added to the variance."""
+    """What a norm is over: the whole width `dim`, which the ranks of `across` divide. `eps` is added to the variance.
+
+    Along the lines `copies` ranks hold the same columns of its parameters.
+    """
 
     dim: int
     eps: float
-    grid: Grid
+    across: Line
+    copies: tuple[Line, ...]
 
     def mean(self, numbers: Tensor) -> Tensor:
-        """The mean over the whole width of numbers that each rank has summed over its own columns. Collective over the row."""
-        return self.grid.row.sum(numbers) / self.dim
+        """The mean over the whole width of numbers that each rank has summed over its own columns. Collective over `across`."""
+        return self.across.sum(numbers) / self.dim
+
+    def of_all_tokens(self, gradient: Tensor) -> Tensor:
+        """The sum of a parameter's gradients over the ranks that hold copies, in place. Collective over `copies`."""
+        return sum_along(self.copies, gradient)
+
+
+def sum_along(lines: Iterable[Line], part: Tensor) -> Tensor:
+    """The sum over the ranks of all `lines`, in place of `part`, one line after the other."""
+    for line in lines:
+        part = line.sum(part)
+    return part
 
 
 def grid_layer_norm(x: Tensor, weight: Tensor, bias: Tensor, over: Over) -> Tensor:
@@ -43,9 +61,9 @@ def grid_rms_norm(x: Tensor, weight: Tensor, over: Over) -> Tensor:
     return out
 
 
-def copied(parameter: Tensor, grid: Grid) -> Tensor:
-    """A parameter of which every rank holds a copy, and each uses it for other tokens and heads: gradients are summed over the grid."""
-    out: Tensor = _Copied.apply(parameter, grid)  # type: ignore[no-untyped-call]
+def copied(parameter: Tensor, lines: tuple[Line, ...]) -> Tensor:
+    """A parameter of which every rank holds a copy, and each uses it for other tokens and heads: gradients are summed over `lines`."""
+    out: Tensor = _Copied.apply(parameter, lines)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -70,7 +88,7 @@ class _LayerNorm(torch.autograd.Function):
         means = over.mean(torch.stack([inner.sum(-1, keepdim=True), (inner * normal).sum(-1, keepdim=True)]))
         of_x = (inner - means[0] - normal * means[1]) * scale
         tokens = tuple(range(x.dim() - 1))
-        of_weight, of_bias = over.grid.column.sum(torch.stack([(grad * normal).sum(tokens), grad.sum(tokens)]))
+        of_weight, of_bias = over.of_all_tokens(torch.stack([(grad * normal).sum(tokens), grad.sum(tokens)]))
         return of_x.to(x.dtype), of_weight.to(weight.dtype), of_bias.to(ctx.bias), None
 
 
@@ -92,20 +110,20 @@ class _RMSNorm(torch.autograd.Function):
         over: Over = ctx.over
         mean = over.mean((inner * normal).sum(-1, keepdim=True))
         of_x = (inner - normal * mean) * scale
-        of_weight = over.grid.column.sum((grad * normal).sum(tuple(range(x.dim() - 1))))
+        of_weight = over.of_all_tokens((grad * normal).sum(tuple(range(x.dim() - 1))))
         return of_x.to(x.dtype), of_weight.to(weight.dtype), None
 
 
 class _Copied(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parameter: Tensor, grid: Grid) -> Tensor:
-        ctx.grid = grid
+    def forward(ctx: Any, parameter: Tensor, lines: tuple[Line, ...]) -> Tensor:
+        ctx.lines = lines
         return parameter.view_as(parameter)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.grid.column.sum(ctx.grid.row.sum(grads[0].contiguous().clone())), None
+        return sum_along(ctx.lines, grads[0].contiguous().clone()), None
 
 
 def _widest(x: Tensor, weight: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class _Lookup(torch.autograd.Function):
         found = table.new_zeros(*tokens.shape, width)
         blocks = one_ahead(lambda turn: grid.column.broadcast(table, turn, (spans[turn][1], width)), grid.size)
         for (start, rows), block in zip(spans, blocks, strict=True):
-            own, elsewhere = _within(tokens - start, rows)
+            own, elsewhere = within(tokens - start, rows)
             if rows:
                 found += F.embedding(own, block).masked_fill(elsewhere.unsqueeze(-1), 0)
         return found
@@ -63,7 +63,7 @@ class _Lookup(torch.autograd.Function):
         grad = grads[0].to(torch.promote_types(ctx.dtype, torch.float32))
         own = None
         for turn, (start, rows) in enumerate(grid.column.spans(ctx.vocab)):
-            places, elsewhere = _within(tokens - start, rows)
+            places, elsewhere = within(tokens - start, rows)
             part = grad.new_zeros(rows, grad.shape[-1])
             if rows:
                 part.index_add_(0, places.flatten(), grad.masked_fill(elsewhere.unsqueeze(-1), 0).flatten(0, -2))
@@ -73,7 +73,7 @@ class _Lookup(torch.autograd.Function):
         return None, own.to(ctx.dtype), None, None
 
 
-def _within(places: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+def within(places: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     """`places` with 0 for those that are not among `rows`, and which those are."""
     elsewhere = (places < 0) | (places >= rows)
     return places.masked_fill(elsewhere, 0), elsewhere

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harness.dry_run import SPEC, DryRunner
-from harness.layouts import GRID
+from harness.layouts import CUBE, DEEP, GRID
 from harness.unfit_specs import UNFIT
 
 from shardyard.strategies.cost.node_room import GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
@@ -57,6 +57,11 @@ FULL: list[Case] = [
     ({"tensor": GRID}, {}),
     ({"tensor": GRID, "pipeline": 2, "micro_batch": 2}, {}),
     ({"tensor": GRID, "data": 2, "zero": 1}, {"recompute": "full"}),
+    ({"tensor": DEEP}, {}),
+    ({"tensor": CUBE}, {}),
+    ({"tensor": CUBE}, {"recompute": "full"}),
+    ({"tensor": CUBE, "pipeline": 2, "micro_batch": 4}, {}),
+    ({"tensor": DEEP, "zero": 1}, {"recompute": "full"}),
     ({"tensor": 2, "data": 2, "zero": 1}, {"recompute": "full"}),
     ({"tensor": 2, "data": 2, "zero": 3}, {}),
     ({"context": 2}, {}),

@@ -18,7 +18,7 @@ DEGREES: dict[str, tuple[int, ...]] = {
     "data": (1, 2, 3, 4, 8),
     "context": (1, 2, 4),
     "expert": (1, 2, 4),
-    "tensor": (1, 2, 4),
+    "tensor": (1, 2, 4, 8),
 }
 #: Without those that equal another loop than one process.
 SCHEDULES = tuple(schedule for schedule in get_args(Schedule) if schedule not in DELAYED)
@@ -85,12 +85,14 @@ def _contexts(context: int, **_others: int) -> Iterator[dict[str, Any]]:
 
 
 def _tensors(tensor: int, **_others: int) -> Iterator[dict[str, Any]]:
-    """In one dimension with and without sequence parallelism, and on a grid."""
+    """In one dimension with and without sequence parallelism, on a grid, on grids with a depth, and on a cube."""
     yield {}
     if tensor > 1:
         yield {"sequence": False}
     if tensor == 4:
         yield {"tensor": {"mode": "2d", "shape": [2, 2]}}
+    if tensor == 8:
+        yield from ({"tensor": {"mode": mode, "shape": [2, 2, 2]}} for mode in ("2.5d", "3d"))
 
 
 def _batches() -> Iterator[dict[str, Any]]:

@@ -4,6 +4,9 @@ from typing import Any
 
 #: Four tensor ranks in two rows and two columns.
 GRID = {"mode": "2d", "shape": [2, 2]}
+#: Eight in two such grids, and in a cube.
+DEEP = {"mode": "2.5d", "shape": [2, 2, 2]}
+CUBE = {"mode": "3d", "shape": [2, 2, 2]}
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data4": {"data": 4},
@@ -23,6 +26,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "tensor2-whole": {"tensor": 2, "sequence": False},
     "grid2x2": {"tensor": GRID},
     "grid2x2-data2-zero1": {"tensor": GRID, "data": 2, "zero": 1, "micro_batch": 4},
+    "grids2x2x2": {"tensor": DEEP},
+    "cube2x2x2": {"tensor": CUBE},
     "tensor2-data2": {"tensor": 2, "data": 2},
     "tensor2-data2-zero1": {"tensor": 2, "data": 2, "zero": 1},
     "tensor2-data2-zero2": {"tensor": 2, "data": 2, "zero": 2, "micro_batch": 4},

@@ -34,6 +34,8 @@ ALIKE = (
     "elastic",
     "parameter-server",
     "tensor-grid",
+    "tensor-depth",
+    "tensor-cube",
 )
 WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 

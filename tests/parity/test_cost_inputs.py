@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.layouts import GRID
+from harness.layouts import CUBE, DEEP, GRID
 from harness.models import GPT2, LLAMA
 from harness.ranks import train
 
@@ -60,6 +60,10 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"tensor": GRID}, {"precision": "bf16", "model": {**WIDE, "vocab": 257, "tied": True}}),
     ({"tensor": GRID, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
     ({"data": 2, "tensor": GRID, "zero": 1}, {"precision": "bf16"}),
+    ({"tensor": DEEP}, {"precision": "bf16", "model": {**WIDE, "vocab": 257, "tied": True}}),
+    ({"tensor": DEEP, "zero": 1, "micro_batch": 4}, {"model": UNTIED, "recompute": "full"}),
+    ({"tensor": CUBE}, {"precision": "bf16", "model": {**WIDE, "vocab": 257, "tied": True}}),
+    ({"tensor": CUBE, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": "bf16"}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": NARROW}),
     ({"data": 2, "tensor": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),

@@ -132,7 +132,7 @@ def _layouts(layout: Layout) -> Iterator[Layout]:
         degrees: dict[str, Any] = dict(zip(_DEGREES, numbers, strict=True))
         degrees["shard"] = degrees["shard"] if layout.shard else None
         degrees["ring_window"] = degrees["ring_window"] if layout.ring_window else None
-        degrees["micro_batch"] = None if layout.micro_batch is None else 1
+        degrees["micro_batch"] = None if layout.micro_batch is None else layout.division.rows
         found.append(whole.model_copy(update=degrees))
     same = [one for one in found if _axes(one) == _axes(layout)]
     yield from sorted(same, key=lambda one: (one.world_size, str(one)))

@@ -144,7 +144,7 @@ def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
 def _shares_buckets(train: TrainSpec, architecture: Architecture) -> bool:
     """Whether gradients of several blocks share a bucket: then memory does not grow evenly with the blocks."""
     deeper = architecture.model_copy(update={"layers": architecture.layers + 1})
-    numbers = (deeper.parameters - architecture.parameters) // train.layout.tensor
+    numbers = (deeper.parameters - architecture.parameters) * train.layout.division.copies // train.layout.tensor
     element_bytes = PRECISIONS[train.precision.compute].compute.itemsize
     return train.layout.zero < 3 and numbers * element_bytes < 2 * train.overlap.bucket_bytes
 

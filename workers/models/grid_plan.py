@@ -49,7 +49,7 @@ def shared_input(module: nn.Module, grid: Grid) -> None:
 def norm(module: nn.Module, grid: Grid) -> None:
     """A norm of the hidden state: its parameters [dim] over the columns."""
     assert isinstance(module, LayerNorm | RMSNorm)
-    over = Over(module.weight.shape[0], module.eps, grid)
+    over = Over(module.weight.shape[0], module.eps, grid.row, (grid.column,))
     for name, _ in list(module.named_parameters(recurse=False)):
         cut(module, name, grid, columns=0)
 
@@ -63,7 +63,7 @@ def norm(module: nn.Module, grid: Grid) -> None:
 
 def heads_norm(module: nn.Module, grid: Grid) -> None:
     """A norm over single heads, of which each rank has its own: the parameter stays whole."""
-    module.own = functools.partial(copied, grid=grid)  # type: ignore[assignment]
+    module.own = functools.partial(copied, lines=(grid.row, grid.column))  # type: ignore[assignment]
 
 
 def table(module: nn.Module, grid: Grid) -> None:

@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ...strategies.tensor_parallel.cube_apply import CubeStyle
 from ...strategies.tensor_parallel.grid_apply import GridStyle
 from ...strategies.tensor_parallel.linear import Columns, each
 from .attention import Attention
+from .cube_plan import cube_decoder_plan
 from .decoder import Block, Decoder
 from .grid_plan import grid_decoder_plan
 from .norms import RMSNorm
@@ -62,3 +64,7 @@ class Llama(Decoder):
     def grid_plan(self) -> dict[str, GridStyle]:
         """Module pattern → style, for every module that has parameters of its own."""
         return grid_decoder_plan(("gate", "up"), positions=False, heads_norms=self.arch.qk_norm)
+
+    def cube_plan(self) -> dict[str, CubeStyle]:
+        """Module pattern → style, for every module that has parameters of its own."""
+        return cube_decoder_plan(("gate", "up"), positions=False, heads_norms=self.arch.qk_norm)

@@ -10,7 +10,7 @@ import torch
 
 from ...strategies.context_parallel.apply import share
 from ...strategies.fields import Fields
-from ...strategies.mesh import REPLICA, TENSOR_ROW
+from ...strategies.mesh import REPLICA, TENSOR_DEPTH, TENSOR_ROW
 from ...strategies.precision import PRECISIONS
 from ..data.position import Position
 from .build import TrainerParts
@@ -85,7 +85,7 @@ class Batches:
 def rows_of(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """This data rank's rows of the global batch, micro-batch by micro-batch: row = (micro-batch · D + data rank) · size + i.
 
-    On a grid of tensor ranks its rows divide the sequences of each micro-batch.
+    On a grid of tensor ranks its rows divide the sequences of each micro-batch; where there are several grids, those of all.
     None for a parameter server.
     """
     batch = parts.batch
@@ -93,8 +93,10 @@ def rows_of(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.empty(0, dtype=np.int64)
     rows = np.arange(batch.global_batch).reshape(batch.microbatches, batch.data, batch.micro_batch)
     own = rows[:, parts.mesh.index("data")]
-    if parts.mesh.layout.tensor_shape is not None:
-        own = np.split(own, parts.mesh.layout.grid, axis=1)[parts.mesh.index(TENSOR_ROW)]
+    division = parts.mesh.layout.division
+    if division.rows > 1:
+        row = parts.mesh.index(TENSOR_DEPTH) * division.columns + parts.mesh.index(TENSOR_ROW)
+        own = np.split(own, division.rows, axis=1)[row]
     return own.reshape(-1)
 
 

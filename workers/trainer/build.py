@@ -54,7 +54,7 @@ class TrainerParts:
     def counts_loss(self) -> bool:
         """Whether sums over all ranks include this rank's share of the loss: only that of one tensor rank of the last stage.
 
-        On a grid it is that of the first rank of each row: rows have different sequences.
+        On a grid, or several, it is that of the first rank of each row: rows have different sequences.
         """
         return self.parallel.runner.last and self.mesh.index(self.mesh.tensor_axes[-1]) == 0
 

@@ -20,6 +20,13 @@ def test_fp8_waits_for_gpus(precision: str, asked: str, device: str) -> None:
     assert spec.device == device
 
 
+@pytest.mark.parametrize(("mode", "ranks"), [("2.5d", 4), ("3d", 8)])
+def test_each_grid_has_its_own_node_and_a_cube_has_one(mode: str, ranks: int) -> None:
+    layout = {"tensor": {"mode": mode, "shape": [2, 2, 2]}, "data": 2}
+    spec = JobSpec.model_validate({"name": "a", "train": {"steps": 1, "global_batch": 8, "layout": layout}})
+    assert (spec.together, spec.world_size) == (ranks, 16)
+
+
 @pytest.mark.parametrize(("asked", "device"), [("auto", "cpu"), ("cpu", "cpu"), ("cuda", "cuda")])
 def test_parameter_servers_take_cpus_unless_gpus_are_asked_for(asked: str, device: str) -> None:
     """A job that asks for GPUs is refused when it is checked."""

@@ -12,6 +12,8 @@ from shardyard.strategies.layout_rules import check_layout, check_whole_samples
 NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
 SERVER = ParameterServer(servers=1)
 GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
+DEEP = Layout.model_validate({"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
+CUBE = Layout.model_validate({"tensor": {"mode": "3d", "shape": [2, 2, 2]}})
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,16 @@ GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
         (GRID.with_(micro_batch=1), 8, "layout.micro_batch", "[2, 4, 8]"),
         (GRID.with_(data=8), 8, "global_batch", "for example 16"),
         (GRID.with_(tensor=9, tensor_shape={"mode": "2d", "shape": [3, 3]}), 9, "layout.tensor", "[[2, 2]]"),
+        (DEEP.with_(micro_batch=2), 8, "layout.micro_batch", "[4, 8]"),
+        (
+            DEEP.with_(tensor=27, tensor_shape={"mode": "2.5d", "shape": [3, 3, 3]}),
+            9,
+            "layout.tensor",
+            "[[2, 2, 2]]",
+        ),
+        (CUBE.with_(micro_batch=2), 8, "layout.micro_batch", "[4, 8]"),
+        (CUBE.with_(tensor=27, tensor_shape={"mode": "3d", "shape": [3, 3, 3]}), 9, "layout.tensor", "[[2, 2, 2]]"),
+        (CUBE.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
         (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),
@@ -94,6 +106,12 @@ def test_a_grid_has_no_experts_and_no_lower_bound_on_positions() -> None:
     with pytest.raises(Refusal, match=r"layout.tensor: a grid has no experts"):
         check_layout(GRID, ModelFacts(4, 4, 2, 352, experts=4), 8, seq_len=128)
     assert check_layout(GRID, NANO, 8, seq_len=7).micro_batch == 8
+
+
+def test_grids_are_replicas_over_which_zero_shards() -> None:
+    assert check_layout(DEEP.with_(zero=1), NANO, 8, seq_len=128).micro_batch == 8
+    with pytest.raises(Refusal, match=r"layout.zero: ZeRO-1 shards over the data and context axes"):
+        check_layout(GRID.with_(zero=1), NANO, 8, seq_len=128)
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:

@@ -142,6 +142,36 @@ def test_a_world_bound_to_a_device_is_split_once_per_axis(
             assert len(parts[0]) > 1 and len({len(part) for part in parts}) == 1
 
 
+def test_several_grids_are_the_innermost_replicas(formed: list[Any]) -> None:
+    layout = Layout.model_validate({"data": 16, "tensor": {"mode": "2.5d", "shape": [4, 4, 2]}})
+    with fake_world(333, 512):  # 320 is the first rank of its tensor group
+        mesh = make_mesh(layout, CPU)
+        axes = ("data", "tensor_depth", "tensor_row", "tensor_column", "replica")
+        assert [mesh.index(axis) for axis in axes] == [10, 0, 3, 1, 20]
+        ranks = _ranks(mesh)
+        assert ranks["replica"] == list(range(13, 512, 16))
+        assert ranks["tensor_row"] == [321, 325, 329, 333]
+        assert ranks["tensor_column"] == [332, 333, 334, 335]
+        assert len(formed) == 4, (
+            "and the tensor group; over the depth gradients alone are sent, with those of other replicas"
+        )
+
+
+def test_the_ranks_of_a_cube_differ_in_three_places(formed: list[Any]) -> None:
+    layout = Layout.model_validate({"data": 8, "tensor": {"mode": "3d", "shape": [4, 4, 4]}})
+    with fake_world(333, 512):  # 320 is the first rank of its tensor group
+        mesh = make_mesh(layout, CPU)
+        axes = ("data", "tensor_depth", "tensor_row", "tensor_column", "replica")
+        assert [mesh.index(axis) for axis in axes] == [5, 0, 3, 1, 5]
+        ranks = _ranks(mesh)
+        assert ranks["replica"] == ranks["data"] == list(range(13, 512, 64))
+        assert ranks["tensor_depth"] == [333, 349, 365, 381]
+        assert ranks["tensor_row"] == [321, 325, 329, 333]
+        assert ranks["tensor_column"] == [332, 333, 334, 335]
+        assert len(formed) == 5
+        assert mesh.tensor_axes == ("tensor_depth", "tensor_row", "tensor_column")
+
+
 def test_an_axis_of_one_rank_has_no_group() -> None:
     with fake_world(0, 4):
         mesh = make_mesh(Layout(data=4, zero=1), CPU)

@@ -4930,12 +4930,12 @@ export interface components {
             readonly shard: number | null;
             /**
              * Tensor
-             * @description Tensor-parallel degree (Megatron column/row split of each block). `{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks.
+             * @description Tensor-parallel degree (Megatron column/row split of each block). `{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; also `2.5d` and `3d`, with [2, 2, 2].
              * @default 1
              */
             readonly tensor: number | {
                 /** @enum {string} */
-                readonly mode: "2d";
+                readonly mode: "2d" | "2.5d" | "3d";
                 readonly shape: readonly number[];
             };
             /**
@@ -5580,23 +5580,21 @@ export interface components {
         };
         /**
          * TensorShape
-         * @description A grid of q rows and q columns of ranks (Xu et al., 2104.05343).
+         * @description A grid of q rows and q columns of ranks (Xu et al., 2104.05343), d such grids, its depth (Wang et al., 2105.14500), or a cube of
+         *     l × l × l ranks (Bian et al., 2105.14450).
          */
         readonly TensorShape: {
             /**
              * Mode
-             * @description `2d`: every activation and every matrix in blocks on a grid of ranks.
-             * @constant
+             * @description `2d`: every activation and every matrix in blocks on a grid of ranks. `2.5d`: several grids, which share a micro-batch's sequences and hold the same blocks of matrices. `3d`: every activation and every matrix divided evenly over a cube of ranks.
+             * @enum {string}
              */
-            readonly mode: "2d";
+            readonly mode: "2d" | "2.5d" | "3d";
             /**
              * Shape
-             * @description Rows and columns of the grid, which are equal: [q, q] for q² ranks.
+             * @description Rows and columns of the grid, which are equal, and in 2.5-D the number of grids, at most as many: [q, q] for q² ranks, [q, q, d] for q²d ranks. Of a cube its three equal sides: [l, l, l] for l³ ranks.
              */
-            readonly shape: readonly [
-                number,
-                number
-            ];
+            readonly shape: readonly number[];
         };
         /**
          * TrainSpec

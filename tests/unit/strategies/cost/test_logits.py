@@ -21,6 +21,8 @@ VOCAB = 256
         ({}, {"precision": "bf16", "loss": {"z_loss": 1e-4}}, 20 * VOCAB, 8 * VOCAB),
         ({"tensor": 2}, {"precision": "bf16"}, 14 * VOCAB / 2, 4 * VOCAB / 2),
         ({"tensor": 2}, {"precision": "fp32"}, 12 * VOCAB / 2, 4 * VOCAB / 2),
+        ({"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}}, {"precision": "bf16"}, 14 * VOCAB / 8, 4 * VOCAB / 8),
+        ({"tensor": {"mode": "3d", "shape": [2, 2, 2]}}, {"precision": "bf16"}, 14 * VOCAB / 8, 4 * VOCAB / 8),
     ],
     ids=str,
 )

@@ -41,6 +41,23 @@ def test_replicas_share_evenly() -> None:
     assert max(ranks) < 1.05 * min(ranks)
 
 
+def test_grids_share_what_they_hold_and_a_cube_holds_each_matrix_once() -> None:
+    grid = {"mode": "2d", "shape": [2, 2]}
+    one, several, data = (
+        rank_bytes(setting(layout))
+        for layout in (
+            {"tensor": grid},
+            {"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}},
+            {"tensor": grid, "data": 2},
+        )
+    )
+    assert several == data and sum(several) == sum(one)
+    found = setting({"tensor": {"mode": "3d", "shape": [2, 2, 2]}})
+    vectors = sum(weight.rows for weight in found.decoder.held(found.layout, 0) if weight.columns == 1)
+    matrices = sum(weight.elements for weight in setting({}).decoder.held(setting({}).layout, 0) if weight.columns > 1)
+    assert rank_bytes(found) == [2 * 12 * (matrices // 8 + vectors)] * 8
+
+
 def test_ranks_add_up_to_their_nodes() -> None:
     found = setting({"pipeline": 2, "data": 2, "tensor": 2, "zero": 1})
     ranks = rank_bytes(found)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from shardyard.strategies.layout import Layout
@@ -37,3 +38,12 @@ def test_a_grid_divides_sequences_and_columns() -> None:
     assert shapes.outputs(0, 2).shape == (2, 64, 8)
     assert shapes.outputs(1, 2).shape == (2, 64, 100)
     assert stage_shapes(layout, layout.batch(8), seq_len=64, dim=17, vocab=100, compute=torch.float32) is None
+
+
+@pytest.mark.parametrize("mode", ["2.5d", "3d"])
+def test_a_depth_divides_the_sequences_further(mode: str) -> None:
+    layout = Layout.model_validate({"pipeline": 2, "micro_batch": 4, "tensor": {"mode": mode, "shape": [2, 2, 2]}})
+    shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
+    assert shapes is not None
+    assert shapes.inputs(0).shape == (1, 64)
+    assert shapes.outputs(0, 2).shape == (1, 64, 8)

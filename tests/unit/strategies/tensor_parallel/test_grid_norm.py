@@ -19,8 +19,8 @@ def _run(kind: str, on: Grid | None, x: Tensor, weight: Tensor, bias: Tensor) ->
     if on is None:
         return F.layer_norm(x, (DIM,), weight, bias, EPS) if kind == "layer" else F.rms_norm(x, (DIM,), weight, EPS)
     if kind == "layer":
-        return grid_layer_norm(x, weight, bias, Over(DIM, EPS, on))
-    return grid_rms_norm(x, weight, Over(DIM, EPS, on))
+        return grid_layer_norm(x, weight, bias, Over(DIM, EPS, on.row, (on.column,)))
+    return grid_rms_norm(x, weight, Over(DIM, EPS, on.row, (on.column,)))
 
 
 def _compare(rank: int, world: int, port: int, kind: str, mean: float) -> tuple[float, dict[str, Any]]:
@@ -57,7 +57,7 @@ def test_a_large_mean_costs_no_digits_of_the_variance() -> None:
 def _sum_of_copies(rank: int, world: int, port: int) -> list[float]:
     on = grid(rank, world, port)
     weight = torch.ones(2, dtype=torch.float64, requires_grad=True)
-    (copied(weight, on) * (rank + 1)).sum().backward()
+    (copied(weight, (on.row, on.column)) * (rank + 1)).sum().backward()
     assert weight.grad is not None
     return weight.grad.tolist()
 

@@ -5,18 +5,19 @@ import pytest
 import torch
 
 from shardyard.strategies.layout import Batch, Layout
-from shardyard.strategies.mesh import TENSOR_ROW
+from shardyard.strategies.mesh import TENSOR_DEPTH, TENSOR_ROW
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.trainer.batches import Batches, _step_seed, rows_of
 
 
-def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0) -> Any:  # noqa: B008  (it is frozen)
-    """What a rank's batches are made of: 3 micro-batches of 2 rows on each of `data` ranks."""
-    places = {"data": rank, TENSOR_ROW: row}
+def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0, depth: int = 0) -> Any:  # noqa: B008  (it is frozen)
+    """What a rank's batches are made of: 3 micro-batches on each of `data` ranks, of 2 sequences or one per row."""
+    places = {"data": rank, TENSOR_ROW: row, TENSOR_DEPTH: depth}
     mesh = SimpleNamespace(
         index=lambda axis: places.get(axis, 0), device=torch.device("cpu"), serves=rank >= data, layout=layout
     )
-    batch = Batch(6 * data, data, 3, 2)
+    size = max(2, layout.division.rows)
+    batch = Batch(3 * size * data, data, 3, size)
     return SimpleNamespace(batch=batch, mesh=mesh, spec=SimpleNamespace(seed=7, steps=3))
 
 
@@ -46,6 +47,13 @@ def test_ranks_share_each_micro_batch_of_the_global_batch() -> None:
 def test_the_rows_of_a_grid_share_each_micro_batch() -> None:
     grid = Layout.model_validate({"data": 2, "tensor": {"mode": "2d", "shape": [2, 2]}})
     assert [rows_of(parts(2, 1, grid, row)).tolist() for row in (0, 1)] == [[2, 6, 10], [3, 7, 11]]
+
+
+def test_the_rows_of_several_grids_share_each_micro_batch() -> None:
+    deep = Layout.model_validate({"data": 2, "tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
+    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    found = [rows_of(parts(2, 1, deep, row, depth)).tolist() for depth, row in places]
+    assert found == [[4, 12, 20], [5, 13, 21], [6, 14, 22], [7, 15, 23]]
 
 
 @pytest.mark.parametrize("step", [1, 2, 10_000])

@@ -1,0 +1,104 @@
+"""Elements that rank 0 of a cube of l × l × l tensor ranks sends in a step, by formula (Bian et al., 2105.14450). Imports no torch.
+
+With N tokens of a data rank in a step, m micro-batches, g = (l−1)/l³, and per product a weight of in × out elements (q, k and v together,
+and gate and up):
+
+- inputs, along the column line of a product into a block, along the row line of one out of it: gathered forward and backward, and their
+  gradients summed once, N·in·g each.
+- outputs, along the other of the two: summed forward, and their gradients gathered, N·out·g each.
+- weights, along the depth line: gathered forward and backward, and their gradients summed, m·in·out·g each.
+- the head is a product into a block. Its input is gathered twice, its logits, N·vocab·g, summed once and their gradient gathered.
+- the embedding: the tokens' numbers along the row line, 8 bytes each, N(l−1)/l²; its output along the column line as of a product; its
+  table along the depth line once per micro-batch, and the sums of its gradient once.
+- a norm: along the row line 1 number per token forward and 1 backward, in all-reduces of 2 · N(l−1)/l³; along the two others its gradient,
+  once per micro-batch.
+- the loss: along the column line 1 and then 2 numbers per token (3 with label smoothing).
+- full recompute repeats what a block sends forward.
+
+Rows that l does not divide travel padded to equal chunks.
+"""
+
+from collections.abc import Iterator
+
+from .estimate import Setting
+from .grid_traffic import Part, recomputed_blocks, widest
+from .model_shape import share
+
+
+def why_not(setting: Setting) -> str | None:
+    """Why there is no formula, if there is none."""
+    if not setting.decoder.plain:
+        return "There is no formula for biases, learned positions and norms of heads on a cube."
+    if setting.layout.pipeline > 1:
+        return "There is no formula for a cube in a pipeline."
+    return None
+
+
+def along_depth(setting: Setting) -> Iterator[Part]:
+    """What rank 0 sends to the ranks that differ in their depth: weights and their gradients."""
+    of, side = setting.decoder, setting.layout.division.columns
+    each = (side - 1) * setting.batch.microbatches
+    blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
+    products = [(of.query, of.dim), (of.key, of.dim), (of.key, of.dim), (of.dim, of.query), (of.dim, of.hidden)]
+    products += [(of.hidden, of.dim)] * (1 + of.gated)
+    weights = sum(_part(rows, columns, side) for rows, columns in products) * each
+    table = _part(of.vocab, of.dim, side) * each
+    yield Part("all_gather", "2in·out · g per layer", (2 * blocks + again) * weights + 3 * table, c)
+    yield Part("reduce_scatter", "in·out · g per layer", blocks * weights + table, c)
+    yield Part("reduce_scatter", "embedding", table, widest(setting))
+    yield from _norms(setting)
+
+
+def along_row(setting: Setting) -> Iterator[Part]:
+    """What rank 0 sends to the ranks that differ in their row: results of products into a block, inputs of those out of it."""
+    of, side = setting.decoder, setting.layout.division.columns
+    tokens = _own_tokens(setting)
+    blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
+    inputs, outputs = (of.query + of.hidden) / side * tokens, _inside(setting) / side * tokens
+    scores = share(of.vocab, side, 0) * tokens
+    gathered = (2 * blocks + again) * inputs + blocks * outputs + scores
+    yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
+    yield Part("all_gather", "numbers of tokens", tokens, 8)
+    summed = blocks * inputs + (blocks + again) * outputs + scores
+    yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)
+    norms = 2 * (2 * blocks + 1) + 2 * again
+    yield Part("all_reduce", "norms", norms * 2 * tokens / side, widest(setting))
+
+
+def along_column(setting: Setting) -> Iterator[Part]:
+    """What rank 0 sends to the ranks that differ in their column: inputs of products into a block, results of those out of it."""
+    of, side = setting.decoder, setting.layout.division.columns
+    tokens, own = _own_tokens(setting), share(setting.decoder.dim, side, 0)
+    blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
+    hidden = own * tokens  # two products into a block, and two out of it
+    gathered = (2 * (2 * blocks + again) + 2 * blocks + 2 + 1) * hidden
+    yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
+    yield Part(
+        "reduce_scatter", "N·in · g and N·out · g per layer", (2 * blocks + 2 * (blocks + again) + 2) * hidden, c
+    )
+    yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens / side, widest(setting))
+    yield from _norms(setting)
+
+
+def _norms(setting: Setting) -> Iterator[Part]:
+    """Gradients of the norms' own columns, which ranks of two lines hold."""
+    side = setting.layout.division.columns
+    own = share(setting.decoder.dim, side, 0) * (side - 1) / side * setting.batch.microbatches
+    yield Part("all_reduce", "norms", (2 * setting.decoder.layers + 1) * 2 * own, widest(setting))
+
+
+def _own_tokens(setting: Setting) -> float:
+    """N(l−1)/l²: the tokens of a rank, once for each other rank of a line."""
+    division = setting.layout.division
+    return setting.tokens * setting.batch.microbatches / division.rows * (division.columns - 1)
+
+
+def _inside(setting: Setting) -> int:
+    """The widths of the results of a block's products into it."""
+    of = setting.decoder
+    return of.query + 2 * of.key + (1 + of.gated) * of.hidden
+
+
+def _part(rows: int, columns: int, side: int) -> int:
+    """Elements of rank 0's part of a weight [rows, columns], the largest."""
+    return share(share(rows, side, 0), side, 0) * share(columns, side, 0)

@@ -1,0 +1,89 @@
+"""The formulas of a cube and of grids with a depth, compared with one dimension and with a grid as the design page shows it."""
+
+import itertools
+
+import pytest
+
+from shardyard.strategies.cost.communication import traffic
+from shardyard.strategies.cost.estimate import Setting
+from shardyard.workers.cost_inputs import setting_of
+from shardyard.workers.spec import TrainSpec
+
+DIM, LAYERS, SEQUENCES = 8192, 32, 64
+
+
+def _sent(tensor: object, length: int) -> float:
+    """Elements that a rank of a model with about 12 · 8192² weights per block sends in a step of 64 sequences, in billions."""
+    heads = {"heads": 1024, "kv_heads": 1024}
+    model = {"preset": "8B", "dim": DIM, "layers": LAYERS, **heads, "hidden": 21_504, "tied": True}
+    spec = {"model": model, "layout": {"tensor": tensor}, "steps": 1, "global_batch": SEQUENCES}
+    wanted = TrainSpec.model_validate({**spec, "data": {"seq_len": length}, "precision": "bf16"})
+    setting = setting_of(wanted, 32_768, "cuda")
+    assert isinstance(setting, Setting)
+    found = traffic(setting)
+    assert not found.unknown
+    return sum(one.elements for one in found.moved.values()) / 1e9
+
+
+def _shape(mode: str, *shape: int) -> dict[str, object]:
+    return {"mode": mode, "shape": list(shape)}
+
+
+#: Ranks → the layouts that the page compares, with 10⁹ elements for 2,048 tokens per sequence.
+COMPARED: dict[int, list[tuple[object, float]]] = {
+    4: [(4, 260.9), (_shape("2d", 2, 2), 167.6)],
+    8: [(8, 304.4), (_shape("2.5d", 2, 2, 2), 100.0), (_shape("3d", 2, 2, 2), 172.0)],
+    64: [(64, 343.5), (_shape("2d", 8, 8), 73.3), (_shape("2.5d", 4, 4, 4), 44.8), (_shape("3d", 4, 4, 4), 64.5)],
+    512: [(512, 348.3), (_shape("2.5d", 8, 8, 8), 17.3), (_shape("3d", 8, 8, 8), 18.8)],
+}
+
+
+@pytest.mark.parametrize("ranks", COMPARED)
+def test_the_comparison_that_the_design_page_shows(ranks: int) -> None:
+    for tensor, expected in COMPARED[ranks]:
+        assert _sent(tensor, 2048) == pytest.approx(expected, abs=0.06)
+
+
+def _crossing(first: object, second: object) -> float:
+    """Tokens of a micro-batch, in widths of the model, from which the layout that grows more slowly sends less."""
+    (x1, y1), (x2, y2) = ((_sent(tensor, 2048), _sent(tensor, 4096)) for tensor in (first, second))
+    slopes, fixed = ((y1 - x1), (y2 - x2)), (2 * x1 - y1, 2 * x2 - y2)
+    return (fixed[1] - fixed[0]) / (slopes[0] - slopes[1]) * SEQUENCES * 2048 / DIM
+
+
+@pytest.mark.parametrize(
+    ("ranks", "crossings"),
+    [
+        (4, [2.8]),
+        (8, [1.8, 1.1, 2.9]),
+        (64, [0.37, 0.76, 0.09, 3.7, None, 6.5]),
+        (512, [0.43, 0.05, 13.5]),
+    ],
+)
+def test_from_how_many_tokens_on_which_layout_sends_less(ranks: int, crossings: list[float | None]) -> None:
+    """In the order of pairs; None: a cube always sends less than a grid of as many ranks."""
+    layouts = [tensor for tensor, _ in COMPARED[ranks]]
+    for (first, second), expected in zip(itertools.combinations(layouts, 2), crossings, strict=True):
+        found = _crossing(first, second)
+        assert found < 0 if expected is None else found == pytest.approx(expected, rel=0.05)
+
+
+def test_a_cube_sends_the_numbers_of_tokens_and_sums_its_norms_over_two_lines() -> None:
+    spec = {"layout": {"tensor": _shape("3d", 2, 2, 2)}, "steps": 1, "global_batch": 4, "precision": "fp32"}
+    setting = setting_of(TrainSpec.model_validate({**spec, "data": {"seq_len": 64}}), 256, "cpu")
+    assert isinstance(setting, Setting)
+    moved = traffic(setting).moved
+    of, tokens = setting.decoder, 4 * 64
+    norms = (2 * of.layers + 1) * of.dim / 2
+    assert moved["tensor_depth", "all_reduce"].elements == norms
+    assert moved["tensor_column", "all_reduce"].elements == norms + 3 * tokens / 4
+    gathered = moved["tensor_row", "all_gather"]
+    assert gathered.bytes - 4 * gathered.elements == 4 * tokens / 4  # 8 bytes of a number, 4 of everything else
+
+
+def test_what_has_no_formula_says_so() -> None:
+    spec = {"layout": {"tensor": _shape("3d", 2, 2, 2)}, "steps": 1, "global_batch": 4}
+    for changes in ({"model": {"family": "gpt2"}}, {"layout": {"tensor": _shape("3d", 2, 2, 2), "pipeline": 2}}):
+        setting = setting_of(TrainSpec.model_validate({**spec, **changes, "global_batch": 16}), 256, "cpu")
+        assert isinstance(setting, Setting)
+        assert {"tensor_depth", "tensor_row", "tensor_column"} <= set(traffic(setting).unknown)
