@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
+from .pipeline_shape import StageSplit, degree_or_split, split_beside_the_degree
 from .tensor_shape import TensorShape, degree_or_shape, shape_beside_the_degree
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
@@ -141,8 +142,14 @@ class Layout(BaseModel):
         "window.",
     )
     pipeline: int = Field(
-        1, ge=1, le=1024, description="Pipeline-parallel degree: consecutive layers on different ranks."
+        1,
+        ge=1,
+        le=1024,
+        description="Pipeline-parallel degree: consecutive layers on different ranks. "
+        "`{stages: 4, split: profile}`: split by measured times.",
+        json_schema_extra=degree_or_split,
     )
+    pipeline_split: StageSplit = Field("flops", description="What `pipeline: {stages, split}` becomes beside the number.")
     schedule: Schedule = Field(
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
@@ -174,7 +181,7 @@ class Layout(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _range_beside_the_degree(cls, given: Any) -> Any:
-        return shape_beside_the_degree(beside_the_number(given, "data", DataRange))
+        return split_beside_the_degree(shape_beside_the_degree(beside_the_number(given, "data", DataRange)))
 
     @field_validator("zero", mode="before")
     @classmethod
@@ -254,6 +261,11 @@ class Layout(BaseModel):
         """The versions of its weights that a rank holds."""
         return 2 if self.pipeline > 1 and self.schedule in DELAYED else 1
 
+    @property
+    def profiled(self) -> bool:
+        """Whether measured times decide which blocks a stage has."""
+        return self.pipeline > 1 and self.pipeline_split == "profile"
+
     def stages_of(self, pipeline_rank: int) -> list[int]:
         """The stages a pipeline rank holds: r, r+p, … for loops; r and 2p−1−r for the V of ZBV (2401.10241, section 6) and DualPipeV."""
         if self.pipeline > 1 and self.schedule in V_SCHEDULES:
@@ -273,7 +285,7 @@ class Layout(BaseModel):
         elif self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
-            parts.append(f"pipeline {self.pipeline} ({self.schedule})")
+            parts.append(f"pipeline {self.pipeline} ({self.schedule}{', split by profile' * self.profiled})")
         spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
         beside = f", {self.servers} parameter server{'s' * (self.servers > 1)}" if self.servers else ""
         return " × ".join(parts) + spread + beside

@@ -12,6 +12,8 @@ def setting_of(spec: TrainSpec, vocab: int, device: DeviceKind) -> Setting | Unk
 
     Raises `Refusal`.
     """
+    if spec.layout.profiled:
+        return Unknown("A profile, which is measured before the first step, decides which blocks a rank has.")
     arch = spec.architecture(vocab)
     if arch is None:
         return Unknown("A module of your own: its sizes cannot be computed from the spec.")

@@ -346,6 +346,7 @@ def _host(rank: Rank) -> dict[str, int]:
 def _notes(setting: Setting) -> tuple[str, ...]:
     notes = {
         "A compiled block keeps about as much as this, or less.": setting.memory_options.compile,
+        "Stages are those of FLOPs; a profile before the first step may choose others.": setting.layout.profiled,
         "fp8 keeps scaled copies beside what bf16 keeps.": setting.precision == "fp8",
         "Experts are counted as if each got as many tokens as any other.": setting.decoder.experts is not None,
     }

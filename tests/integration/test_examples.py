@@ -27,6 +27,7 @@ ALIKE = (
     "sequence",
     "context",
     "pipeline",
+    "pipeline-profile",
     "three-d",
     "quickstart",
     "elastic",

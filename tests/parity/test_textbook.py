@@ -42,6 +42,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"pipeline": 2, "schedule": "1f1b"},
         {"optimizer": {**COMMON["optimizer"], "clip_norm": None}, "schedule": {"name": "linear", "warmup": 0, "min_ratio": 0.0}},
     ),
+    "splits-by-times": ("gpt2", {"pipeline": {"stages": 2, "split": "profile"}, "data": 2, "zero": 1}, {}),
     "smooths-cut-logits": ("qwen3", {"tensor": 2, "data": 2, "zero": 3}, {"loss": TERMS}),
     "cuts-sequences": (
         "llama",

@@ -122,3 +122,8 @@ def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, Any]) -> None:
     expected = axis_names(layout)
     assert named.items() >= {axis: name for axis, name in expected.items() if axis in named}.items()
     assert expected.keys() - named.keys() == ({"data"} if {"data", "context"} <= expected.keys() else set())
+
+
+def test_a_split_by_profile_has_no_formulas() -> None:
+    found = setting({"pipeline": {"stages": 2, "split": "profile"}})
+    assert isinstance(found, Unknown) and "measured before the first step" in found.reason
