@@ -14,14 +14,14 @@ from .elastic import MOST, DataRange, beside_the_number, number_or_range
 from .pipeline_shape import StageSplit, degree_or_split, split_beside_the_degree
 from .tensor_shape import TensorShape, degree_or_shape, shape_beside_the_degree
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw", "pipedream"]
 ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
 
 #: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
 V_SCHEDULES = ("zbv", "dualpipev")
 
 #: Schedules that are not flushed between steps: a step's gradients are taken at older weights than those that they change.
-DELAYED = ("2bw",)
+DELAYED = ("2bw", "pipedream")
 
 #: Mesh axes from the outermost (slowest link) to the innermost (fastest link): ranks of one tensor group are neighbours.
 AXES = ("pipeline", "data", "context", "tensor")
@@ -153,7 +153,7 @@ class Layout(BaseModel):
     schedule: Schedule = Field(
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
-        "the optimisation, and has no bubble between steps.",
+        "the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage.",
     )
     virtual: int = Field(
         2,
@@ -258,8 +258,8 @@ class Layout(BaseModel):
 
     @property
     def versions(self) -> int:
-        """The versions of its weights that a rank holds."""
-        return 2 if self.pipeline > 1 and self.schedule in DELAYED else 1
+        """The most versions of its weights that a rank holds: the first of its pipeline."""
+        return {"2bw": 2, "pipedream": self.pipeline}.get(self.schedule, 1) if self.pipeline > 1 else 1
 
     @property
     def profiled(self) -> bool:
@@ -318,9 +318,9 @@ class Layout(BaseModel):
 
         2BW's first rank is 2(p − 1) micro-batches ahead, none of which may be of the batch after the next one.
         """
-        if self.pipeline == 1 or self.schedule == "gpipe":
+        if self.pipeline == 1 or self.schedule in ("gpipe", "pipedream"):
             return 1
-        if self.schedule in DELAYED:
+        if self.schedule == "2bw":
             return 2 * (self.pipeline - 1)
         return self.stages if self.schedule == "dualpipev" else self.pipeline
 
@@ -328,6 +328,8 @@ class Layout(BaseModel):
         """Why the schedule cannot run this number of micro-batches, or None. See docs/design/parallel-pipeline.md."""
         if self.pipeline == 1 or self.schedule == "gpipe":
             return None
+        if self.schedule == "pipedream" and microbatches > 1:
+            return "the pipedream schedule updates the weights after each micro-batch, of which a step has one"
         if microbatches < self.least_microbatches:
             return f"the {self.schedule} schedule needs at least {self.least_microbatches} micro-batches to fill its pipeline"
         if self.schedule.startswith("interleaved") and microbatches % (microbatches // self.pipeline):

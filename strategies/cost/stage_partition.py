@@ -1,4 +1,4 @@
-"""PipeDream's partition of blocks over stages (Narayanan et al., 1806.03377, section 3.1). Deterministic. Imports no torch.
+"""PipeDream's partition of blocks over stages (Narayanan et al., SOSP 2019, 1806.03377, section 3.1). Deterministic. Imports no torch.
 
     A(s, j) = min over i of max(A(s − 1, i), M(i), T(s, i, j))
 

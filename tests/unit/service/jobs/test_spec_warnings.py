@@ -21,6 +21,7 @@ def spec(**fields: Any) -> JobSpec:
         ({"layout": {"schedule": "zbv"}}, "train.layout.schedule", "without a pipeline"),
         ({"layout": {"pipeline": {"stages": 1, "split": "profile"}}}, "train.layout.pipeline", "without a pipeline"),
         ({"layout": {"schedule": "2bw", "pipeline": 2}}, "train.layout.schedule", "the optimisation changes"),
+        ({"layout": {"schedule": "pipedream", "pipeline": 3}}, "train.layout.schedule", "up to 2 steps after"),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
