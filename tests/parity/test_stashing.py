@@ -109,7 +109,7 @@ def _record(rank: int, world: int, port: int, spec: dict[str, Any], root: str) -
     parts = build(run, make_mesh(train_spec.layout, group(rank, world, port)))
     pipeline, data = parts.parallel.runner, parts.parallel.data
     batches = [
-        (tokens, tokens) for tokens in (torch.arange(16 * 32).view(16, 32) % (250 + step) for step in range(STEPS))
+        (tokens, tokens) for tokens in (torch.arange(16 * 32).view(16, 32) % (240 + step) for step in range(STEPS))
     ]
     (stage,) = pipeline.stages
     passes: dict[int, list[str]] = {step: [] for step in range(STEPS)}
