@@ -149,7 +149,9 @@ class Layout(BaseModel):
         "`{stages: 4, split: profile}`: split by measured times.",
         json_schema_extra=degree_or_split,
     )
-    pipeline_split: StageSplit = Field("flops", description="What `pipeline: {stages, split}` becomes beside the number.")
+    pipeline_split: StageSplit = Field(
+        "flops", description="What `pipeline: {stages, split}` becomes beside the number."
+    )
     schedule: Schedule = Field(
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
@@ -261,11 +263,6 @@ class Layout(BaseModel):
         """The most versions of its weights that a rank holds: the first of its pipeline."""
         return {"2bw": 2, "pipedream": self.pipeline}.get(self.schedule, 1) if self.pipeline > 1 else 1
 
-    @property
-    def profiled(self) -> bool:
-        """Whether measured times decide which blocks a stage has."""
-        return self.pipeline > 1 and self.pipeline_split == "profile"
-
     def stages_of(self, pipeline_rank: int) -> list[int]:
         """The stages a pipeline rank holds: r, r+p, … for loops; r and 2p−1−r for the V of ZBV (2401.10241, section 6) and DualPipeV."""
         if self.pipeline > 1 and self.schedule in V_SCHEDULES:
@@ -285,7 +282,7 @@ class Layout(BaseModel):
         elif self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
-            parts.append(f"pipeline {self.pipeline} ({self.schedule}{', split by profile' * self.profiled})")
+            parts.append(f"pipeline {self.pipeline} ({self.schedule}{', split by profile' * profiled(self)})")
         spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
         beside = f", {self.servers} parameter server{'s' * (self.servers > 1)}" if self.servers else ""
         return " × ".join(parts) + spread + beside
@@ -352,6 +349,11 @@ def _context_kinds(layout: Layout) -> list[str]:
 def divides_hidden(layout: Layout) -> bool:
     """Whether each tensor rank holds a part of the hidden state between layers: with sequence parallelism, and on a grid."""
     return layout.sequence or layout.tensor_shape is not None
+
+
+def profiled(layout: Layout) -> bool:
+    """Whether measured times decide which blocks a stage has."""
+    return layout.pipeline > 1 and layout.pipeline_split == "profile"
 
 
 def _default_micro_batch(layout: Layout, share: int) -> int:

@@ -2,7 +2,7 @@
 
 import math
 
-from .layout import Batch, Layout, ModelFacts, Refusal, divisors
+from .layout import Batch, Layout, ModelFacts, Refusal, divisors, profiled
 
 
 def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
@@ -229,7 +229,7 @@ def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
 
 def _check_profile(layout: Layout, facts: ModelFacts) -> None:
     """A profile runs whole modules, one after the other, on one device."""
-    if not layout.profiled:
+    if not profiled(layout):
         return
     flops = "or leave split: profile out: FLOPs decide then."
     for axis in ("tensor", "context"):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from .layout import Batch, Layout, ModelFacts, Refusal
+from .layout import Batch, Layout, ModelFacts, Refusal, profiled
 
 Mode = Literal["none", "full", "selective"]
 
@@ -136,7 +136,7 @@ def _check_grid(layout: Layout, memory_options: MemoryOptions) -> None:
 
 def _check_profile(layout: Layout, memory_options: MemoryOptions) -> None:
     """A profile measures modules alone, each of them as every step runs it."""
-    if not layout.profiled:
+    if not profiled(layout):
         return
     flops = "or leave split: profile out: FLOPs decide then."
     for field, given, default in (
@@ -192,7 +192,7 @@ def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> 
         )
     if facts.experts is not None:
         raise Refusal("precision", "experts multiply in stacks, for which there is no fp8 path.", "Use bf16.")
-    if layout.profiled:
+    if profiled(layout):
         message = "a profile measures modules whose layers are not in fp8."
         raise Refusal("precision", message, "Use bf16, or leave split: profile out: FLOPs decide then.")
     if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:

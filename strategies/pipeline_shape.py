@@ -1,6 +1,7 @@
 """How the blocks of a model are split over a pipeline. Imports no torch.
 
-`pipeline: {stages: 4, split: profile}` becomes `pipeline: 4` with the split beside it: code that asks for the number of ranks sees a number.
+`pipeline: {stages: 4, split: profile}` becomes `pipeline: 4` with the split beside it: code that asks for the number of ranks sees a
+number.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ class PipelineShape(BaseModel):
 
     stages: int = Field(ge=1, le=1024, description="Ranks of the pipeline. Each has as many replicas as any other.")
     split: StageSplit = Field(
-        "flops", description="`profile`: PipeDream's partition by measured times of every module (1806.03377, section 3.1)."
+        "flops",
+        description="`profile`: PipeDream's partition by measured times of every module (1806.03377, section 3.1).",
     )
 
     @model_validator(mode="before")

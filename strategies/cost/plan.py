@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ..delayed_rules import versions_of
-from ..layout import divides_hidden
+from ..layout import divides_hidden, profiled
 from ..memory_options import OFFLOAD_BUCKET_BYTES
 from . import gathered, in_flight, logits, parameter_server
 from .block_memory import block_bytes, working_bytes
@@ -347,7 +347,7 @@ def _host(rank: Rank) -> dict[str, int]:
 def _notes(setting: Setting) -> tuple[str, ...]:
     notes = {
         "A compiled block keeps about as much as this, or less.": setting.memory_options.compile,
-        "Stages are those of FLOPs; a profile before the first step may choose others.": setting.layout.profiled,
+        "Stages are those of FLOPs; a profile before the first step may choose others.": profiled(setting.layout),
         "fp8 keeps scaled copies beside what bf16 keeps.": setting.precision == "fp8",
         "Experts are counted as if each got as many tokens as any other.": setting.decoder.experts is not None,
     }

@@ -83,7 +83,10 @@ def bytes_per_element(setting: Setting, place: int = 0) -> int:
 
 
 def _spread(setting: Setting, elements: Iterable[int], copies: int, place: int) -> list[int]:
-    """At `place` of a pipeline: bytes that each of `copies` replicas keeps of tensors with these elements: each goes to the one with the fewest so far."""
+    """Bytes that each of `copies` replicas keeps of tensors with these elements, at `place` of a pipeline.
+
+    Each tensor goes to the replica with the fewest so far.
+    """
     elements = list(elements)
     values = [setting.master * count for count in elements]
     older = [setting.compute * count for count in elements for _ in range(versions_of(setting.layout, place) - 1)]

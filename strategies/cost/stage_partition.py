@@ -24,7 +24,7 @@ _Join = Callable[[float, float], float]
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """What is divided into `stages`. `before[j]`: the work of blocks 0 to j − 1; `messages[j]`: the time over the boundary before block j."""
+    """`before[j]`: the work of blocks 0 to j − 1; `messages[j]`: the time of the messages before block j."""
 
     stages: int
     before: Sequence[int]

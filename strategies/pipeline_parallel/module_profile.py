@@ -34,8 +34,8 @@ _ENDS: Final = ("embed", "positions", "norm", "head")
 def measured(recipe: Recipe, mesh: Mesh, tokens: torch.Tensor) -> ModuleCosts:
     """Nanoseconds of a micro-batch's passes through each module, and of its messages over each boundary.
 
-    `tokens` [micro-batch, seq] int64 on the mesh's device are the inputs, and the targets. Collective over the world. Raises `Refusal` for a
-    module that is not embed → blocks → norm → head.
+    `tokens` [micro-batch, seq] int64 on the mesh's device are the inputs, and the targets. Collective over the world. Raises `Refusal`
+    for a module that is not embed → blocks → norm → head.
     """
     own = _Probe(recipe, mesh).costs(tokens)
     if mesh.device.type == "cuda":

@@ -1,13 +1,15 @@
-"""PipeDream's weight stashing (Narayanan et al., SOSP 2019, 1806.03377, section 3.3): a minibatch's two passes through a stage use one version of it.
+"""PipeDream's weight stashing: both passes of a minibatch through a stage use one version of its weights.
+
+Narayanan et al., SOSP 2019, 1806.03377, section 3.3:
 
     W_i(t+1) = W_i(t) − ν · ∂f/∂W_i at (W_0(t − p + 1), …, W_i(t − p + 1 + i), …, W_{p−1}(t))
 
-A step is a minibatch: one micro-batch per replica, then an update. Rank i (0-based, of p) is p − 1 − i minibatches ahead in its forward
-passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late.
+A step is a minibatch: one micro-batch per replica, then an update. Rank i (0-based, of p) is p − 1 − i minibatches ahead in its
+forward passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late.
 
-In a step every rank runs a forward pass of its own minibatch, all of them at a time, and then the backward passes of the step's minibatch go
-from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the paper
-they do not, and backward passes of several minibatches overlap. The updates are the same.
+In a step every rank runs a forward pass of its own minibatch, all of them at a time. Then the backward passes of the step's minibatch
+run from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the
+paper they do not, and backward passes of several minibatches overlap. The updates are the same.
 
 A run's first step, and one after a restored state, first runs the forward passes that the steps before would have run, each with the version
 that it had. A checkpoint has these versions. So a run that continues computes what it would have computed without a stop.

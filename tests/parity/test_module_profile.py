@@ -116,7 +116,13 @@ def test_a_costly_block_gets_a_stage_of_its_own(root: Path, make_spec: Make, one
     ids=["four-stages", "zbv", "interleaved", "gpipe-zero3"],
 )
 def test_every_schedule_equals_one_process(
-    layout: Any, seconds: list[int], blocks: list[int] | None, root: Path, make_spec: Make, one_process: Make, uneven: Make
+    layout: Any,
+    seconds: list[int],
+    blocks: list[int] | None,
+    root: Path,
+    make_spec: Make,
+    one_process: Make,
+    uneven: Make,
 ) -> None:
     more = {"model": uneven(*(SLEEP * each for each in seconds)), "steps": 2, "eval": {"batches": 1}}
     found = train(make_spec(layout, **more), root)
@@ -144,7 +150,8 @@ def test_a_model_of_equal_blocks_equals_one_process(
 
 def test_2bw_is_split_by_times_too(root: Path, make_spec: Make) -> None:
     by_times, by_size = (
-        train(make_spec(_layout(2, split, schedule="2bw"), steps=3), root, f"2bw-{split}") for split in ("profile", "flops")
+        train(make_spec(_layout(2, split, schedule="2bw"), steps=3), root, f"2bw-{split}")
+        for split in ("profile", "flops")
     )
     assert len(_times(by_times)) == 1
     _assert_equal(by_times, by_size)

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ...strategies.cost.stage_balance import stage_blocks
-from ...strategies.layout import Refusal
+from ...strategies.layout import Refusal, profiled
 from ...strategies.mesh import Mesh, make_mesh
 from ...strategies.precision import PRECISIONS
 from ...strategies.torch_version import require
@@ -109,7 +109,7 @@ def dry_run(
 def _decided(train: TrainSpec, vocab: int) -> Choices:
     """The spec on the fake GPU, with blocks that are not compiled."""
     found = choices(uncompiled(train), train.facts(vocab), DeviceFacts("cuda", torch.cuda.get_device_capability()))
-    more = {_UNCOMPILED: train.compile is not False, _BY_FLOPS: train.layout.profiled}
+    more = {_UNCOMPILED: train.compile is not False, _BY_FLOPS: profiled(train.layout)}
     return Choices(found.train, (*found.reasons, *(reason for reason, holds in more.items() if holds)))
 
 

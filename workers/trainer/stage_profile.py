@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from ...strategies.cost.stage_balance import ModuleCosts
+from ...strategies.layout import profiled
 from ...strategies.mesh import Mesh
 from ...strategies.parallelize import Recipe
 from ...strategies.pipeline_parallel.module_profile import measured
@@ -28,7 +29,7 @@ PROFILE: Final = "profile"
 
 def profiler(spec: TrainSpec, mesh: Mesh, vocab: int, kept: ModuleCosts | None) -> Profiler | None:
     """What returns the profile of a model: `kept` if there is one, else it is measured. None where FLOPs decide."""
-    if not spec.layout.profiled:
+    if not profiled(spec.layout):
         return None
 
     def profile(recipe: Recipe) -> ModuleCosts:
@@ -48,7 +49,7 @@ def kept(spec: TrainSpec, slots: Sequence[int], step: int | None) -> ModuleCosts
 
     Raises `SnapshotError` if there is no such snapshot, or if it was split in another way. Other ranks do not measure then.
     """
-    if step is None or not spec.layout.profiled:
+    if step is None or not profiled(spec.layout):
         return None
     segment = segment_of(slots, step)
     header = None if segment is None else read(segment)

@@ -5,21 +5,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shardyard.strategies.layout import Layout
+from shardyard.strategies.layout import Layout, profiled
 
 
 def test_a_shape_becomes_its_number_of_stages() -> None:
     layout = Layout.model_validate({"pipeline": {"stages": 4, "split": "profile"}, "data": 2})
-    assert (layout.pipeline, layout.pipeline_split, layout.profiled, layout.world_size) == (4, "profile", True, 8)
+    assert (layout.pipeline, layout.pipeline_split, profiled(layout), layout.world_size) == (4, "profile", True, 8)
     assert str(layout) == "data 2 × pipeline 4 (1f1b, split by profile)"
     assert Layout.model_validate(layout.model_dump(mode="json")) == layout
-    assert not layout.with_(pipeline=1).profiled
+    assert not profiled(layout.with_(pipeline=1))
 
 
 def test_flops_decide_unless_a_profile_does() -> None:
     for given in (4, {"stages": 4}, {"stages": 4, "split": "flops"}):
         assert Layout.model_validate({"pipeline": given}) == Layout(pipeline=4)
-        assert not Layout.model_validate({"pipeline": given}).profiled
+        assert not profiled(Layout.model_validate({"pipeline": given}))
 
 
 @pytest.mark.parametrize(

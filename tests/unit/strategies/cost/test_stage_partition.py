@@ -30,7 +30,9 @@ def _score(counts: list[int], blocks: list[int], messages: list[int], embed: int
 
 
 @settings(deadline=None, max_examples=150)
-@given(data=st.data(), stages=st.integers(1, 5), blocks=st.lists(TIMES, min_size=3, max_size=8), embed=TIMES, head=TIMES)
+@given(
+    data=st.data(), stages=st.integers(1, 5), blocks=st.lists(TIMES, min_size=3, max_size=8), embed=TIMES, head=TIMES
+)
 def test_equals_a_search_of_all_partitions(
     data: st.DataObject, stages: int, blocks: list[int], embed: int, head: int
 ) -> None:
