@@ -139,14 +139,14 @@ def _check_profile(layout: Layout, memory_options: MemoryOptions) -> None:
     if not profiled(layout):
         return
     flops = "or leave split: profile out: FLOPs decide then."
-    for field, given, default in (
-        ("compile", memory_options.compile, "false"),
-        ("offload.activations", memory_options.offload.activations, "false"),
-        ("offload.parameters", memory_options.offload.parameters, "false"),
+    for name, given in (
+        ("compile", memory_options.compile),
+        ("offload.activations", memory_options.offload.activations),
+        ("offload.parameters", memory_options.offload.parameters),
     ):
         if given:
-            message = f"a profile measures each module alone, without {field}."
-            raise Refusal(field, message, f"Set {field} to {default}, {flops}")
+            message = f"a profile measures each module alone, without {name}."
+            raise Refusal(name, message, f"Set {name} to false, {flops}")
     recompute = memory_options.recompute
     if recompute.mode != "none" and recompute.every > 1:
         message = f"a profile measures one of equal blocks, and only each {recompute.every}th is recomputed."

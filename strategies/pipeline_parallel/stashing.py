@@ -7,12 +7,12 @@ Narayanan et al., SOSP 2019, 1806.03377, section 3.3:
 A step is a minibatch: one micro-batch per replica, then an update. Rank i (0-based, of p) is p − 1 − i minibatches ahead in its
 forward passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late.
 
-In a step every rank runs a forward pass of its own minibatch, all of them at a time. Then the backward passes of the step's minibatch
-run from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the
-paper they do not, and backward passes of several minibatches overlap. The updates are the same.
+In a step every rank runs a forward pass of its own minibatch, all of them at a time. Then the backward passes of the step's minibatch run
+from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the paper
+they do not, and backward passes of several minibatches overlap. The updates are the same.
 
-A run's first step, and one after a restored state, first runs the forward passes that the steps before would have run, each with the version
-that it had. A checkpoint has these versions. So a run that continues computes what it would have computed without a stop.
+A run's first step, and one after a restored state, first runs the forward passes that the steps before would have run, each with the
+version that it had. A checkpoint has these versions. So a run that continues computes what it would have computed without a stop.
 """
 
 from collections.abc import Callable
