@@ -11,7 +11,7 @@ by one. Nothing that was measured is trained. Of data parallelism and ZeRO there
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median, median_low
-from typing import Final, cast
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -160,4 +160,4 @@ def _pass_on(content: torch.Tensor, arrived: torch.Tensor, mesh: Mesh) -> None:
         dist.P2POp(dist.irecv, arrived, group=group, group_peer=(place - 1) % ranks),
     ]
     for work in dist.batch_isend_irecv(operations):
-        cast(dist.Work, work).wait()
+        work.wait()

@@ -44,7 +44,7 @@ class StashingPipeline(ContinuousPipeline):
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """As `Pipeline.train`, with the forward pass of the minibatch of which it is this rank's turn."""
         assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
-        ahead, left = self._following, self._left
+        own, ahead, left = (inputs, targets), self._following, self._left
         self.expect(lambda _=1: None)
         goes_on = self._begun is inputs
         if not goes_on:
@@ -52,7 +52,7 @@ class StashingPipeline(ContinuousPipeline):
         following = ahead()
         with current().clock.waiting, current().tracer.span("other", SCHEDULE):
             for turn in range(self._ranks - 1 if goes_on else 0, self._ranks):
-                self._pass_forward(turn, left, lambda number: (inputs, targets) if number == 0 else ahead(number))
+                self._pass_forward(turn, left, lambda number: ahead(number) if number else own)
             self._pass_backward()
             self._down.wait()
             self._up.wait()

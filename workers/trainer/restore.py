@@ -68,8 +68,8 @@ class SavedState:
         """The snapshot's JSON, with what a checkpoint made of it needs."""
         state = {"training": self.state.state_dict(step), "about": about_model(self.parts)}
         loop, newest = self.state.progress.state_dict(), self.state.newest_checkpoint
-        state |= {"loop": loop, "checkpoint": newest, "recent_events": self._recent()}
-        return state | stage_profile.facts(self.parts.profile)
+        also = {"loop": loop, "checkpoint": newest, "recent_events": self._recent()}
+        return state | also | stage_profile.facts(self.parts.profile)
 
     def _recent(self) -> list[tuple[str, dict[str, Any]]]:
         return self.outbox.recent() if self.is_first else []
