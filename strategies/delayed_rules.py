@@ -1,7 +1,7 @@
-"""What a schedule with delayed gradients (2BW) may be combined with. Imports no torch.
+"""What a schedule with delayed gradients (2BW, PipeDream) may be combined with. Imports no torch.
 
-Two versions of whole weights and graphs that outlive an update are proved equal to a serial loop for stages and replicas. All other axes
-and options are refused here, from numbers alone, until they have such a proof.
+Several versions of whole weights and graphs that outlive an update are proved equal to a serial loop for stages and replicas. All other
+axes and options are refused here, from numbers alone, until they have such a proof.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,11 @@ _Found = Iterator[tuple[str, str, str]]
 
 #: Precisions whose factor may change between a micro-batch's forward pass and the update that uses its gradient.
 SCALED = ("fp16", "fp8")
+
+
+def versions_of(layout: Layout, place: int) -> int:
+    """The versions of its weights that the rank at `place` (0-based) of its pipeline holds: 2 under 2BW, p − place under PipeDream."""
+    return layout.versions - (place if layout.schedule == "pipedream" else 0)
 
 
 def check_delayed(layout: Layout, memory_options: MemoryOptions, facts: ModelFacts, compute: str) -> None:
@@ -30,13 +35,13 @@ def _axes(layout: Layout) -> _Found:
         if degrees[axis] > 1:
             yield (
                 f"layout.{axis}",
-                f"{layout.schedule} keeps two versions of whole weights, and {axis} {degrees[axis]} divides them or their passes",
+                f"{layout.schedule} keeps versions of whole weights, and {axis} {degrees[axis]} divides them or their passes",
                 f"Set layout.{axis} to 1",
             )
     if layout.zero:
         yield (
             "layout.zero",
-            f"the {layout.schedule} schedule keeps two versions of whole weights, which ZeRO-{layout.zero} shards",
+            f"the {layout.schedule} schedule keeps versions of whole weights, which ZeRO-{layout.zero} shards",
             "Set layout.zero to 0",
         )
 
@@ -76,6 +81,6 @@ def _precision(compute: str) -> _Found:
     if compute in SCALED:
         yield (
             "precision",
-            f"a schedule with delayed gradients uses a gradient a step after its pass, and {compute} changes its scale in between",
+            f"a schedule with delayed gradients uses a gradient a step or more after its pass, and {compute} changes its scale in between",
             "Set precision to bf16 or fp32",
         )

@@ -11,16 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
+from .pipeline_shape import StageSplit, degree_or_split, split_beside_the_degree
 from .tensor_shape import Division, TensorShape, degree_or_shape, shape_beside_the_degree
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw", "pipedream"]
 ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
 
 #: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
 V_SCHEDULES = ("zbv", "dualpipev")
 
 #: Schedules that are not flushed between steps: a step's gradients are taken at older weights than those that they change.
-DELAYED = ("2bw",)
+DELAYED = ("2bw", "pipedream")
 
 #: Mesh axes from the outermost (slowest link) to the innermost (fastest link): ranks of one tensor group are neighbours.
 AXES = ("pipeline", "data", "context", "tensor")
@@ -141,12 +142,20 @@ class Layout(BaseModel):
         "window.",
     )
     pipeline: int = Field(
-        1, ge=1, le=1024, description="Pipeline-parallel degree: consecutive layers on different ranks."
+        1,
+        ge=1,
+        le=1024,
+        description="Pipeline-parallel degree: consecutive layers on different ranks. "
+        "`{stages: 4, split: profile}`: split by measured times.",
+        json_schema_extra=degree_or_split,
+    )
+    pipeline_split: StageSplit = Field(
+        "flops", description="What `pipeline: {stages, split}` becomes beside the number."
     )
     schedule: Schedule = Field(
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
-        "the optimisation, and has no bubble between steps.",
+        "the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage.",
     )
     virtual: int = Field(
         2,
@@ -174,7 +183,7 @@ class Layout(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _range_beside_the_degree(cls, given: Any) -> Any:
-        return shape_beside_the_degree(beside_the_number(given, "data", DataRange))
+        return split_beside_the_degree(shape_beside_the_degree(beside_the_number(given, "data", DataRange)))
 
     @field_validator("zero", mode="before")
     @classmethod
@@ -251,8 +260,8 @@ class Layout(BaseModel):
 
     @property
     def versions(self) -> int:
-        """The versions of its weights that a rank holds."""
-        return 2 if self.pipeline > 1 and self.schedule in DELAYED else 1
+        """The most versions of its weights that a rank holds: the first of its pipeline."""
+        return {"2bw": 2, "pipedream": self.pipeline}.get(self.schedule, 1) if self.pipeline > 1 else 1
 
     def stages_of(self, pipeline_rank: int) -> list[int]:
         """The stages a pipeline rank holds: r, r+p, … for loops; r and 2p−1−r for the V of ZBV (2401.10241, section 6) and DualPipeV."""
@@ -273,7 +282,7 @@ class Layout(BaseModel):
         elif self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
-            parts.append(f"pipeline {self.pipeline} ({self.schedule})")
+            parts.append(f"pipeline {self.pipeline} ({self.schedule}{', split by profile' * profiled(self)})")
         spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
         beside = f", {self.servers} parameter server{'s' * (self.servers > 1)}" if self.servers else ""
         return " × ".join(parts) + spread + beside
@@ -306,9 +315,9 @@ class Layout(BaseModel):
 
         2BW's first rank is 2(p − 1) micro-batches ahead, none of which may be of the batch after the next one.
         """
-        if self.pipeline == 1 or self.schedule == "gpipe":
+        if self.pipeline == 1 or self.schedule in ("gpipe", "pipedream"):
             return 1
-        if self.schedule in DELAYED:
+        if self.schedule == "2bw":
             return 2 * (self.pipeline - 1)
         return self.stages if self.schedule == "dualpipev" else self.pipeline
 
@@ -316,6 +325,8 @@ class Layout(BaseModel):
         """Why the schedule cannot run this number of micro-batches, or None. See docs/design/parallel-pipeline.md."""
         if self.pipeline == 1 or self.schedule == "gpipe":
             return None
+        if self.schedule == "pipedream" and microbatches > 1:
+            return "the pipedream schedule updates the weights after each micro-batch, of which a step has one"
         if microbatches < self.least_microbatches:
             return f"the {self.schedule} schedule needs at least {self.least_microbatches} micro-batches to fill its pipeline"
         if self.schedule.startswith("interleaved") and microbatches % (microbatches // self.pipeline):
@@ -338,6 +349,11 @@ def _context_kinds(layout: Layout) -> list[str]:
 def divides_hidden(layout: Layout) -> bool:
     """Whether each tensor rank holds a part of the hidden state between layers: with sequence parallelism, and on a grid."""
     return layout.sequence or layout.tensor_shape is not None
+
+
+def profiled(layout: Layout) -> bool:
+    """Whether measured times decide which blocks a stage has."""
+    return layout.pipeline > 1 and layout.pipeline_split == "profile"
 
 
 def _default_micro_batch(layout: Layout, share: int) -> int:

@@ -2,7 +2,7 @@
 
 import math
 
-from .layout import Batch, Layout, ModelFacts, Refusal, divisors
+from .layout import Batch, Layout, ModelFacts, Refusal, divisors, profiled
 
 
 def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
@@ -225,6 +225,21 @@ def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
             f"{layout.stages} stages ({layout.pipeline} ranks × {layout.stages_per_rank}) are more than the model's {facts.layers} layers.",
             f"Use layout.pipeline of at most {fits}.",
         )
+    _check_profile(layout, facts)
+
+
+def _check_profile(layout: Layout, facts: ModelFacts) -> None:
+    """A profile runs whole modules, one after the other, on one device."""
+    if not profiled(layout):
+        return
+    flops = "or leave split: profile out: FLOPs decide then."
+    for axis in ("tensor", "context"):
+        if layout.degrees[axis] > 1:
+            message = f"a profile runs whole modules on one device, which {axis} {layout.degrees[axis]} would divide."
+            raise Refusal(f"layout.{axis}", message, f"Set layout.{axis} to 1, {flops}")
+    if facts.experts is not None:
+        message = "a profile has no router's choices, on which the time of an expert depends."
+        raise Refusal("layout.pipeline", message, "Leave split: profile out: FLOPs decide then.")
 
 
 def _check_expert(layout: Layout, facts: ModelFacts) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from .layout import Batch, Layout, ModelFacts, Refusal
+from .layout import Batch, Layout, ModelFacts, Refusal, profiled
 
 Mode = Literal["none", "full", "selective"]
 
@@ -82,6 +82,7 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
     recompute, offload, compiled = memory_options.recompute, memory_options.offload, memory_options.compile
     split = layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
     _check_grid(layout, memory_options)
+    _check_profile(layout, memory_options)
     if compiled and split:
         raise Refusal(
             "compile",
@@ -133,6 +134,25 @@ def _check_grid(layout: Layout, memory_options: MemoryOptions) -> None:
         )
 
 
+def _check_profile(layout: Layout, memory_options: MemoryOptions) -> None:
+    """A profile measures modules alone, each of them as every step runs it."""
+    if not profiled(layout):
+        return
+    flops = "or leave split: profile out: FLOPs decide then."
+    for name, given in (
+        ("compile", memory_options.compile),
+        ("offload.activations", memory_options.offload.activations),
+        ("offload.parameters", memory_options.offload.parameters),
+    ):
+        if given:
+            message = f"a profile measures each module alone, without {name}."
+            raise Refusal(name, message, f"Set {name} to false, {flops}")
+    recompute = memory_options.recompute
+    if recompute.mode != "none" and recompute.every > 1:
+        message = f"a profile measures one of equal blocks, and only each {recompute.every}th is recomputed."
+        raise Refusal("recompute", message, f"Set recompute to full, selective or none, {flops}")
+
+
 def _check_offload(layout: Layout, offload: Offload) -> None:
     if layout.servers and offload.optimizer:
         raise Refusal(
@@ -172,6 +192,9 @@ def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> 
         )
     if facts.experts is not None:
         raise Refusal("precision", "experts multiply in stacks, for which there is no fp8 path.", "Use bf16.")
+    if profiled(layout):
+        message = "a profile measures modules whose layers are not in fp8."
+        raise Refusal("precision", message, "Use bf16, or leave split: profile out: FLOPs decide then.")
     if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
         raise Refusal(
             "layout.schedule",

@@ -49,6 +49,7 @@ from .pipeline_parallel.continuous import ContinuousPipeline
 from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
+from .pipeline_parallel.stashing import StashingPipeline
 from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
 from .precision import Precision
 from .runner import Runner
@@ -115,7 +116,8 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         microbatches, how = recipe.batch.microbatches, Split(costs, recipe.shapes)
         if mesh.layout.versions > 1:
             assert isinstance(own, DDP), "the rules refuse ZeRO"
-            return Parallel(parts, data, ContinuousPipeline(parts, mesh, microbatches, loss, how, own), tally, balance)
+            kind = StashingPipeline if mesh.layout.schedule == "pipedream" else ContinuousPipeline
+            return Parallel(parts, data, kind(parts, mesh, microbatches, loss, how, own), tally, balance)
         return Parallel(parts, data, Pipeline(parts, mesh, microbatches, loss, how, data), tally, balance)
     (whole,) = parts
     accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))

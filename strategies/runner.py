@@ -46,8 +46,11 @@ class Runner(ABC):
         """For each traced step its simulation; None without a pipeline."""
         return [None] * len(steps)
 
-    def expect(self, following: Callable[[], Any]) -> None:  # noqa: B027  (no step needs the next one's batch, but for 2BW's)
-        """`following` returns the batch after the one that is trained next, None if there is none."""
+    def expect(self, following: Callable[..., Any], left: int = 0) -> None:  # noqa: B027  (only delayed schedules need batches ahead)
+        """`following(number)` returns the batch that many (default: one) after the one that is trained next, None if there is none.
+
+        `left`: how many there are after it.
+        """
 
     def before_update(self) -> None:  # noqa: B027
         """Called before the optimizer writes the weights."""

@@ -1,6 +1,7 @@
 """Derives the inputs of the memory and traffic formulas from a spec. Imports no torch."""
 
 from ..strategies.cost.estimate import ELEMENT_BYTES, Setting, Unknown
+from ..strategies.layout import profiled
 from .device_choices import Capability, DeviceFacts, DeviceKind, choices
 from .models.param_shapes import sizes
 from .models.presets import Architecture
@@ -12,6 +13,8 @@ def setting_of(spec: TrainSpec, vocab: int, device: DeviceKind) -> Setting | Unk
 
     Raises `Refusal`.
     """
+    if profiled(spec.layout):
+        return Unknown("A profile, which is measured before the first step, decides which blocks a rank has.")
     arch = spec.architecture(vocab)
     if arch is None:
         return Unknown("A module of your own: its sizes cannot be computed from the spec.")

@@ -42,8 +42,12 @@ def _layout(train: TrainSpec) -> _Found:
     if layout.pipeline == 1 and layout.schedule != type(layout).model_fields["schedule"].default:
         message = f"{layout.schedule} has no effect without a pipeline."
         yield "layout.schedule", message, "Set layout.pipeline to 2 or more, or leave layout.schedule out."
+    if layout.pipeline == 1 and layout.pipeline_split == "profile":
+        message = "A split by profile has no effect without a pipeline."
+        yield "layout.pipeline", message, "Use stages of 2 or more, or leave layout.pipeline out."
     if layout.versions > 1:
-        message = f"{layout.schedule} applies each gradient one step after the weights that it was taken at: the optimisation changes."
+        late = "one step" if layout.schedule == "2bw" else f"up to {layout.pipeline - 1} steps"
+        message = f"{layout.schedule} applies each gradient {late} after the weights that it was taken at: the optimisation changes."
         yield "layout.schedule", message, "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
 
 

@@ -17,6 +17,8 @@ def in_flight(layout: Layout, microbatches: int, place: int) -> int:
             return every
         case "1f1b":
             return min(every, ranks - place)
+        case "pipedream":  # of its minibatch, and of those after it
+            return ranks - place
         case "2bw":
             return 2 * (ranks - 1 - place) + 1
         case "zbv":

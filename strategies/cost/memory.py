@@ -12,6 +12,7 @@ divide the vocabulary V, the last rank has fewer rows.
 | 2 | cΨ | gΨ/N and the buckets in transit | 3mΨ/N |
 | 3 | mΨ/N | mΨ/N | 2mΨ/N |
 | 0 under 2BW | 2cΨ | gΨ on the first stage, 2gΨ on the others | as 0 |
+| 0 under PipeDream, rank i of p | (p − i)cΨ | gΨ | as 0 |
 
 `parameter_server.py` has the table of workers and servers.
 
@@ -24,6 +25,7 @@ With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ
 
 from collections.abc import Callable
 
+from ..delayed_rules import versions_of
 from ..layout import divides_hidden
 from . import parameter_server
 from .block_memory import block_bytes
@@ -76,8 +78,18 @@ def _parameters(setting: Setting) -> Answer:
         return _over_ranks(setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n))
     if setting.layout.servers:
         return Formula(f"{c}Ψ on a worker, none on a server", 0, c * parameter_server.pushed(setting))
-    kept = c * setting.layout.versions
-    return _over_ranks(setting, f"{kept}Ψ", lambda held: kept * elements(held))
+    if setting.layout.versions > 1:
+        return _versions(setting)
+    return _over_ranks(setting, f"{c}Ψ", lambda held: c * elements(held))
+
+
+def _versions(setting: Setting) -> Answer:
+    """The versions of the weights of every rank of the pipeline."""
+    layout, c = setting.layout, setting.compute
+    kept = [c * versions_of(layout, rank) for rank in range(layout.pipeline)]
+    sizes = [each * elements(setting.decoder.held(layout, rank)) for rank, each in enumerate(kept)]
+    words = f"{kept[0]}Ψ" if len(set(kept)) == 1 else f"{kept[0]}Ψ on the first stage to {kept[-1]}Ψ on the last"
+    return Formula(words + _of_what(setting), min(sizes), max(sizes))
 
 
 def _gradients(setting: Setting) -> Answer:
@@ -91,7 +103,7 @@ def _gradients(setting: Setting) -> Answer:
         sums = [m * sum(sizes) for sizes in parameter_server.keys(setting)]
         worker = g * parameter_server.pushed(setting)
         return Formula(f"{g}Ψ on a worker, {m}Ψ_s on a server", min(worker, *sums), max(worker, *sums))
-    if setting.layout.versions > 1:
+    if setting.layout.versions > 1 and setting.layout.schedule == "2bw":
         return _gradients_of_two_steps(setting)
     if zero == 0:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))

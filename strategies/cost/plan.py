@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ..layout import divides_hidden
+from ..delayed_rules import versions_of
+from ..layout import divides_hidden, profiled
 from ..memory_options import OFFLOAD_BUCKET_BYTES
 from . import gathered, in_flight, logits, parameter_server
 from .block_memory import block_bytes, gathered_weights, working_bytes
@@ -173,7 +174,7 @@ def _lasting(rank: Rank) -> Held:
     moments = setting.moments * m * (1 - away)
     if setting.compute != m:  # ZeRO-1 and 2 gather from a rank's rounded values
         masters = masters * (1 - away) + (setting.compute * away if zero in (1, 2) else 0)
-    values = m * own if zero == 3 else setting.compute * rank.parameters * setting.layout.versions
+    values = m * own if zero == 3 else setting.compute * rank.parameters * versions_of(setting.layout, rank.place)
     return {"parameters": values, "optimizer": (masters + moments) * own}
 
 
@@ -184,7 +185,7 @@ def _summed(rank: Rank) -> float:
     if zero == 3:
         return 0 if setting.memory_options.offload.parameters else setting.master * rank.shard
     if zero == 0:  # 2BW's later stages also sum the next step's
-        return g * rank.parameters * (setting.layout.versions if rank.place else 1)
+        return g * rank.parameters * (2 if rank.place and setting.layout.schedule == "2bw" else 1)
     return g * rank.shard * (1 if setting.each_microbatch else n)
 
 
@@ -340,13 +341,14 @@ def _host(rank: Rank) -> dict[str, int]:
         passes = rank.passes / setting.layout.stages_per_rank
         found["activations"] = round(setting.tokens * rank.blocks * most * passes)
     if setting.snapshots:
-        found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest)
+        found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest, rank.place)
     return found
 
 
 def _notes(setting: Setting) -> tuple[str, ...]:
     notes = {
         "A compiled block keeps about as much as this, or less.": setting.memory_options.compile,
+        "Stages are those of FLOPs; a profile before the first step may choose others.": profiled(setting.layout),
         "fp8 keeps scaled copies beside what bf16 keeps.": setting.precision == "fp8",
         "Experts are counted as if each got as many tokens as any other.": setting.decoder.experts is not None,
     }

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ..delayed_rules import versions_of
 from . import parameter_server
 from .estimate import Formula, Setting, Unknown
 from .memory import Answer
@@ -59,30 +60,36 @@ def rank_bytes(setting: Setting) -> list[int]:
         place = (rank // (layout.world_size // layout.pipeline), rank % apart, replica % parts)
         if place not in known:
             held = setting.decoder.held(layout, place[0], place[1])
-            known[place] = _spread(setting, _elements(held, parts, place[2]), setting.replicas // parts)
+            known[place] = _spread(setting, _elements(held, parts, place[2]), setting.replicas // parts, place[0])
         found.append(SEGMENTS * known[place][replica // parts])
     return found
 
 
-def fullest_bytes(setting: Setting, shard: int, largest: int) -> int:
-    """Bytes of the fullest rank's segments, where ZeRO gives a rank `shard` numbers and the largest parameter has `largest`."""
+def fullest_bytes(setting: Setting, shard: int, largest: int, place: int = 0) -> int:
+    """Bytes of the segments of the fullest rank at `place` of its pipeline, where ZeRO gives a rank `shard` numbers and the largest
+    parameter has `largest`.
+    """
     if setting.layout.servers:
         return SEGMENTS * bytes_per_element(setting) * parameter_server.most_elements(setting)
     parts = setting.cut if setting.layout.zero else 1
-    even = bytes_per_element(setting) * shard * setting.cut // setting.replicas
+    even = bytes_per_element(setting, place) * shard * setting.cut // setting.replicas
     return SEGMENTS * (max(even, setting.master * largest // parts) if parts < setting.replicas else even)
 
 
-def bytes_per_element(setting: Setting) -> int:
-    """Bytes of a parameter's value, moments and older version, if there is one, in a snapshot."""
-    return (1 + setting.moments) * setting.master + (setting.layout.versions - 1) * setting.compute
+def bytes_per_element(setting: Setting, place: int = 0) -> int:
+    """Bytes of a parameter's value, moments and older versions, if there are such at `place` of a pipeline, in a snapshot."""
+    older = versions_of(setting.layout, place) - 1
+    return (1 + setting.moments) * setting.master + older * setting.compute
 
 
-def _spread(setting: Setting, elements: Iterable[int], copies: int) -> list[int]:
-    """Bytes that each of `copies` replicas keeps of tensors with these elements: each goes to the one with the fewest so far."""
+def _spread(setting: Setting, elements: Iterable[int], copies: int, place: int) -> list[int]:
+    """Bytes that each of `copies` replicas keeps of tensors with these elements, at `place` of a pipeline.
+
+    Each tensor goes to the replica with the fewest so far.
+    """
     elements = list(elements)
     values = [setting.master * count for count in elements]
-    older = [setting.compute * count for count in elements for _ in range(setting.layout.versions - 1)]
+    older = [setting.compute * count for count in elements for _ in range(versions_of(setting.layout, place) - 1)]
     kept = [0] * copies
     for size in [*values, *(size for size in values for _ in range(setting.moments)), *older]:
         kept[kept.index(min(kept))] += size

@@ -2,7 +2,8 @@
 
 A step takes about as long as the busiest rank works, so the largest sum over a rank's stages is minimised. Embedding and head
 count, and for loops and V schedules a rank's stages count together. With equal blocks the answer is optimal. With unequal ones it
-is optimal for one stage per rank, and a local minimum (moving any boundary by one block does not improve it) for several.
+is optimal for one stage per rank (`stage_partition.py`), and a local minimum for several: to move any boundary by one block does not
+improve it.
 """
 
 from collections.abc import Sequence
@@ -10,19 +11,27 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from ..layout import Layout
+from .stage_partition import partition
 
 
 @dataclass(frozen=True)
 class ModuleCosts:
-    """Work of a model's modules per token, in one unit (FLOPs of forward and backward); the head includes the last norm."""
+    """Work of a model's modules, forward and backward, in one unit: FLOPs per token, or nanoseconds per micro-batch.
+
+    The head includes the last norm. `messages`, of a measured profile: the time of the messages both ways over the boundary before each
+    block and after the last one. Empty: they are free.
+    """
 
     embed: int
     blocks: tuple[int, ...]
     head: int
+    messages: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.embed, self.head, *self.blocks, 0) < 0:
+        if min(self.embed, self.head, *self.blocks, *self.messages, 0) < 0:
             raise ValueError(f"work is never negative: {self}")
+        if self.messages and len(self.messages) != len(self.blocks) + 1:
+            raise ValueError(f"{len(self.blocks)} blocks have {len(self.blocks) + 1} boundaries: {self}")
 
 
 def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:
@@ -32,9 +41,9 @@ def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:
         return (range(len(costs.blocks)),)
     if len(costs.blocks) < stages:
         raise ValueError(f"{len(costs.blocks)} blocks do not fill {stages} stages")
-    if len(set(costs.blocks)) == 1:
+    if len(set(costs.blocks)) == 1 and len(set(costs.messages)) <= 1:
         return _ranges(_equal_blocks(layout, costs))
-    counts = _one_stage_per_rank(stages, costs)
+    counts = partition(stages, costs.blocks, costs.messages, embed=costs.embed, head=costs.head)
     return _ranges(counts if layout.stages_per_rank == 1 else _improved(layout, costs, counts))
 
 
@@ -74,35 +83,6 @@ def _equal_blocks(layout: Layout, costs: ModuleCosts) -> list[int]:
         work[stage] += size
         total[owner[stage]] += size
     return counts
-
-
-def _one_stage_per_rank(stages: int, costs: ModuleCosts) -> list[int]:
-    """The smallest bound that every stage can keep, found by bisection; stages are filled up to it from the last to the first."""
-    low, high = 0, costs.embed + sum(costs.blocks) + costs.head
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _filled(stages, costs, middle) else (middle + 1, high)
-    counts = _filled(stages, costs, low)
-    assert counts is not None
-    return counts
-
-
-def _filled(stages: int, costs: ModuleCosts, bound: int) -> list[int] | None:
-    """Blocks per stage with no stage's work above `bound`, or None."""
-    counts = [0] * stages
-    left = len(costs.blocks)
-    for stage in reversed(range(stages)):
-        room = bound - (costs.head if stage == stages - 1 else 0) - (costs.embed if stage == 0 else 0)
-        needed_before = max(0, stage - 1)
-        while left > needed_before and (
-            costs.blocks[left - 1] <= room or (0 < stage < stages - 1 and not counts[stage])
-        ):
-            left -= 1
-            room -= costs.blocks[left]
-            counts[stage] += 1
-        if room < 0:
-            return None
-    return counts if left == 0 else None
 
 
 def _improved(layout: Layout, costs: ModuleCosts, counts: list[int]) -> list[int]:

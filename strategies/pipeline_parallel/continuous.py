@@ -54,11 +54,12 @@ class ContinuousPipeline(Pipeline):
         super().__init__(parts, mesh, microbatches, loss, split, gradients)
         assert split.shapes is not None, "the rules refuse models whose shapes are not known"
         self._rank, self._ranks = mesh.index("pipeline"), mesh.layout.pipeline
-        self._gradients, self._versions = gradients, WeightVersions(gradients.weights)
+        self._gradients, self._versions = gradients, WeightVersions(gradients.weights, self._versions_held())
         self.older = self._versions.older
         self._down = Neighbours(mesh, 1, split.shapes.passed_on)
         self._up = Neighbours(mesh, -1, split.shapes.passed_on)
-        self._following: Callable[[], Pair | None] = lambda: None
+        self._following: Callable[..., Pair | None] = lambda _=1: None
+        self._left = 0
         self._begun: torch.Tensor | None = None  # the inputs of the batch of which passes have run
         self._inputs: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
@@ -73,9 +74,16 @@ class ContinuousPipeline(Pipeline):
         """The actions of every rank in a step of the steady state."""
         return delayed_order(self._layout.pipeline, self._microbatches)
 
-    def expect(self, following: Callable[[], Pair | None]) -> None:
-        """`following` returns the batch after the one that is trained next, None if there is none."""
-        self._following = following
+    def _versions_held(self) -> int:
+        """The versions of its weights that this rank holds."""
+        return 2
+
+    def expect(self, following: Callable[..., Pair | None], left: int = 0) -> None:
+        """`following(number)` returns the batch that many (default: one) after the one that is trained next, None if there is none.
+
+        `left`: how many there are after it.
+        """
+        self._following, self._left = following, left
 
     def before_update(self) -> None:
         """No pass of the step's batch is left, so that its version may be written."""
@@ -94,7 +102,7 @@ class ContinuousPipeline(Pipeline):
                 self._run(slot)
             self._down.wait()
             self._up.wait()
-        self._versions.use(newest=True)
+        self._versions.use(0)
         self._begun = None if following is None else following[0]
         return self._close()
 
@@ -138,7 +146,7 @@ class ContinuousPipeline(Pipeline):
 
     def _forward(self, number: int) -> torch.Tensor | None:
         """What the next stage gets, None after the last stage."""
-        self._versions.use(newest=number >= self._microbatches)
+        self._versions.use(0 if number >= self._microbatches else 1)
         given = self._inputs[number] if self._first else self._down.arrived.pop(number)
         output: torch.Tensor = self.stages[0].forward_one_chunk(number, given)
         if not self.last:
@@ -150,7 +158,7 @@ class ContinuousPipeline(Pipeline):
 
     def _backward(self, number: int) -> torch.Tensor | None:
         """What the stage before gets, None before the first stage."""
-        self._versions.use(newest=number >= self._microbatches)
+        self._versions.use(0 if number >= self._microbatches else 1)
         gradient = None if self.last else self._up.arrived.pop(number)
         given: torch.Tensor | None = self.stages[0].backward_one_chunk(number, gradient)
         return given

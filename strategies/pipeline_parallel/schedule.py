@@ -50,7 +50,7 @@ from .ideal_timeline import (
 )
 from .last_passes import LastPasses
 from .p2p_trace import seen
-from .schedule_order import Order, delayed_order, order_of
+from .schedule_order import Order, delayed_order, order_of, stashing_order
 from .simulator import Timeline, evenly, simulate
 from .stage_shapes import StageShapes
 
@@ -239,6 +239,8 @@ def planned_order(layout: Layout, microbatches: int) -> Order:
     """The order that `layout` runs with `microbatches`, computed without ranks. Raises `ValueError` for too few micro-batches."""
     if layout.schedule == "2bw":
         return delayed_order(layout.pipeline, microbatches)
+    if layout.schedule == "pipedream":
+        return stashing_order(layout.pipeline)
     rank, nothing = 0, nn.Identity()
     places = [_Place(s, layout.stages, layout.pipeline, rank, nothing) for s in layout.stages_of(rank)]
     schedule = _make(layout, places, microbatches, lambda output, _: output)

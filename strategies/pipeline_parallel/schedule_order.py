@@ -121,6 +121,28 @@ def _delayed(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
             yield Action("RECV_B", rank, backward + 1)
 
 
+def stashing_order(ranks: int) -> Order:
+    """A step of PipeDream (1806.03377) whose ranks end it together, in the steady state: a forward pass at a time, then backward passes.
+
+    The step's minibatch is number 0. Rank i (0-based) runs the forward pass of number p − 1 − i.
+    """
+    return tuple(tuple(_stashing(rank, ranks)) for rank in range(ranks))
+
+
+def _stashing(rank: int, ranks: int) -> Iterator[Action]:
+    number = ranks - 1 - rank
+    yield Action("F", rank, number)
+    if rank < ranks - 1:
+        yield Action("SEND_F", rank, number)
+    if rank > 0:
+        yield Action("RECV_F", rank, number + 1)
+    if rank < ranks - 1:
+        yield Action("RECV_B", rank, 0)
+    yield Action("B", rank, 0)
+    if rank > 0:
+        yield Action("SEND_B", rank, 0)
+
+
 def ahead(rank: int, ranks: int, slot: int) -> tuple[int, int]:
     """The micro-batches of the forward and the backward pass that 2BW's `rank` runs in `slot`; negative: none yet."""
     return slot + 2 * (ranks - 1) - rank, slot + rank

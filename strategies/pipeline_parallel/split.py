@@ -1,5 +1,6 @@
 """Pipeline split: consecutive blocks go to consecutive stages. A stage keeps the global names of what it holds."""
 
+from collections.abc import Collection
 from typing import cast
 
 from torch import nn
@@ -30,6 +31,18 @@ def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> n
     embed = getattr(model, "embed", None)
     if embed is not None and getattr(embed, "weight", None) is getattr(head, "weight", ()):
         _note_tie(model, first, last)
+    keep(model, mine, first, last)
+    return model
+
+
+def blocks_of(model: nn.Module) -> nn.ModuleDict:
+    """The blocks of a whole model. Raises `Refusal` for a module that is not embed → blocks → norm → head."""
+    return _whole(model)[0]
+
+
+def keep(model: nn.Module, mine: Collection[int], first: bool, last: bool) -> None:
+    """Reduce `model`, in place, to the blocks of these numbers; with what is before them if `first`, after them if `last`."""
+    blocks = cast(nn.ModuleDict, model.blocks)
     for index, name in enumerate(list(blocks)):
         if index not in mine:
             del blocks[name]
@@ -37,7 +50,6 @@ def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> n
         _drop(model, "embed", "positions")
     if not last:
         _drop(model, "norm", "head")
-    return model
 
 
 def _whole(model: nn.Module) -> tuple[nn.ModuleDict, nn.Module]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from harness.dry_run import DryRunner
 
 LAYOUT = {"data": 2, "zero": 1}
+PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
 
 
 def test_a_spec_that_names_nothing_runs_in_bf16_as_one_that_names_it(dry: DryRunner) -> None:
@@ -15,3 +16,11 @@ def test_a_spec_that_names_nothing_runs_in_bf16_as_one_that_names_it(dry: DryRun
     assert auto.choices[0] == "precision is bf16: the devices are GPUs."
     assert "does not compile blocks" in auto.choices[1]
     assert replace(auto, choices=(), seconds=0.0) == replace(named, seconds=0.0)
+
+
+def test_a_split_by_profile_runs_with_the_stages_of_flops_and_says_so(dry: DryRunner) -> None:
+    more = {"steps": 4, "model": {"preset": "nano", "layers": 2}, "precision": "bf16", "compile": False}
+    profiled, plain = dry.report(PROFILED, **more), dry.report({"pipeline": 2}, **more)
+    (reason,) = profiled.choices
+    assert reason.endswith("its stages are those of FLOPs.")
+    assert replace(profiled, choices=(), seconds=0.0, layout=plain.layout) == replace(plain, seconds=0.0)

@@ -147,9 +147,11 @@ EXPERT_LAYOUTS: dict[str, dict[str, Any]] = {
     "zbv2-data4-expert2-groups2": {"pipeline": 2, "schedule": "zbv", "data": 4, "expert": 2, "zero": 3, "shard": 2},
 }
 
-#: These equal a loop whose gradients are a step late.
+#: These equal a loop whose gradients are late.
 DELAYED_LAYOUTS: dict[str, dict[str, Any]] = {
     "2bw2": {"pipeline": 2, "schedule": "2bw"},
     "2bw2-data2": {"pipeline": 2, "schedule": "2bw", "data": 2},
     "2bw4": {"pipeline": 4, "schedule": "2bw"},
+    "pipedream2-data2": {"pipeline": 2, "schedule": "pipedream", "data": 2},
+    "pipedream4": {"pipeline": 4, "schedule": "pipedream"},
 }

@@ -1,8 +1,15 @@
-"""The textbook's loop with a delay of one step (PipeDream-2BW): W(t+1) = W(t) − ν · ∇f(W(t−1)), in one process, a batch at a time."""
+"""The textbook's loop with delays, in one process, a batch at a time.
 
+PipeDream-2BW's is one step for all weights: W(t+1) = W(t) − ν · ∇f(W(t−1)). PipeDream's depends on the stage.
+"""
+
+import math
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from .textbook import Spec, Textbook
 
@@ -23,8 +30,12 @@ class Delayed(Textbook):
         self.optimizer.register_step_post_hook(lambda *_: self.keep())
 
     def train(self, step: int) -> None:
-        self.put(self.versions[0])
+        self.put(self.stale())
         super().train(step)
+
+    def stale(self) -> list[torch.Tensor]:
+        """The weights at which the next gradient is taken."""
+        return self.versions[0]
 
     def keep(self) -> None:
         self.versions = [*self.versions[1:], self.values()]
@@ -44,3 +55,44 @@ class NotDelayed(Delayed):
 
 class TwiceDelayed(Delayed):
     delay = 2
+
+
+class Stashed(Delayed):
+    """PipeDream's: stage i (0-based) of p takes its weights from before p − 1 − i updates.
+
+    `blocks`: the first block and one past the last one of each stage. A tied weight is two parameters here, one at each end, of which each
+    gets the sum of their gradients.
+    """
+
+    def __init__(self, spec: Spec, blocks: Sequence[Sequence[int]], **more: Any) -> None:
+        self.blocks, self.delay = blocks, len(blocks) - 1
+        super().__init__(spec, **more)
+        self.delays = [self.delay_of(name) for name, _ in self.model.named_parameters()]
+
+    def make_model(self) -> nn.Module:
+        model = super().make_model()
+        self.embed, self.head = model.get_input_embeddings(), model.get_output_embeddings()
+        self.tied = self.head.weight is self.embed.weight
+        if self.tied:
+            self.head.weight = nn.Parameter(self.embed.weight.detach().clone())
+        return model
+
+    def delay_of(self, name: str) -> int:
+        block = re.search(r"\.(?:layers|h)\.(\d+)\.", name)
+        if block is None:
+            return self.delay if re.search("embed_tokens|wte|wpe", name) else 0
+        stage = next(at for at, (first, end) in enumerate(self.blocks) if first <= int(block.group(1)) < end)
+        return self.delay - stage
+
+    def stale(self) -> list[Tensor]:
+        return [self.versions[-1 - delay][at] for at, delay in enumerate(self.delays)]
+
+    def clip(self) -> Tensor:
+        if not self.tied:
+            return super().clip()
+        self.embed.weight.grad += self.head.weight.grad
+        self.head.weight.grad = None
+        limit = self.recipe["clip_norm"]
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if limit is None else limit)
+        self.head.weight.grad = self.embed.weight.grad.clone()
+        return norm

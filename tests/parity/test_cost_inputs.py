@@ -93,6 +93,11 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pipeline": 2, "schedule": "2bw"}, {"precision": "bf16", "steps": 3}),  # the last step runs no pass of a next one
     ({"pipeline": 4, "schedule": "2bw", "micro_batch": 2}, {"steps": 3}),
     ({"pipeline": 2, "data": 2, "schedule": "2bw"}, {"precision": NARROW, "steps": 3}),
+    (
+        {"pipeline": 4, "schedule": "pipedream"},
+        {"precision": "bf16", "steps": 6},
+    ),  # the last three send no hidden states
+    ({"pipeline": 2, "data": 2, "schedule": "pipedream"}, {"precision": NARROW, "steps": 3}),
 ]
 
 

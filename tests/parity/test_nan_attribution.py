@@ -18,6 +18,7 @@ CASES: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "gradient-zero2-tensor2": ({"data": 2, "tensor": 2, "zero": 2}, "gradient", 3, "the gradient of blocks.1."),
     "output-1f1b2": ({"pipeline": 2}, "output", 0, "the output of blocks.1."),
     "output-2bw2": ({"pipeline": 2, "schedule": "2bw"}, "output", 0, "the output of blocks.1."),
+    "output-pipedream2": ({"pipeline": 2, "schedule": "pipedream"}, "output", 0, "the output of blocks.1."),
     "gradient-2bw2": ({"pipeline": 2, "schedule": "2bw"}, "gradient", 0, "the gradient of blocks.1."),
 }
 

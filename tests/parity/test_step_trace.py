@@ -33,6 +33,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "experts2": ({"data": 2, "expert": 2}, {"model": {**MIXTURE, "layers": 2}}),
     "zbv2": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 2}, {}),
     "2bw2": ({"pipeline": 2, "schedule": "2bw", "micro_batch": 2}, {}),
+    "pipedream2": ({"pipeline": 2, "schedule": "pipedream"}, {}),
     "gpipe2-zero1": ({"pipeline": 2, "data": 2, "zero": 1, "schedule": "gpipe", "micro_batch": 2}, {}),
     "one": ({}, {}),
 }

@@ -14,7 +14,7 @@ import pytest
 from harness.hf_models import save_hf_model
 from harness.ranks import train
 from harness.textbook import Record, Textbook
-from harness.textbook_delayed import Delayed, NotDelayed, TwiceDelayed
+from harness.textbook_delayed import Delayed, NotDelayed, Stashed, TwiceDelayed
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -42,6 +42,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"pipeline": 2, "schedule": "1f1b"},
         {"optimizer": {**COMMON["optimizer"], "clip_norm": None}, "schedule": {"name": "linear", "warmup": 0, "min_ratio": 0.0}},
     ),
+    "splits-by-times": ("gpt2", {"pipeline": {"stages": 2, "split": "profile"}, "data": 2, "zero": 1}, {}),
     "smooths-cut-logits": ("qwen3", {"tensor": 2, "data": 2, "zero": 3}, {"loss": TERMS}),
     "cuts-sequences": (
         "llama",
@@ -80,7 +81,10 @@ def spec_of(root: Path) -> Callable[..., dict[str, Any]]:
 
 def ours(spec: dict[str, Any], root: Path, name: str, resume: str | None = None) -> Record:
     """Our loop's record of a spec."""
-    found = train(spec, root, name, resume=resume)
+    return recorded(train(spec, root, name, resume=resume))
+
+
+def recorded(found: dict[str, Any]) -> Record:
     by_kind = {kind: [data for its, data in found["events"] if its == kind] for kind, _ in found["events"]}
     return Record(
         rates=[data["lr"] for data in by_kind["step"]],
@@ -152,6 +156,28 @@ def test_2bw_equals_the_textbook_with_a_delay_of_one_step(name: str, root: Path,
     found = ours(spec, root, f"delayed-{name}")
     assert distance(found, Delayed(spec).run()) < BOUND
     others = [distance(found, other(spec).run()) for other in (NotDelayed, TwiceDelayed)]
+    assert min(others) > SHARP, others
+
+
+#: Model, layout with PipeDream's pipeline, and what the spec says otherwise.
+STASHED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "adamw-two-stages": ("llama", {"pipeline": 2}, {}),
+    "sgd-two-stages-tied": ("gpt2", {"pipeline": 2}, {"optimizer": SGD}),
+    "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
+    "sgd-four-stages": ("qwen3", {"pipeline": 4}, {"optimizer": SGD}),
+    "adamw-two-stages-two-replicas": ("qwen3", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
+}
+
+
+@pytest.mark.parametrize("name", STASHED)
+def test_pipedream_equals_the_textbook_with_a_delay_for_each_stage(name: str, root: Path, spec_of: Any) -> None:
+    model, layout, changes = STASHED[name]
+    spec = spec_of(model, {**layout, "schedule": "pipedream"}, **changes)
+    run = train(spec, root, f"stashed-{name}")
+    (blocks,) = [data["stage_blocks"] for kind, data in run["events"] if kind == "plan"]
+    found = recorded(run)
+    assert distance(found, Stashed(spec, blocks).run()) < BOUND
+    others = [distance(found, other(spec).run()) for other in (NotDelayed, Delayed)]
     assert min(others) > SHARP, others
 
 

@@ -49,6 +49,6 @@ def check_comparable(train: TrainSpec) -> None:
     if train.layout.versions > 1:
         raise Refusal(
             "layout.schedule",
-            f"{train.layout.schedule} applies each gradient one step late, which one process does not.",
+            f"{train.layout.schedule} applies gradients late, which one process does not.",
             "Set layout.schedule to 1f1b.",
         )

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ...strategies.cost.stage_balance import stage_blocks
-from ...strategies.layout import Refusal
+from ...strategies.layout import Refusal, profiled
 from ...strategies.mesh import Mesh, make_mesh
 from ...strategies.precision import PRECISIONS
 from ...strategies.torch_version import require
@@ -50,6 +50,7 @@ from .report import DryRun, Kind, Phase
 _UNCOMPILED: Final = (
     "compile is auto: the dry run does not compile blocks. Compiled ones need about as much memory, or less."
 )
+_BY_FLOPS: Final = "layout.pipeline is split by a profile: the dry run has none, and its stages are those of FLOPs."
 #: The first step also makes what later ones reuse.
 _STEPS: Final = 2
 
@@ -108,7 +109,8 @@ def dry_run(
 def _decided(train: TrainSpec, vocab: int) -> Choices:
     """The spec on the fake GPU, with blocks that are not compiled."""
     found = choices(uncompiled(train), train.facts(vocab), DeviceFacts("cuda", torch.cuda.get_device_capability()))
-    return found if train.compile is False else Choices(found.train, (*found.reasons, _UNCOMPILED))
+    more = {_UNCOMPILED: train.compile is not False, _BY_FLOPS: profiled(train.layout)}
+    return Choices(found.train, (*found.reasons, *(reason for reason, holds in more.items() if holds)))
 
 
 def _refuse_unsupported(train: TrainSpec) -> None:

@@ -96,7 +96,7 @@ class PlanEvent(Event):
     compile: bool | None = None
     """Whether blocks are compiled. Null: an older trainer, which did not report it."""
     choices: tuple[str, ...] | None = None
-    """For each option that is `auto` in the spec: its value, and why."""
+    """For each option that the trainers decide (`auto`, a split by profile): its value, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

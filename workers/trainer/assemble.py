@@ -29,6 +29,7 @@ from .reports import Reporter, log_and_emit
 from .restore import NO_SNAPSHOTS, Restore, SavedState, SnapshotMemory
 from .snapshot_allocation import Allocation
 from .snapshot_shares import SnapshotShares
+from .stage_profile import kept
 from .train_state import TrainState
 from .validation import Validation
 
@@ -44,7 +45,8 @@ def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instru
         notifier = coords.notifier if coords.copied else None
         allocation = Allocation(coords.holder, dict(coords.replicas))
         memory = SnapshotMemory(coords.segments, coords.restore, notifier, coords.generation > 1, allocation)
-        assemble(allocate(run, mesh), log_and_emit(emit), instruments, memory).run()
+        profile = kept(run.train, coords.segments, coords.restore)
+        assemble(allocate(run, mesh, profile), log_and_emit(emit), instruments, memory).run()
 
 
 def train_on(run: Run, device: torch.device, emit: EmitEvent, instruments: Instruments) -> None:

@@ -25,20 +25,24 @@ class Batches:
         self._reader = ReadAhead(self._read, parts.mesh.device)
         self._rows = rows_of(parts)
         self._replica = parts.mesh.index(REPLICA)
-        self._following: tuple[int, Pair] | None = None  # with the number of its first sample
+        self._following: dict[int, Pair] = {}  # by the number of its first sample
 
     def training(self, step: int) -> Pair:
         """This rank's share of the batch of `step`, micro-batch by micro-batch."""
-        given, self._following = self._following, None
-        is_given = given is not None and given[0] == self._position.first_sample(step)
-        return given[1] if given is not None and is_given else self._taken(step)
+        first = self._position.first_sample(step)
+        given = self._following.pop(first, None)
+        if given is None:  # what was read ahead is of another position in the data
+            self._following.clear()
+        return self._taken(step) if given is None else given
 
-    def following(self, step: int) -> Pair | None:
-        """The batch after that of `step`, which `training` then returns too; None after the last step."""
-        if step >= self._parts.spec.steps:
+    def following(self, step: int, number: int = 1) -> Pair | None:
+        """The batch `number` steps after that of `step`, which `training` then returns too; None after the last step."""
+        if step + number > self._parts.spec.steps:
             return None
-        self._following = self._position.first_sample(step + 1), self._taken(step + 1)
-        return self._following[1]
+        first = self._position.first_sample(step + number)
+        if first not in self._following:
+            self._following[first] = self._taken(step + number)
+        return self._following[first]
 
     def _taken(self, step: int) -> Pair:
         batch = self._reader.take(self._position.first_sample(step))

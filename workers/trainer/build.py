@@ -28,6 +28,7 @@ from .cpu_share import use_all_own_cores
 from .device_facts import decided
 from .first_values import FirstValues
 from .optimizer import make_optimizer
+from .stage_profile import Profiler, in_words, profiler
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class TrainerParts:
     parameters: int  # of the whole model
     architecture: Architecture | None  # None: a module of the user's own
     first_values: FirstValues | None  # to be set if no state is restored; None: the parameters have them
-    choices: tuple[str, ...] = ()  # why options that are `auto` in the submitted spec have their values
+    choices: tuple[str, ...] = ()  # why options that are decided here have their values
+    profile: ModuleCosts | None = None  # the measured times by which the pipeline is split; None: FLOPs decide
 
     @property
     def spec(self) -> TrainSpec:
@@ -67,16 +69,20 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
     return replace(parts, first_values=None)
 
 
-def allocate(run: Run, mesh: Mesh) -> TrainerParts:
-    """Compose data, model, layout and optimizer; parameters have no values yet. Raises `Refusal` and `DataError` with a remedy."""
+def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> TrainerParts:
+    """Compose data, model, layout and optimizer; parameters have no values yet. Raises `Refusal` and `DataError` with a remedy.
+
+    `profile`: by which a pipeline that is split by one is split; None: it is measured now.
+    """
     spec = run.train
     tokens = _opened(run)
     _check_tokens(tokens, spec.model)
     if spec.offload.optimizer or spec.offload.parameters:
         use_all_own_cores(mesh.device)
     found = decided(spec, spec.facts(tokens.vocab), mesh.device)
-    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens)
-    return replace(parts, choices=found.reasons)
+    how = profiler(found.train, mesh, tokens.vocab, profile)
+    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens, profile=how)
+    return replace(parts, choices=(*found.reasons, *in_words(parts.profile)))
 
 
 def _opened(run: Run) -> Tokens | OwnSamples:
@@ -86,10 +92,13 @@ def _opened(run: Run) -> Tokens | OwnSamples:
     return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
 
 
-def compose(run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | None = None) -> TrainerParts:
+def compose(
+    run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | None = None, profile: Profiler | None = None
+) -> TrainerParts:
     """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own. No option of `run` is `auto`.
 
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
+    `profile` returns the times by which a pipeline is split; None: FLOPs decide, also where the layout asks for a profile.
     """
     spec = run.train
     batch = spec.check(tokens.vocab)
@@ -114,9 +123,12 @@ def compose(run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | Non
         recipe = _recipe(spec, architecture, batch, precision, loss, costs)
         first_values = FirstValues(spec.model, architecture, spec.seed, tuple(dict(model.named_parameters())))
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    parallel = parallelize(recipe, mesh)
+    times = None if profile is None else profile(recipe)
+    parallel = parallelize(recipe if times is None else replace(recipe, costs=times), mesh)
     optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer)
-    return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
+    return TrainerParts(
+        run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values, profile=times
+    )
 
 
 def _recipe(

@@ -89,7 +89,8 @@ class Loop:
         """This rank's share of the loss. Gradients are reduced over the data ranks."""
         with self._instruments.phase("batch"):
             batch = self.batches.training(step)
-            self.parts.parallel.runner.expect(partial(self.batches.following, step))
+            left = self.parts.spec.steps - step
+            self.parts.parallel.runner.expect(partial(self.batches.following, step), left)
         self._instruments.slowdown.apply()
         self.callbacks.before_forward(step)
         self._logged.begin()

@@ -16,6 +16,7 @@ from ..checkpoint.errors import CheckpointError
 from ..device_choices import continues_in
 from ..messages.event import plain
 from ..storage.open_folder import folder_at
+from . import stage_profile
 from .build import TrainerParts
 from .callbacks import snapshotting
 from .callbacks.base import Callback
@@ -67,7 +68,8 @@ class SavedState:
         """The snapshot's JSON, with what a checkpoint made of it needs."""
         state = {"training": self.state.state_dict(step), "about": about_model(self.parts)}
         loop, newest = self.state.progress.state_dict(), self.state.newest_checkpoint
-        return state | {"loop": loop, "checkpoint": newest, "recent_events": self._recent()}
+        also = {"loop": loop, "checkpoint": newest, "recent_events": self._recent()}
+        return state | also | stage_profile.facts(self.parts.profile)
 
     def _recent(self) -> list[tuple[str, dict[str, Any]]]:
         return self.outbox.recent() if self.is_first else []

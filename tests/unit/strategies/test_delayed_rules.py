@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from shardyard.strategies.delayed_rules import versions_of
 from shardyard.strategies.layout import Layout, Refusal
 from shardyard.workers.spec import TrainSpec
 
@@ -15,12 +16,16 @@ BASE: dict[str, Any] = {
 }
 
 
+SCHEDULES = pytest.mark.parametrize("schedule", ["2bw", "pipedream"])
+
+
 def _checked(layout: dict[str, Any], **changes: Any) -> TrainSpec:
-    spec = TrainSpec.model_validate({**BASE, "layout": {"pipeline": 2, "schedule": "2bw", **layout}, **changes})
+    spec = TrainSpec.model_validate({**BASE, "layout": {"pipeline": 2, **layout}, **changes})
     spec.check()
     return spec
 
 
+@SCHEDULES
 @pytest.mark.parametrize(
     ("layout", "changes", "field"),
     [
@@ -38,21 +43,22 @@ def _checked(layout: dict[str, Any], **changes: Any) -> TrainSpec:
     ],
 )
 def test_refusals_name_the_field_and_a_schedule_that_works(
-    layout: dict[str, Any], changes: dict[str, Any], field: str
+    layout: dict[str, Any], changes: dict[str, Any], field: str, schedule: str
 ) -> None:
     with pytest.raises(Refusal) as caught:
-        _checked(layout, **changes)
+        _checked({**layout, "schedule": schedule}, **changes)
     assert caught.value.field == field
     assert caught.value.remedy.endswith("or set layout.schedule to 1f1b.")
     _checked({**layout, "schedule": "1f1b"}, **changes)
 
 
+@SCHEDULES
 @pytest.mark.parametrize("layout", [{}, {"data": 2}, {"pipeline": 4}])
 @pytest.mark.parametrize(
     "changes", [{}, {"precision": "bf16"}, {"recompute": "full"}, {"recompute": "selective"}], ids=str
 )
-def test_stages_and_replicas_are_not_refused(layout: dict[str, Any], changes: dict[str, Any]) -> None:
-    assert _checked(layout, **changes).layout.versions == 2
+def test_stages_and_replicas_are_not_refused(layout: dict[str, Any], changes: dict[str, Any], schedule: str) -> None:
+    assert _checked({**layout, "schedule": schedule}, **changes).layout.versions > 1
 
 
 @pytest.mark.parametrize(("pipeline", "least"), [(2, 2), (4, 6)])
@@ -63,5 +69,22 @@ def test_no_pass_is_of_the_batch_after_the_next_one(pipeline: int, least: int) -
         layout.batch(least - 1)
 
 
-def test_without_a_pipeline_there_is_one_version() -> None:
-    assert Layout(schedule="2bw").versions == 1
+def test_pipedream_has_one_micro_batch_in_a_step() -> None:
+    layout = Layout(pipeline=4, schedule="pipedream")
+    assert layout.batch(16).microbatches == 1
+    with pytest.raises(Refusal, match="updates the weights after each micro-batch") as caught:
+        layout.with_(micro_batch=4).batch(16)
+    assert caught.value.field == "layout.micro_batch" and "[16]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("schedule", "held"), [("1f1b", [1, 1, 1]), ("2bw", [2, 2, 2]), ("pipedream", [3, 2, 1])])
+def test_each_stage_holds_its_versions(schedule: str, held: list[int]) -> None:
+    layout = Layout.model_validate({"pipeline": 3, "schedule": schedule})
+    assert [versions_of(layout, place) for place in range(3)] == held
+    assert layout.versions == held[0]
+
+
+@pytest.mark.parametrize("schedule", ["2bw", "pipedream"])
+def test_without_a_pipeline_there_is_one_version(schedule: str) -> None:
+    layout = Layout.model_validate({"schedule": schedule})
+    assert (layout.versions, versions_of(layout, 0)) == (1, 1)

@@ -14,6 +14,7 @@ SERVER = ParameterServer(servers=1)
 GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
 DEEP = Layout.model_validate({"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
 CUBE = Layout.model_validate({"tensor": {"mode": "3d", "shape": [2, 2, 2]}})
+PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}})
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,8 @@ CUBE = Layout.model_validate({"tensor": {"mode": "3d", "shape": [2, 2, 2]}})
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
         (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),
         (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
+        (PROFILED.with_(tensor=2), 8, "layout.tensor", "layout.tensor to 1, or leave split: profile out"),
+        (PROFILED.with_(context=2), 8, "layout.context", "layout.context to 1, or leave split: profile out"),
     ],
 )
 def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:
@@ -77,6 +80,17 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
         check_layout(layout, NANO, global_batch, seq_len=128)
     assert caught.value.field == field
     assert remedy in caught.value.remedy
+
+
+def test_a_profile_goes_with_replicas_and_without_experts() -> None:
+    layout = PROFILED.with_(data=2, zero=3)
+    assert check_layout(layout, NANO, 8, seq_len=128)
+    assert check_layout(PROFILED.with_(tensor=2, pipeline=1), NANO, 8, seq_len=128)
+    mixture = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352, experts=4)
+    with pytest.raises(Refusal, match="router's choices") as caught:
+        check_layout(layout, mixture, 8, seq_len=128)
+    assert caught.value.field == "layout.pipeline"
+    assert check_layout(layout.with_(pipeline_split="flops"), mixture, 8, seq_len=128)
 
 
 @pytest.mark.parametrize("axis", ["tensor", "context", "pipeline", "expert"])

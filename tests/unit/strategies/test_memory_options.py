@@ -40,6 +40,7 @@ def test_a_spec_reads_back_what_it_writes() -> None:
 
 
 ZBV = {"pipeline": 2, "schedule": "zbv"}
+PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,22 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
             "offload.optimizer",
             "to 0",
             {"offload": {"parameters": True}},
+        ),
+        ({"compile": True, "layout": PROFILED}, "compile", "compile to false", {"compile": False}),
+        ({"compile": True, "layout": PROFILED}, "compile", "split: profile out", {"layout": {"pipeline": 2}}),
+        ({"precision": "fp8", "layout": PROFILED}, "precision", "bf16", {"precision": "bf16"}),
+        ({"recompute": "every-2", "layout": PROFILED}, "recompute", "full", {"recompute": "full"}),
+        (
+            {"offload": {"activations": True}, "layout": PROFILED},
+            "offload.activations",
+            "to false",
+            {"offload": {"optimizer": 0.5}},
+        ),
+        (
+            {"offload": {"parameters": True}, "layout": {**PROFILED, "data": 2, "zero": 3}},
+            "offload.parameters",
+            "to false",
+            {"offload": {}},
         ),
     ],
 )

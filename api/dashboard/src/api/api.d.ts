@@ -4983,17 +4983,28 @@ export interface components {
             readonly ring_window: number | null;
             /**
              * Pipeline
-             * @description Pipeline-parallel degree: consecutive layers on different ranks.
+             * @description Pipeline-parallel degree: consecutive layers on different ranks. `{stages: 4, split: profile}`: split by measured times.
              * @default 1
              */
-            readonly pipeline: number;
+            readonly pipeline: number | {
+                readonly stages: number;
+                /** @enum {string} */
+                readonly split?: "flops" | "profile";
+            };
+            /**
+             * Pipeline Split
+             * @description What `pipeline: {stages, split}` becomes beside the number.
+             * @default flops
+             * @enum {string}
+             */
+            readonly pipeline_split: "flops" | "profile";
             /**
              * Schedule
-             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps.
+             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage.
              * @default 1f1b
              * @enum {string}
              */
-            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zbv" | "dualpipev" | "2bw";
+            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zbv" | "dualpipev" | "2bw" | "pipedream";
             /**
              * Virtual
              * @description Stages per rank of the `interleaved` and `interleaved-zb` schedules (`zbv` and `dualpipev` have two).
@@ -5656,6 +5667,7 @@ export interface components {
              *       "context_method": "ring",
              *       "ring_window": null,
              *       "pipeline": 1,
+             *       "pipeline_split": "flops",
              *       "schedule": "1f1b",
              *       "virtual": 2,
              *       "expert": 1,
@@ -6797,7 +6809,7 @@ export interface components {
             readonly compile: boolean | null;
             /**
              * Choices
-             * @description For each option that is `auto` in the spec: its value, and why.
+             * @description For each option that the trainers decide (`auto`, a split by profile): its value, and why.
              * @default null
              */
             readonly choices: readonly string[] | null;

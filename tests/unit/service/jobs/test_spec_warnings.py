@@ -19,7 +19,9 @@ def spec(**fields: Any) -> JobSpec:
         ({"schedule": {"warmup": 10}}, "train.schedule.warmup", "as long as the run of 10"),
         ({"schedule": {"name": "constant", "min_ratio": 0.5}}, "train.schedule.min_ratio", "ignores"),
         ({"layout": {"schedule": "zbv"}}, "train.layout.schedule", "without a pipeline"),
+        ({"layout": {"pipeline": {"stages": 1, "split": "profile"}}}, "train.layout.pipeline", "without a pipeline"),
         ({"layout": {"schedule": "2bw", "pipeline": 2}}, "train.layout.schedule", "the optimisation changes"),
+        ({"layout": {"schedule": "pipedream", "pipeline": 3}}, "train.layout.schedule", "up to 2 steps after"),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
@@ -37,6 +39,7 @@ def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> No
         {"schedule": {"warmup": 9}},
         {"steps": 1, "schedule": {"warmup": 1}},
         {"layout": {"schedule": "gpipe", "pipeline": 2, "data": 1}},
+        {"layout": {"pipeline": {"stages": 2, "split": "profile"}}},
         {"eval": {"every": 10}, "checkpoint": {"every": 10}, "snapshot": {"every": 0}},
     ],
 )

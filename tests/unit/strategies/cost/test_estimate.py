@@ -127,3 +127,8 @@ def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, Any]) -> None:
     # Over the data axis nothing is sent if it has fewer ranks than there are replicas.
     unused = {"data"} if "data" in expected and expected["data"] != expected["replica"] else set()
     assert expected.keys() - named.keys() == unused
+
+
+def test_a_split_by_profile_has_no_formulas() -> None:
+    found = setting({"pipeline": {"stages": 2, "split": "profile"}})
+    assert isinstance(found, Unknown) and "measured before the first step" in found.reason

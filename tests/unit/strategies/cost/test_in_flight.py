@@ -16,5 +16,11 @@ def test_it_is_what_the_schedule_holds(schedule: str, ranks: int, microbatches: 
     assert [in_flight(layout, microbatches, place) for place in range(ranks)] == held
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_it_is_what_pipedream_holds(ranks: int) -> None:
+    layout = Layout.model_validate({"pipeline": ranks, "schedule": "pipedream"})
+    assert [in_flight(layout, 1, place) for place in range(ranks)] == peaks(planned_order(layout, 1))
+
+
 def test_without_a_pipeline_there_is_one() -> None:
     assert in_flight(Layout(data=4), 8, 0) == 1

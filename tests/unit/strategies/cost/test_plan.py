@@ -1,5 +1,6 @@
 """The plan of the fullest rank: which moment sets its peak, and what it holds then. (tests/dry compares plans with dry runs.)"""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,3 +97,12 @@ def test_the_fullest_place_of_a_pipeline_decides() -> None:
 def test_an_estimate_says_so() -> None:
     assert "compiled" in " ".join(of({}, compile=True).notes)
     assert of({}).notes == ()
+
+
+def test_a_plan_of_a_split_by_profile_says_that_its_stages_are_those_of_flops() -> None:
+    plain = setting({"pipeline": 2})
+    assert isinstance(plain, Setting)
+    profiled = replace(plain, layout=plain.layout.with_(pipeline_split="profile"))
+    assert plan(profiled).by_kind == plan(plain).by_kind
+    (note,) = plan(profiled).notes
+    assert "those of FLOPs" in note and plan(plain).notes == ()

@@ -96,3 +96,17 @@ def test_a_wide_head_takes_blocks_from_the_last_stage() -> None:
     assert [len(part) for part in stage_blocks(Layout(pipeline=4), wider)] == [2, 3, 3, 0]
     v = stage_blocks(Layout(pipeline=2, schedule="zbv"), wide)
     assert rank_costs(Layout(pipeline=2, schedule="zbv"), wide, v) == [50, 50]
+
+
+def test_costs_have_a_message_for_every_boundary() -> None:
+    with pytest.raises(ValueError, match="2 blocks have 3 boundaries"):
+        ModuleCosts(0, (1, 1), 0, (1, 1))
+    with pytest.raises(ValueError, match="never negative"):
+        ModuleCosts(0, (1, 1), 0, (1, -1, 1))
+
+
+def test_a_wide_boundary_is_between_other_stages() -> None:
+    blocks = (2, 2, 2, 2)
+    even, uneven = ModuleCosts(0, blocks, 0, (1,) * 5), ModuleCosts(0, blocks, 0, (1, 1, 8, 1, 1))
+    assert [len(part) for part in stage_blocks(Layout(pipeline=2), even)] == [2, 2]
+    assert [len(part) for part in stage_blocks(Layout(pipeline=2), uneven)] == [1, 3]

@@ -53,6 +53,13 @@ def test_zero_bubble_schedules_are_below_1f1b(p: int, rounds: int, schedule: str
     )
 
 
+@pytest.mark.parametrize("p", [2, 3, 6])
+def test_backward_passes_of_a_minibatch_are_one_after_the_other(p: int) -> None:
+    """A forward pass of 1 and p backward passes of 2, in which each rank works for 3."""
+    found = _even(Layout(pipeline=p, schedule="pipedream"), 1)
+    assert found.bubble == pytest.approx(1 - 3 / (1 + 2 * p))
+
+
 @settings(deadline=None)
 @given(p=st.integers(2, 6), more=st.integers(0, 5))
 def test_without_a_flush_there_is_no_bubble(p: int, more: int) -> None:

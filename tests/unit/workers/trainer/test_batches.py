@@ -121,6 +121,17 @@ def test_the_batch_after_a_steps_is_the_next_steps_and_is_read_once(ahead: bool)
     assert corpus.read == [0, 6, 12]
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_batches_further_ahead_are_read_once_too(ahead: bool) -> None:
+    batches, corpus = reading(ahead, Position(ORDER, 6))
+    first = batches.training(1)
+    following = [batches.following(1, number) for number in (1, 2, 3)]
+    assert following[-1] is None and first[0][0, 0].item() == 0
+    assert [batches.training(step) for step in (2, 3)] == following[:2]
+    batches.close()
+    assert corpus.read == [0, 6, 12]
+
+
 def test_a_position_that_moves_discards_the_batch_after_it() -> None:
     position = Position(ORDER, 6)
     batches, _ = reading(False, position)

@@ -12,7 +12,7 @@ type Layout = Schema<"Layout">;
 /** Degrees, and ZeRO's stage with them. What is not among these stays as it is. */
 const DEGREES = ["data", "tensor", "pipeline", "context", "expert", "zero"] as const satisfies readonly (keyof Layout)[];
 type Degree = (typeof DEGREES)[number];
-const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"];
+const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw", "pipedream"];
 
 export function ReshardJob({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
@@ -33,8 +33,8 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
     onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
   });
   const servers = layout.parameter_server?.servers ?? 0;
-  const ranks = layout.pipeline * Number(layout.data) * layout.context * Number(layout.tensor) + servers;
-  const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), ...(name === "tensor" && { tensor_shape: null }), [name]: Number(text) }); };
+  const ranks = Number(layout.pipeline) * Number(layout.data) * layout.context * Number(layout.tensor) + servers;
+  const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), ...(name === "tensor" && { tensor_shape: null }), ...(name === "pipeline" && { pipeline_split: "flops" as const }), [name]: Number(text) }); };
   return (
     <Confirm title={`Change the layout of ${job.name}`} yes="Change the layout" no="Keep the current one" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
       <div className="form">

@@ -1,0 +1,105 @@
+"""PipeDream's weight stashing: both passes of a minibatch through a stage use one version of its weights.
+
+Narayanan et al., SOSP 2019, 1806.03377, section 3.3:
+
+    W_i(t+1) = W_i(t) − ν · ∂f/∂W_i at (W_0(t − p + 1), …, W_i(t − p + 1 + i), …, W_{p−1}(t))
+
+A step is a minibatch: one micro-batch per replica, then an update. Rank i (0-based, of p) is p − 1 − i minibatches ahead in its
+forward passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late.
+
+In a step every rank runs a forward pass of its own minibatch, all of them at a time. Then the backward passes of the step's minibatch run
+from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the paper
+they do not, and backward passes of several minibatches overlap. The updates are the same.
+
+A run's first step, and one after a restored state, first runs the forward passes that the steps before would have run, each with the
+version that it had. A checkpoint has these versions. So a run that continues computes what it would have computed without a stop.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from ..delayed_rules import versions_of
+from ..fields import Inputs
+from ..telemetry.current import current
+from .continuous import ContinuousPipeline, Pair
+from .ideal_timeline import SCHEDULE
+from .schedule_order import Order, stashing_order
+
+
+class StashingPipeline(ContinuousPipeline):
+    """Runs PipeDream's steps. Minibatch 0 is the step's, those after it have numbers from 1; between steps they are renumbered.
+
+    Forward passes of a step have a `turn`: the turns before the last one, p − 1, fill the pipeline.
+    """
+
+    @property
+    def order(self) -> Order:
+        """The actions of every rank in a step of the steady state."""
+        return stashing_order(self._ranks)
+
+    def _versions_held(self) -> int:
+        return versions_of(self._layout, self._rank)
+
+    def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
+        """As `Pipeline.train`, with the forward pass of the minibatch of which it is this rank's turn."""
+        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
+        own, ahead, left = (inputs, targets), self._following, self._left
+        self.expect(lambda _=1: None)
+        goes_on = self._begun is inputs
+        if not goes_on:
+            self._begin()
+        following = ahead()
+        with current().clock.waiting, current().tracer.span("other", SCHEDULE):
+            for turn in range(self._ranks - 1 if goes_on else 0, self._ranks):
+                self._pass_forward(turn, left, lambda number: ahead(number) if number else own)
+            self._pass_backward()
+            self._down.wait()
+            self._up.wait()
+        self._versions.use(0)
+        self._begun = None if following is None else following[0]
+        return self._end(targets.device)
+
+    def _pass_forward(self, turn: int, left: int, batch: Callable[[int], Pair | None]) -> None:
+        """This rank's forward pass of a turn, if there is such a minibatch, and its messages."""
+        number = turn - self._rank
+        self._down.wait()
+        output = None
+        if 0 <= number <= left:
+            self._versions.use(self._ranks - 1 - turn)
+            found = batch(number) if self._first or self.last else None
+            given = self._given(number, found)
+            output = self.stages[0].forward_one_chunk(number, given)
+            if self.last:
+                assert found is not None
+                loss = self._loss_of(output, found[1])
+                self.stages[0].close(number, loss)
+                self._losses[number], output = loss.detach(), None
+        leaving = None if output is None else output.detach()
+        self._down.exchange(leaving, number + 1 if self._rank and 0 <= number + 1 <= left else None)
+
+    def _given(self, number: int, batch: Pair | None) -> torch.Tensor:
+        """What the stage takes: token numbers, or the hidden state of the stage before."""
+        if not self._first:
+            return self._down.arrived.pop(number)
+        assert batch is not None
+        return batch[0]
+
+    def _pass_backward(self) -> None:
+        """The backward pass of the step's minibatch, after those of the stages behind this one."""
+        gradient = None
+        if not self.last:
+            self._up.exchange(None, 0)
+            self._up.wait()
+            gradient = self._up.arrived.pop(0)
+        self._versions.use(self._ranks - 1 - self._rank)
+        leaving = self.stages[0].backward_one_chunk(0, gradient)
+        if not self._first:
+            self._up.exchange(leaving, None)
+
+    def _end(self, device: torch.device) -> torch.Tensor:
+        """The step's loss (0 off the last stage). What has run of later minibatches gets its numbers in the next step."""
+        loss = self._losses.pop(0, None)
+        for part in (*self.stages, self._down, self._up):
+            part.renumber(1)
+        return torch.zeros((), device=device) if loss is None else loss
