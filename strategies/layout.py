@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
-from .pipeline_shape import StageSplit, degree_or_split, split_beside_the_degree
+from .pipeline_shape import StageBlocks, StageSplit, degree_or_split, split_beside_the_degree
 from .tensor_shape import TensorShape, degree_or_shape, shape_beside_the_degree
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"]
@@ -146,10 +146,15 @@ class Layout(BaseModel):
         ge=1,
         le=1024,
         description="Pipeline-parallel degree: consecutive layers on different ranks. "
-        "`{stages: 4, split: profile}`: split by measured times.",
+        "`{stages: 4, split: profile}`: split by measured times; `{stages: 4, blocks: [2, 3, 3, 2]}`: as you say.",
         json_schema_extra=degree_or_split,
     )
-    pipeline_split: StageSplit = Field("flops", description="What `pipeline: {stages, split}` becomes beside the number.")
+    pipeline_split: StageSplit = Field(
+        "flops", description="What `pipeline: {stages, split}` becomes beside the number."
+    )
+    pipeline_blocks: StageBlocks | None = Field(
+        None, description="What `pipeline: {stages, blocks}` becomes beside the number."
+    )
     schedule: Schedule = Field(
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
@@ -285,7 +290,7 @@ class Layout(BaseModel):
         elif self.tensor > 1:
             parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
         if self.pipeline > 1:
-            parts.append(f"pipeline {self.pipeline} ({self.schedule}{', split by profile' * self.profiled})")
+            parts.append(f"pipeline {self.pipeline} ({self.schedule}{_split_in_words(self)})")
         spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
         beside = f", {self.servers} parameter server{'s' * (self.servers > 1)}" if self.servers else ""
         return " × ".join(parts) + spread + beside
@@ -337,6 +342,12 @@ class Layout(BaseModel):
     def with_(self, **changes: object) -> Self:
         """A changed copy, validated again."""
         return type(self).model_validate({**self.model_dump(), **changes})
+
+
+def _split_in_words(layout: Layout) -> str:
+    if layout.pipeline_blocks is not None:
+        return f", blocks {' + '.join(map(str, layout.pipeline_blocks))}"
+    return ", split by profile" if layout.profiled else ""
 
 
 def _context_kinds(layout: Layout) -> list[str]:
