@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_number, number_or_range
-from .pipeline_shape import StageSplit, degree_or_split, split_beside_the_degree
+from .layout_words import in_words
+from .pipeline_shape import StageBlocks, StageSplit, degree_or_split, split_beside_the_degree
 from .tensor_shape import Division, TensorShape, degree_or_shape, shape_beside_the_degree
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw", "pipedream"]
@@ -146,11 +147,14 @@ class Layout(BaseModel):
         ge=1,
         le=1024,
         description="Pipeline-parallel degree: consecutive layers on different ranks. "
-        "`{stages: 4, split: profile}`: split by measured times.",
+        "`{stages: 4, split: profile}`: split by measured times; `{stages: 4, blocks: [2, 3, 3, 2]}`: as you say.",
         json_schema_extra=degree_or_split,
     )
     pipeline_split: StageSplit = Field(
         "flops", description="What `pipeline: {stages, split}` becomes beside the number."
+    )
+    pipeline_blocks: StageBlocks | None = Field(
+        None, description="What `pipeline: {stages, blocks}` becomes beside the number."
     )
     schedule: Schedule = Field(
         "1f1b",
@@ -270,22 +274,7 @@ class Layout(BaseModel):
         return [pipeline_rank + self.pipeline * turn for turn in range(self.stages_per_rank)]
 
     def __str__(self) -> str:
-        """Short text such as `data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)`."""
-        parts = []
-        if self.data > 1 or self.zero or self.world_size - self.servers == 1:
-            groups = f" in groups of {self.shard}" if self.shard else ""
-            parts.append(f"data {self.data}" + (f" (ZeRO-{self.zero}{groups})" if self.zero else ""))
-        if self.context > 1:
-            parts.append(f"context {self.context} ({' × '.join(_context_kinds(self))})")
-        if self.tensor_shape is not None:
-            parts.append(f"tensor {self.tensor_shape}")
-        elif self.tensor > 1:
-            parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
-        if self.pipeline > 1:
-            parts.append(f"pipeline {self.pipeline} ({self.schedule}{', split by profile' * profiled(self)})")
-        spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
-        beside = f", {self.servers} parameter server{'s' * (self.servers > 1)}" if self.servers else ""
-        return " × ".join(parts) + spread + beside
+        return in_words(self)
 
     def batch(self, global_batch: int) -> Batch:
         """Derive the batch maths once. Raises `Refusal` where `global_batch` cannot be divided so."""
@@ -336,14 +325,6 @@ class Layout(BaseModel):
     def with_(self, **changes: object) -> Self:
         """A changed copy, validated again."""
         return type(self).model_validate({**self.model_dump(), **changes})
-
-
-def _context_kinds(layout: Layout) -> list[str]:
-    """The parts of the context axis in words, the outer one first."""
-    windows = f" in windows of {layout.ring_window}" if layout.ring_window else ""
-    ring = f"{layout.context_method} {layout.ring}{windows}"
-    kinds = [(layout.ring, ring), (layout.ulysses, f"Ulysses {layout.ulysses}")]
-    return [words for degree, words in (kinds if layout.context_inner == "ulysses" else kinds[::-1]) if degree > 1]
 
 
 def divides_hidden(layout: Layout) -> bool:

@@ -225,7 +225,24 @@ def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
             f"{layout.stages} stages ({layout.pipeline} ranks × {layout.stages_per_rank}) are more than the model's {facts.layers} layers.",
             f"Use layout.pipeline of at most {fits}.",
         )
+    _check_blocks(layout, facts)
     _check_profile(layout, facts)
+
+
+def _check_blocks(layout: Layout, facts: ModelFacts) -> None:
+    """Every stage has its number, and all blocks of the model are in one."""
+    if (blocks := layout.pipeline_blocks) is None:
+        return
+    each = f" ({layout.pipeline} ranks × {layout.stages_per_rank})" if layout.stages_per_rank > 1 else ""
+    if len(blocks) != layout.stages:
+        message = f"blocks has {len(blocks)} numbers, and the {layout.schedule} schedule {layout.stages} stages{each}."
+        raise Refusal("layout.pipeline", message, f"Give {layout.stages} numbers, or leave blocks out.")
+    if 0 in blocks[1:-1]:
+        message = f"stage {blocks.index(0, 1)} has no block, and neither the embedding nor the head."
+        raise Refusal("layout.pipeline", message, "Only the first and the last stage may have 0.")
+    if facts.layers not in (None, sum(blocks)):
+        message = f"the stages have {sum(blocks)} blocks together, and the model has {facts.layers}."
+        raise Refusal("layout.pipeline", message, f"Give numbers whose sum is {facts.layers}, or leave blocks out.")
 
 
 def _check_profile(layout: Layout, facts: ModelFacts) -> None:

@@ -6,9 +6,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
+
+from .number_list import FromList
 
 #: More rows than that are taken for a typing error.
 _MOST = 32
@@ -44,7 +46,7 @@ class TensorShape(BaseModel):
         "`2.5d`: several grids, which share a micro-batch's sequences and hold the same blocks of matrices. "
         "`3d`: every activation and every matrix divided evenly over a cube of ranks."
     )
-    shape: tuple[int, ...] = Field(
+    shape: Annotated[tuple[int, ...], FromList] = Field(
         min_length=2,
         max_length=3,
         description="Rows and columns of the grid, which are equal, and in 2.5-D the number of grids, at most as many: "
@@ -100,7 +102,7 @@ def shape_beside_the_degree(given: Any) -> Any:
     if not isinstance(given, Mapping) or not isinstance(given.get("tensor"), Mapping):
         return given
     read = TypeAdapter(dict[str, TensorShape])
-    found = read.validate_python({"tensor": given["tensor"]})["tensor"]
+    found = read.validate_python({"tensor": given["tensor"]}, strict=True)["tensor"]
     return {**given, "tensor": found.ranks, "tensor_shape": found}
 
 

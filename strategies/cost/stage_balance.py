@@ -35,12 +35,17 @@ class ModuleCosts:
 
 
 def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:
-    """The blocks of each stage, in order. Every inner stage has at least one; an end may have none beside its embedding or head."""
+    """The blocks of each stage, in order. Every inner stage has at least one; an end may have none beside its embedding or head.
+
+    Where the layout says them, work does not count.
+    """
     stages = layout.stages
     if stages == 1:
         return (range(len(costs.blocks)),)
     if len(costs.blocks) < stages:
         raise ValueError(f"{len(costs.blocks)} blocks do not fill {stages} stages")
+    if layout.pipeline_blocks is not None:
+        return _ranges(layout.pipeline_blocks)
     if len(set(costs.blocks)) == 1 and len(set(costs.messages)) <= 1:
         return _ranges(_equal_blocks(layout, costs))
     counts = partition(stages, costs.blocks, costs.messages, embed=costs.embed, head=costs.head)

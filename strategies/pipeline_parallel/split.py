@@ -26,6 +26,9 @@ def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> n
             f"{layout.stages} stages are more than the {len(blocks)} blocks of {type(model).__name__}.",
             f"Use layout.pipeline of at most {max(1, len(blocks) // layout.stages_per_rank)}.",
         )
+    if (given := layout.pipeline_blocks) is not None and sum(given) != len(blocks):
+        message = f"the stages have {sum(given)} blocks together, and {type(model).__name__} has {len(blocks)}."
+        raise Refusal("layout.pipeline", message, f"Give numbers whose sum is {len(blocks)}, or leave blocks out.")
     mine = stage_blocks(layout, costs)[stage]
     first, last = stage == 0, stage == layout.stages - 1
     embed = getattr(model, "embed", None)

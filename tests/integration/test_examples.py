@@ -1,5 +1,6 @@
 """Every example is a spec that trains: each for a few steps on real ranks. Those that differ only in their layout have the same losses."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,8 @@ def test_it_is_accepted_as_it_stands_and_explains_itself(path: Path) -> None:
     assert len(text.partition("name:")[0].splitlines()) >= 2
     spec = read_sweep(document)[1] if "sweep" in document else read_spec(document)
     assert spec.name == path.stem
+    stored = json.loads(spec.model_dump_json(by_alias=True))
+    assert read_spec(stored) == spec  # as a retry, or another layout of the job, reads it
     if isinstance(spec, JobSpec) and (path.stem != "smollm2" or WEIGHTS.exists()):
         check_layout(spec.train, 256)
 

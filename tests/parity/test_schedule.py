@@ -103,6 +103,21 @@ def test_recompute_changes_nothing(layout: Any, root: Path, make_spec: Make, one
     _assert_equal(found, one_process(make_spec({}, **changes)))
 
 
+@pytest.mark.parametrize(
+    ("schedule", "blocks", "more"),
+    [("1f1b", [0, 5], {}), ("interleaved", [2, 1, 1, 1], {}), ("zbv", [1, 2, 2, 0], {}), ("1f1b", [1, 4], {"zero": 1})],
+)
+def test_stages_have_the_blocks_that_a_layout_says(
+    schedule: str, blocks: list[int], more: Any, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    layout = {"pipeline": {"stages": 2, "blocks": blocks}, "schedule": schedule, **({"data": 2} | more if more else {})}
+    spec = make_spec(layout, model={**LLAMA, "layers": 5}, steps=3)
+    found = train(spec, root)
+    _assert_equal(found, one_process(spec))
+    (edges,) = _reported(found, "plan", "stage_blocks")
+    assert [last - first for first, last in edges] == blocks
+
+
 def test_a_last_stage_of_the_head_alone(root: Path, make_spec: Make, one_process: Make) -> None:
     layouts = [_layout(2, "1f1b"), _layout(2, "1f1b", tensor=2), _layout(2, "1f1b", data=2, zero=3), _layout(2, "zbv")]
     for layout in layouts:

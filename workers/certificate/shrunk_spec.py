@@ -126,7 +126,7 @@ def _layouts(layout: Layout) -> Iterator[Layout]:
     choices = [sorted({1 if number == 1 else 2, min(number, 4), number}) for number in given.values()]
     if layout.tensor_shape is not None:
         choices[_DEGREES.index("tensor")] = [layout.tensor]
-    whole = layout.model_copy(update={"elastic": None})
+    whole = layout.model_copy(update={"elastic": None, "pipeline_blocks": None})
     found = []
     for numbers in product(*choices):
         degrees: dict[str, Any] = dict(zip(_DEGREES, numbers, strict=True))

@@ -100,6 +100,8 @@ def compose(
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
     `profile` returns the times by which a pipeline is split; None: FLOPs decide, also where the layout asks for a profile.
     """
+    if blocks is not None:
+        run = run.model_copy(update={"train": _evenly_split(run.train)})
     spec = run.train
     batch = spec.check(tokens.vocab)
     precision = replace(PRECISIONS[spec.precision.compute], wide_gradients=spec.precision.gradients == "fp32")
@@ -129,6 +131,11 @@ def compose(
     return TrainerParts(
         run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values, profile=times
     )
+
+
+def _evenly_split(train: TrainSpec) -> TrainSpec:
+    """The spec, without numbers of blocks that are not those of its stages."""
+    return train.model_copy(update={"layout": train.layout.with_(pipeline_blocks=None)})
 
 
 def _recipe(

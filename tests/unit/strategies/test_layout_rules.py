@@ -1,6 +1,7 @@
 """Every refusal names its field and a value that works, and that value does work."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,12 @@ SERVER = ParameterServer(servers=1)
 GRID = Layout.model_validate({"tensor": {"mode": "2d", "shape": [2, 2]}})
 DEEP = Layout.model_validate({"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}})
 CUBE = Layout.model_validate({"tensor": {"mode": "3d", "shape": [2, 2, 2]}})
+
+
+def _blocks(*numbers: int, **layout: Any) -> Layout:
+    return Layout.model_validate({"pipeline": {"stages": 2, "blocks": list(numbers)}, **layout})
+
+
 PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}})
 
 
@@ -73,6 +80,9 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
         (PROFILED.with_(tensor=2), 8, "layout.tensor", "layout.tensor to 1, or leave split: profile out"),
         (PROFILED.with_(context=2), 8, "layout.context", "layout.context to 1, or leave split: profile out"),
+        (_blocks(1, 3, schedule="zbv"), 8, "layout.pipeline", "Give 4 numbers"),
+        (_blocks(2, 3), 8, "layout.pipeline", "whose sum is 4"),
+        (_blocks(1, 0, 2, 1, schedule="zbv"), 8, "layout.pipeline", "Only the first and the last"),
     ],
 )
 def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:

@@ -16,6 +16,13 @@ def test_a_shape_becomes_its_number_of_stages() -> None:
     assert not profiled(layout.with_(pipeline=1))
 
 
+def test_blocks_are_beside_the_number_too_and_read_from_json() -> None:
+    layout = Layout.model_validate({"pipeline": {"stages": 2, "blocks": [1, 3]}}, strict=True)
+    assert (layout.pipeline, layout.pipeline_blocks, profiled(layout)) == (2, (1, 3), False)
+    assert str(layout) == "pipeline 2 (1f1b, blocks 1 + 3)"
+    assert Layout.model_validate(layout.model_dump(mode="json"), strict=True) == layout
+
+
 def test_flops_decide_unless_a_profile_does() -> None:
     for given in (4, {"stages": 4}, {"stages": 4, "split": "flops"}):
         assert Layout.model_validate({"pipeline": given}) == Layout(pipeline=4)
@@ -28,6 +35,8 @@ def test_flops_decide_unless_a_profile_does() -> None:
         ({"stages": 0}, ("pipeline", "stages"), "greater than or equal to 1"),
         ({"stages": 2, "split": "times"}, ("pipeline", "split"), "'flops' or 'profile'"),
         ({"split": "profile"}, ("pipeline", "stages"), "required"),
+        ({"stages": 2, "blocks": [1, "3"]}, ("pipeline", "blocks", 1), "valid integer"),
+        ({"stages": 2, "blocks": [1, 3], "split": "profile"}, ("pipeline",), "blocks say already"),
         ({"stages": 2, "balance": [1, 3]}, ("pipeline", "balance"), "not permitted"),
         ({"stages": 2, "replicas": [3, 1]}, ("pipeline",), "same number of replicas, which is layout.data"),
     ],
@@ -44,3 +53,4 @@ def test_the_schema_offers_both() -> None:
     number, shape = Layout.model_json_schema()["properties"]["pipeline"]["anyOf"]
     assert number == {"type": "integer", "minimum": 1, "maximum": 1024}
     assert shape["required"] == ["stages"] and shape["properties"]["stages"] == number
+    assert shape["properties"].keys() == {"stages", "split", "blocks"}

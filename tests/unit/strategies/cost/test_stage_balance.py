@@ -25,6 +25,11 @@ def _every_split(blocks: int, stages: int) -> list[tuple[range, ...]]:
     return found
 
 
+def test_a_layout_may_say_the_blocks_of_each_stage() -> None:
+    layout = Layout.model_validate({"pipeline": {"stages": 3, "blocks": [0, 5, 1]}})
+    assert stage_blocks(layout, ModuleCosts(1, (7,) * 6, 1)) == (range(0), range(5), range(5, 6))
+
+
 @given(schedule=st.sampled_from(ALL), pipeline=st.integers(2, 4), work=UNEVEN | EQUAL, head=st.integers(0, 90))
 def test_blocks_tile(schedule: str, pipeline: int, work: list[int], head: int) -> None:
     layout = Layout.model_validate({"pipeline": pipeline, "schedule": schedule})

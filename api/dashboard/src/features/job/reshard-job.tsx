@@ -34,7 +34,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   });
   const servers = layout.parameter_server?.servers ?? 0;
   const ranks = Number(layout.pipeline) * Number(layout.data) * layout.context * Number(layout.tensor) + servers;
-  const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), ...(name === "tensor" && { tensor_shape: null }), ...(name === "pipeline" && { pipeline_split: "flops" as const }), [name]: Number(text) }); };
+  const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), ...(name === "tensor" && { tensor_shape: null }), ...(name === "pipeline" && { pipeline_split: "flops" as const, pipeline_blocks: null }), [name]: Number(text) }); };
   return (
     <Confirm title={`Change the layout of ${job.name}`} yes="Change the layout" no="Keep the current one" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
       <div className="form">

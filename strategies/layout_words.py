@@ -1,0 +1,39 @@
+"""A layout as short text. Imports no torch."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .layout import Layout
+
+
+def in_words(layout: "Layout") -> str:
+    """Such as `data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)`."""
+    parts = []
+    if layout.data > 1 or layout.zero or layout.world_size - layout.servers == 1:
+        groups = f" in groups of {layout.shard}" if layout.shard else ""
+        parts.append(f"data {layout.data}" + (f" (ZeRO-{layout.zero}{groups})" if layout.zero else ""))
+    if layout.context > 1:
+        parts.append(f"context {layout.context} ({' × '.join(_context_kinds(layout))})")
+    if layout.tensor_shape is not None:
+        parts.append(f"tensor {layout.tensor_shape}")
+    elif layout.tensor > 1:
+        parts.append(f"tensor {layout.tensor}" + ("" if layout.sequence else " (no sequence parallel)"))
+    if layout.pipeline > 1:
+        parts.append(f"pipeline {layout.pipeline} ({layout.schedule}{_split(layout)})")
+    spread = f", experts over {layout.expert} replicas" if layout.expert > 1 else ""
+    beside = f", {layout.servers} parameter server{'s' * (layout.servers > 1)}" if layout.servers else ""
+    return " × ".join(parts) + spread + beside
+
+
+def _split(layout: "Layout") -> str:
+    if layout.pipeline_blocks is not None:
+        return f", blocks {' + '.join(map(str, layout.pipeline_blocks))}"
+    return ", split by profile" if layout.pipeline_split == "profile" else ""
+
+
+def _context_kinds(layout: "Layout") -> list[str]:
+    """The parts of the context axis, the outer one first."""
+    windows = f" in windows of {layout.ring_window}" if layout.ring_window else ""
+    ring = f"{layout.context_method} {layout.ring}{windows}"
+    kinds = [(layout.ring, ring), (layout.ulysses, f"Ulysses {layout.ulysses}")]
+    return [words for degree, words in (kinds if layout.context_inner == "ulysses" else kinds[::-1]) if degree > 1]

@@ -1,0 +1,26 @@
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.layout import Layout
+from shardyard.strategies.layout_words import in_words
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "data 1"),
+        ({"data": 4, "zero": 3, "shard": 2}, "data 4 (ZeRO-3 in groups of 2)"),
+        ({"tensor": 2, "sequence": False}, "tensor 2 (no sequence parallel)"),
+        ({"tensor": {"mode": "3d", "shape": [2, 2, 2]}}, "tensor 2 × 2 × 2 (3d)"),
+        ({"context": 4, "ulysses": 2, "context_inner": "ring"}, "context 4 (Ulysses 2 × ring 2)"),
+        ({"context": 4, "ring_window": 2}, "context 4 (ring 4 in windows of 2)"),
+        ({"pipeline": {"stages": 2, "blocks": [1, 3]}}, "pipeline 2 (1f1b, blocks 1 + 3)"),
+        ({"pipeline": {"stages": 2, "split": "profile"}}, "pipeline 2 (1f1b, split by profile)"),
+        ({"data": 2, "expert": 2}, "data 2, experts over 2 replicas"),
+        ({"data": 2, "parameter_server": {"servers": 1}}, "data 2, 1 parameter server"),
+    ],
+)
+def test_each_part_has_its_words(given: dict[str, Any], words: str) -> None:
+    layout = Layout.model_validate(given)
+    assert in_words(layout) == str(layout) == words
