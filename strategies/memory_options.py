@@ -14,7 +14,7 @@ from .layout import Batch, Layout, ModelFacts, Refusal
 Mode = Literal["none", "full", "selective"]
 
 #: Schedules that split a block's backward pass: gradients of inputs first, of weights later.
-SPLIT_BACKWARD = ("zbv", "interleaved-zb", "dualpipev")
+SPLIT_BACKWARD = ("zbv", "interleaved-zb", "zb-h1", "zb-h2", "dualpipev")
 
 
 #: Bytes of a buffer of an optimizer on the host, of which it has two for gradients and two for values.

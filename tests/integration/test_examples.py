@@ -27,6 +27,7 @@ ALIKE = (
     "sequence",
     "context",
     "pipeline",
+    "pipeline-zero-bubble",
     "three-d",
     "quickstart",
     "elastic",

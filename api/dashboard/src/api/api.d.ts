@@ -4782,7 +4782,7 @@ export interface components {
              * @default 1f1b
              * @enum {string}
              */
-            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zbv" | "dualpipev" | "2bw";
+            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zb-h1" | "zb-h2" | "zbv" | "dualpipev" | "2bw";
             /**
              * Virtual
              * @description Stages per rank of the `interleaved` and `interleaved-zb` schedules (`zbv` and `dualpipev` have two).
