@@ -113,9 +113,10 @@ def test_tied_embeddings_equal_one_process(layout: Any, root: Path, make_spec: M
 @pytest.mark.parametrize(
     "layout", [_layout(2, "dualpipev"), _layout(2, "interleaved-zb"), _layout(2, "zb-h1"), _layout(4, "zb-h2")], ids=str
 )
-def test_recompute_changes_nothing(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+@pytest.mark.parametrize("mode", ["full", "selective"])
+def test_recompute_changes_nothing(layout: Any, mode: str, root: Path, make_spec: Make, one_process: Make) -> None:
     changes = {"model": {**LLAMA, "layers": 5}, "steps": 3}
-    found = train(make_spec(layout, recompute="full", **changes), root)
+    found = train(make_spec(layout, recompute=mode, **changes), root)
     _assert_equal(found, one_process(make_spec({}, **changes)))
 
 

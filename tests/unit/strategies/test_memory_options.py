@@ -66,7 +66,6 @@ ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
             "activations to false",
             {"offload": {"activations": False}},
         ),
-        ({"recompute": "selective", "layout": ZBV}, "recompute", "full", {"recompute": "full"}),
         (
             {"recompute": "selective", "offload": {"activations": True}},
             "offload.activations",
