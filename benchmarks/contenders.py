@@ -177,7 +177,7 @@ def layout_of(name: str, ranks: int) -> dict[str, Any]:
         "TP": {"tensor": ranks},
         "2-D": {"tensor": {"mode": "2d", "shape": [root, root]}},
         "1f1b": {"pipeline": ranks, "schedule": "1f1b", "micro_batch": 1},
-        "2bw": {"pipeline": ranks, "schedule": "2bw", "micro_batch": 1},
+        **{name: {"pipeline": ranks, "schedule": name, "micro_batch": 1} for name in ("zb-h1", "zb-h2", "zbv", "2bw")},
         "parameter-server": {"data": half, "parameter_server": {"servers": half}},
     }
     return others.get(name) or {"data": ranks, "zero": int(name[-1])}

@@ -73,6 +73,8 @@ FULL: list[Case] = [
     ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {}),
     ({"pipeline": 4, "schedule": "zb-h1", "micro_batch": 1}, {"precision": NARROW}),
     ({"pipeline": 4, "schedule": "zb-h2", "micro_batch": 1}, {}),
+    ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {"recompute": "full"}),
+    ({"pipeline": 2, "schedule": "zb-h2", "micro_batch": 1}, {"recompute": "selective", "model": {**LLAMA, "layers": 8}}),
     ({"pipeline": 2, "schedule": "zb-h2", "tensor": 2, "data": 2, "zero": 1, "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "2bw", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "2bw", "data": 2, "micro_batch": 1}, {"precision": NARROW}),
