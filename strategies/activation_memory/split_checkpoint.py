@@ -71,7 +71,7 @@ class _Call:
         again: AbstractContextManager[Any],
     ) -> None:
         self._forward, self._arguments, self._again = forward, _Arguments(args, kwargs), again
-        self._random, self._devices = torch.get_rng_state(), get_device_states(*args, *kwargs.values())
+        self._random, self._devices = torch.get_rng_state(), _device_states([*args, *kwargs.values()])
         self._dropped: list[weakref.ref[_Dropped]] = []
 
     def drop(self, _: Tensor) -> _Dropped:
@@ -109,6 +109,14 @@ class _Call:
                 self._forward(*args, **kwargs)
         except _Enough:
             pass
+
+
+def _device_states(values: Sequence[Any]) -> tuple[list[int], list[Tensor]]:
+    """The random states of the devices that hold `values`. A dry run's device is never initialised, and has none."""
+    kinds = {value.device.type for value in values if isinstance(value, Tensor)} - {"cpu", "meta"}
+    if not all(getattr(torch.get_device_module(kind), "_initialized", False) for kind in kinds):
+        return [], []
+    return get_device_states(*values)
 
 
 class _Enough(Exception):
