@@ -9,8 +9,8 @@ is the largest of these moments, over all places in the pipeline:
 - reduced: no activations, all gradients, and where they were summed in the compute dtype a copy for the optimizer: ZeRO-0 in bf16 holds
   18Ψ with sums in fp32, 20Ψ with sums in bf16.
 
-ZeRO-3 holds gathered blocks beside its shards (`gathered.py`), and ZB-H1 and ZB-H2 gradients for later passes (`weight_passes.py`). An
-estimate says where it cannot be exact: `Plan.notes`.
+ZeRO-3 holds gathered blocks beside its shards (`gathered.py`), and schedules that split backward passes gradients for the second half
+(`weight_passes.py`). An estimate says where it cannot be exact: `Plan.notes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -226,7 +226,8 @@ def _for_weights(rank: Rank, running: bool = True) -> float:
     if not waiting:
         return 0
     ends = weight_passes.end_bytes(setting) + _end_bytes(setting) if rank.last else 0
-    one = setting.tokens * (rank.blocks * weight_passes.block_bytes(setting) + ends)
+    blocks = rank.blocks / setting.layout.stages_per_rank
+    one = setting.tokens * (blocks * weight_passes.block_bytes(setting) + ends)
     summed = setting.compute * rank.parameters if setting.gradients != setting.compute else 0
     return (waiting - 1) * one + running * max(one, summed)
 

@@ -1,25 +1,28 @@
-"""What a rank holds for gradients of weights that ZB-H1 and ZB-H2 compute later than those of inputs. Imports no torch.
+"""What a rank holds for gradients of weights that a schedule computes later than those of inputs. Imports no torch.
 
 Between the two halves of a backward pass a micro-batch keeps all its activations. It also keeps the gradient of each result of a layer
 with weights. For width d, queries q, keys k and feed-forward h these are, in elements per token and block, q + 2k of q, k and v, d of o,
-2h of gate and up (h of GPT-2's up), d of down, and 2d of the norms. At the end of the last stage it is d of the norm and the logits'. The
-halves of torch's own schedules follow each other sooner, and are not counted.
+2h of gate and up (h of GPT-2's up), d of down, and 2d of the norms. At the end of the last stage it is d of the norm and the logits'.
 """
+
+from typing import Final
 
 from ..layout import Layout, divides_hidden
 from . import logits
 from .estimate import Setting
 
+#: Schedule → the passes by which each rank's second halves come later than those of the rank before.
+_BEHIND: Final = {"interleaved-zb": 1, "zb-h1": 1, "zb-h2": 2, "zbv": 2, "dualpipev": 1}
+
 
 def pending(layout: Layout, microbatches: int, place: int) -> int:
-    """The most micro-batches whose first half has run on the rank at `place` (0-based) of its pipeline, and whose second half has not.
-
-    The first rank's backward passes are whole.
-    """
-    if layout.pipeline == 1 or place == 0:
+    """The most passes whose first half has run on the rank at `place` (0-based) of its pipeline, and whose second half has not."""
+    behind = _BEHIND.get(layout.schedule)
+    if layout.pipeline == 1 or behind is None:
         return 0
-    behind = {"zb-h1": place, "zb-h2": 2 * place}.get(layout.schedule)
-    return 0 if behind is None else min(microbatches, behind + 1)
+    if place == 0 and layout.schedule.startswith("zb-h"):  # whose backward passes are whole
+        return 0
+    return min(microbatches * layout.stages_per_rank, behind * place + 1)
 
 
 def block_bytes(setting: Setting) -> float:
