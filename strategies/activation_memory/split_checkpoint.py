@@ -40,7 +40,7 @@ class SplitCheckpoint:
     def _use(self, dropped: "_Dropped") -> Tensor:
         """Raises `RuntimeError` if the block saves fewer tensors than in its forward pass."""
         if dropped.tensor is None:
-            before = self._latest and self._latest()
+            before = None if self._latest is None else self._latest()
             if before is not None:
                 before.forget()
             dropped.call.compute()
