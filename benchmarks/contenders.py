@@ -181,7 +181,7 @@ def layout_of(name: str, ranks: int) -> dict[str, Any]:
         "2.5-D": {"tensor": {"mode": "2.5d", "shape": [side, side, side]}},
         "3-D": {"tensor": {"mode": "3d", "shape": [side, side, side]}},
         "1f1b": {"pipeline": ranks, "schedule": "1f1b", "micro_batch": 1},
-        "2bw": {"pipeline": ranks, "schedule": "2bw", "micro_batch": 1},
+        **{name: {"pipeline": ranks, "schedule": name, "micro_batch": 1} for name in ("zb-h1", "zb-h2", "zbv", "2bw")},
         "parameter-server": {"data": half, "parameter_server": {"servers": half}},
     }
     return others.get(name) or {"data": ranks, "zero": int(name[-1])}

@@ -31,7 +31,17 @@ ROOT = Path(__file__).parents[1]
 STEPS = 4  # per turn
 STAGES = [f"ours zero-{stage}" for stage in range(4)]
 HOME = [*STAGES, "torch DDP", "torch FSDP2", "torch FSDP2 without reshard", "torch alone", "ours TP", "torch TP"]
-HOME += ["ours 2-D", "ours 2.5-D", "ours 3-D", "ours 1f1b", "ours 2bw", "ours parameter-server"]
+HOME += [
+    "ours 2-D",
+    "ours 2.5-D",
+    "ours 3-D",
+    "ours 1f1b",
+    "ours zb-h1",
+    "ours zb-h2",
+    "ours zbv",
+    "ours 2bw",
+    "ours parameter-server",
+]
 DEEPSPEED = ["deepspeed zero-1", "deepspeed zero-2"]
 #: Run when `--only` names them: ours with one thing changed, FSDP2 with its own default of resharding.
 VARIANTS = [
@@ -53,7 +63,7 @@ TARGETS = [
     ("ours 2-D", "ours TP", None),
     ("ours 2.5-D", "ours TP", None),
     ("ours 3-D", "ours TP", None),
-    ("ours 2bw", "ours 1f1b", None),
+    *((f"ours {schedule}", "ours 1f1b", None) for schedule in ("zb-h1", "zb-h2", "zbv", "2bw")),
     ("ours parameter-server", "torch DDP", None),
 ]
 #: Engines whose losses are the others' only in their first step: alone, ranks part, and delayed gradients come a step later.

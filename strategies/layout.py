@@ -15,7 +15,9 @@ from .layout_words import in_words
 from .pipeline_shape import StageBlocks, StageSplit, degree_or_split, split_beside_the_degree
 from .tensor_shape import Division, TensorShape, degree_or_shape, shape_beside_the_degree
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw", "pipedream"]
+Schedule = Literal[
+    "gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev", "2bw", "pipedream"
+]
 ContextMethod = Literal["ring", "all-gather", "ring-self-attention"]
 
 #: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
@@ -302,12 +304,15 @@ class Layout(BaseModel):
     def least_microbatches(self) -> int:
         """The fewest micro-batches of a step: one per rank, in DualPipeV one per stage; GPipe, like no pipeline, takes any number.
 
-        2BW's first rank is 2(p − 1) micro-batches ahead, none of which may be of the batch after the next one.
+        ZB-H2's first rank begins with 2p − 1 forward passes. 2BW's is 2(p − 1) micro-batches ahead, none of which may be of the batch after
+        the next one.
         """
         if self.pipeline == 1 or self.schedule in ("gpipe", "pipedream"):
             return 1
         if self.schedule == "2bw":
             return 2 * (self.pipeline - 1)
+        if self.schedule == "zb-h2":
+            return 2 * self.pipeline - 1
         return self.stages if self.schedule == "dualpipev" else self.pipeline
 
     def microbatch_problem(self, microbatches: int) -> str | None:

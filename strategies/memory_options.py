@@ -14,7 +14,7 @@ from .layout import Batch, Layout, ModelFacts, Refusal, profiled
 Mode = Literal["none", "full", "selective"]
 
 #: Schedules that split a block's backward pass: gradients of inputs first, of weights later.
-SPLIT_BACKWARD = ("zbv", "interleaved-zb", "dualpipev")
+SPLIT_BACKWARD = ("zbv", "interleaved-zb", "zb-h1", "zb-h2", "dualpipev")
 
 
 #: Bytes of a buffer of an optimizer on the host, of which it has two for gradients and two for values.
@@ -100,12 +100,6 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
             "compile",
             "workers of parameter servers run on CPUs, which gain little from compiled blocks, and none has been proved equal.",
             "Set compile to false.",
-        )
-    if recompute.mode == "selective" and split:
-        raise Refusal(
-            "recompute",
-            f"the {layout.schedule} schedule runs a block's backward pass twice, selectively kept results can be used once.",
-            "Set recompute to full or none, or layout.schedule to interleaved or 1f1b.",
         )
     if recompute.mode == "selective" and offload.activations:
         raise Refusal(

@@ -42,7 +42,7 @@ from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
 from .layout import Batch
 from .loss import TokenLoss
-from .memory_options import MemoryOptions
+from .memory_options import SPLIT_BACKWARD, MemoryOptions
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
 from .pipeline_parallel.continuous import ContinuousPipeline
@@ -132,7 +132,8 @@ def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
 
 def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh) -> None:
     """Apply recompute, compile and activation offload, block by block."""
-    apply_recompute(blocks, memory_options.recompute)
+    halves = mesh.layout.pipeline > 1 and mesh.layout.schedule in SPLIT_BACKWARD
+    apply_recompute(blocks, memory_options.recompute, halves)
     if memory_options.compile:
         apply_compile(blocks, mesh.device)
     if memory_options.offload.activations:

@@ -8,9 +8,9 @@ Elements that a block keeps, per token (llama: width d, feed-forward h, key/valu
   fused attention and collectives: 4d + 2k + 2h. It computes norms, rotations, activations, products and unfused attention scores
   again, which costs bytes moved, almost no FLOPs and no traffic.
 
-`selective.py` lists which of these results need not be kept. Tensor plus sequence parallelism divides all of it by t.
-`cost/activations.py` derives the formulas, tests/parity/test_activations.py counts the elements. Recomputing every n-th block is a
-compromise between two modes.
+`selective.py` lists which of these results need not be kept. `split_checkpoint.py` is for backward passes in halves, each of which
+computes a block again. Tensor plus sequence parallelism divides all of it by t. `cost/activations.py` derives the formulas,
+tests/parity/test_activations.py counts the elements. Recomputing every n-th block is a compromise between two modes.
 """
 
 import functools
@@ -19,12 +19,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 
 from ..dispatch_mode import operator_name
 from ..memory_options import Recompute
 from ..torch_version import tried
 from .selective import COLLECTIVES, contexts
+from .split_checkpoint import SplitCheckpoint
 
 #: Matrix products with weights and fused attention, by operator name. Products of activations alone (`bmm`) are recomputed.
 KEPT = frozenset(
@@ -40,15 +46,20 @@ KEPT = frozenset(
 )
 
 
-def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute) -> None:
-    """Recompute every `recompute.every`-th block. Wraps the instance's `forward`; parameter names and hooks do not change."""
+def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute, halves: bool = False) -> None:
+    """Recompute every `recompute.every`-th block. Wraps the instance's `forward`; parameter names and hooks do not change.
+
+    `halves`: a schedule runs the backward passes of these blocks, all of one model part, in two halves.
+    """
     if recompute.mode == "none":
         return
-    more: dict[str, Any] = {"context_fn": _selective} if recompute.mode == "selective" else {}
+    chosen = _selective if recompute.mode == "selective" else noop_context_fn
+    if halves:  # torch's own policy keeps results for one use
+        run: Any = SplitCheckpoint(chosen if tried() else noop_context_fn).run
+    else:
+        run = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=True, context_fn=chosen)
     for block in blocks[:: recompute.every]:
-        block.forward = functools.partial(
-            checkpoint, block.forward, use_reentrant=False, preserve_rng_state=True, **more
-        )
+        block.forward = functools.partial(run, block.forward)
 
 
 def _selective() -> tuple[Any, Any]:

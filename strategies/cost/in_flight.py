@@ -1,6 +1,7 @@
 """How many micro-batches' activations a rank of a pipeline holds at once, counted in passes through one of its stages. Imports no torch.
 
 A pass is one micro-batch through one stage. Most schedules are torch's; `pipeline_parallel/schedule_order.py` counts the same from them.
+A schedule that splits backward passes holds a pass until its gradients of weights are computed.
 """
 
 from ..layout import Layout
@@ -19,6 +20,10 @@ def in_flight(layout: Layout, microbatches: int, place: int) -> int:
             return min(every, ranks - place)
         case "pipedream":  # of its minibatch, and of those after it
             return ranks - place
+        case "zb-h1":
+            return min(every, ranks)
+        case "zb-h2":
+            return min(every, 2 * ranks - 1)
         case "2bw":
             return 2 * (ranks - 1 - place) + 1
         case "zbv":

@@ -9,7 +9,8 @@ is the largest of these moments, over all places in the pipeline:
 - reduced: no activations, all gradients, and where they were summed in the compute dtype a copy for the optimizer: ZeRO-0 in bf16 holds
   18Ψ with sums in fp32, 20Ψ with sums in bf16.
 
-ZeRO-3 holds gathered blocks beside its shards (`gathered.py`). An estimate says where it cannot be exact: `Plan.notes`.
+ZeRO-3 holds gathered blocks beside its shards (`gathered.py`), and schedules that split backward passes gradients for the second half
+(`weight_passes.py`). An estimate says where it cannot be exact: `Plan.notes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Final, Literal
 from ..delayed_rules import versions_of
 from ..layout import divides_hidden, profiled
 from ..memory_options import OFFLOAD_BUCKET_BYTES
-from . import gathered, in_flight, logits, parameter_server
+from . import gathered, in_flight, logits, parameter_server, weight_passes
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
@@ -149,12 +150,14 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     last_block: Held = {**kept, **works, "logits": _logits(rank, False)}
     if setting.layout.pipeline > 1:  # its buckets leave in the last pass, when no other micro-batch has activations
         last_block["buffers"] -= received
+    last_block["gradients"] += _for_weights(rank)
     first_block: Held = {**lasting, **works, "activations": _of_one_block(rank), "gradients": _gradients_after(rank)}
     moments: dict[Moment, Held] = {
         "backward": max(last_block, first_block, key=lambda held: sum(held.values())),
         "reduced": {**lasting, **_reduced(rank), "buffers": messages + received + gathered.at_end(*sizes)},
     }
     if rank.last:
+        kept["gradients"] += _for_weights(rank, running=False)
         buffers = messages + gathered.at_loss(*sizes)
         moments["loss"] = {**kept, "logits": _logits(rank, True), "buffers": buffers}
     return moments
@@ -212,6 +215,22 @@ def _gradients_after(rank: Rank) -> float:
     if setting.layout.zero == 2:
         return max(before, _summed(rank))
     return max(before, setting.gradients * (rank.parameters - rank.embed - rank.block * (rank.blocks > 0)))
+
+
+def _for_weights(rank: Rank, running: bool = True) -> float:
+    """Bytes of gradients that are kept for later passes for weights.
+
+    `running`: in a backward pass, with its own gradients of results, or its stage's of weights before they are added to the sums.
+    """
+    setting = rank.setting
+    waiting = weight_passes.pending(setting.layout, setting.batch.microbatches, rank.place)
+    if not waiting:
+        return 0
+    ends = weight_passes.end_bytes(setting) + _end_bytes(setting) if rank.last else 0
+    blocks = rank.blocks / setting.layout.stages_per_rank
+    one = setting.tokens * (blocks * weight_passes.block_bytes(setting) + ends)
+    summed = setting.compute * rank.parameters if setting.gradients != setting.compute else 0
+    return (waiting - 1) * one + running * max(one, summed)
 
 
 def _in_transit(rank: Rank) -> float:

@@ -1,5 +1,5 @@
 """Pipeline schedules as torch implements them: GPipe (1811.06965), 1F1B and interleaved 1F1B (2104.04473), interleaved zero-bubble
-(ZB1P) and ZBV (2401.10241), DualPipeV (2412.19437).
+(ZB1P) and ZBV (2401.10241), DualPipeV (2412.19437). The order of ZB-H1 and ZB-H2 (2401.10241) is ours, and torch runs it.
 
 The bubble is (p−1)/m of the ideal time for GPipe and 1F1B, divided by the stages per rank when interleaved; zero-bubble schedules fill it
 with gradients of weights, which can wait. 1F1B holds the activations of p − i micro-batches on 0-based rank i, GPipe those of all m.
@@ -37,6 +37,7 @@ from ..telemetry.device_clock import clock_of
 from ..telemetry.step_tracer import Recorded
 from .bubble import Bubble, BubbleTimer
 from .forward_only import ForwardOnly
+from .given_order import schedule_of
 from .ideal_timeline import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -53,6 +54,7 @@ from .p2p_trace import seen
 from .schedule_order import Order, delayed_order, order_of, stashing_order
 from .simulator import Timeline, evenly, simulate
 from .stage_shapes import StageShapes
+from .zero_bubble import HANDCRAFTED, passes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -86,7 +88,11 @@ class OwnStage(PipelineStage):
         name = BACKWARD if full_backward else BACKWARD_INPUT
         ending = self.last() if full_backward and last_backward else nullcontext()
         with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
-            return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+            given = super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+        if not full_backward:  # torch leaves the gradient that it sends with the input, until the next step
+            for value in self.backward_state[bwd_chunk_id][0]:
+                value.grad = None
+        return given
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: Any = False) -> Any:
         ending = self.last() if last_backward else nullcontext()
@@ -218,6 +224,8 @@ def _examples(shapes: StageShapes | None, stage: int, stages: int) -> dict[str, 
 
 
 def _make(layout: Layout, stages: Sequence[Any], microbatches: int, loss: Loss) -> Any:
+    if layout.schedule in HANDCRAFTED:
+        return schedule_of(passes(layout.schedule, layout.pipeline, microbatches), stages, microbatches, loss)
     several = layout.schedule not in ("gpipe", "1f1b")
     given = list(stages) if several else stages[0]
     return _SCHEDULES[layout.schedule](given, microbatches, loss_fn=loss, scale_grads=False)

@@ -6,6 +6,7 @@ import pytest
 from harness.dry_run import DryRunner
 
 from shardyard.strategies.layout import Layout
+from shardyard.strategies.pipeline_parallel.zero_bubble import HANDCRAFTED
 from shardyard.workers.dry_run.processes import disagreements
 from shardyard.workers.dry_run.report import DryRun
 
@@ -27,6 +28,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "interleaved-zb-zero1-tensor2": (_layout("interleaved-zb", 1, tensor=2), {}),
     "zbv-zero1-tied": (_layout("zbv", 1), TIED),
     "dualpipev-zero2": (_layout("dualpipev", 2), {}),
+    "zb-h1-zero1": (_layout("zb-h1", 1), {}),
+    "zb-h2-zero2-tied": (_layout("zb-h2", 2), TIED),
     "1f1b4-zero1": (_layout("1f1b", 1) | {"pipeline": 4}, {}),
 }
 CORE = ("1f1b-zero1",)
@@ -47,12 +50,14 @@ def test_stages_reduce_between_their_messages_and_all_ranks_meet(name: str, dry:
         early, late = _reductions(report, layout)
         place = rank // (layout.world_size // layout.pipeline)
         assert early + late > 2
-        if place and not several:
+        if layout.schedule in HANDCRAFTED:
+            assert early == 0  # its passes for weights come after its last message
+        elif place and not several:
             assert late == 0  # it returns the last micro-batch's gradient when its own are on their way
         elif not several:
             assert early == 0  # the first stage has nothing to return
         found += early
-    assert found > 0
+    assert found > 0 or layout.schedule in HANDCRAFTED
 
 
 def _reductions(report: DryRun, layout: Layout) -> tuple[int, int]:

@@ -25,7 +25,7 @@ FACTORS: dict[str, dict[str, dict[str, Any]]] = {
         "flat": {},
         **{
             word: {"pipeline": 2, "schedule": word}
-            for word in ("gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev")
+            for word in ("gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev")
         },
     },
     "zero": {"zero0": {}, "zero1": {"zero": 1}, "zero2": {"zero": 2}, "zero3": {"zero": 3}},

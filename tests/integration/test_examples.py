@@ -31,6 +31,7 @@ ALIKE = (
     "context",
     "pipeline",
     "pipeline-profile",
+    "pipeline-zero-bubble",
     "three-d",
     "quickstart",
     "elastic",

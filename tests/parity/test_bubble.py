@@ -87,6 +87,10 @@ SLEEPING = [
     ("zbv", 2),
     ("dualpipev", 2),
     ("dualpipev", 4),
+    ("zb-h1", 2),
+    ("zb-h1", 4),
+    ("zb-h2", 2),
+    ("zb-h2", 4),
 ]
 SECONDS = 0.15
 #: What the simulation leaves out, messages and the schedule itself, is milliseconds beside each action's 150.
@@ -100,7 +104,7 @@ SKEW = 0.005
 def test_sleeping_blocks_leave_the_simulated_bubble(
     schedule: str, pipeline: int, root: Path, make_spec: Make, sleeper: Make
 ) -> None:
-    stages = pipeline * (1 if schedule in ("gpipe", "1f1b") else 2)
+    stages = pipeline * (1 if schedule in ("gpipe", "1f1b", "zb-h1", "zb-h2") else 2)
     microbatches = 2 * pipeline
     layout = {"pipeline": pipeline, "schedule": schedule, "micro_batch": 1}
     changes = {"global_batch": microbatches, "precision": "fp32", "steps": 3, "eval": {"batches": 1}}

@@ -157,7 +157,7 @@ def test_recompute_sends_again_what_selective_recompute_keeps(root: Path, make_s
     assert more == {"all_gather": 2 * L * N / 2, "reduce_scatter": L * N / 2, "all_reduce": 0}
 
 
-@pytest.mark.parametrize("schedule", ["zbv", "interleaved-zb", "dualpipev"])
+@pytest.mark.parametrize("schedule", ["zbv", "interleaved-zb", "zb-h1", "zb-h2", "dualpipev"])
 def test_halved_backward_passes_send_nothing_twice(schedule: str, root: Path, make_spec: Make) -> None:
     layout = {"tensor": 2, "pipeline": 2}
     whole, _ = probe({**layout, "schedule": "interleaved"}, root, make_spec)
@@ -226,7 +226,14 @@ def test_experts_that_some_choose(root: Path, make_spec: Make) -> None:
     assert 0 < rows <= 4 * L * B * S * D
 
 
-BOUNDARIES = {"1f1b": (4, 3), "gpipe": (2, 1), "interleaved": (2, 3), "zbv": (2, 2), "dualpipev": (2, 2)}
+BOUNDARIES = {
+    "1f1b": (4, 3),
+    "gpipe": (2, 1),
+    "interleaved": (2, 3),
+    "zb-h1": (4, 3),
+    "zbv": (2, 2),
+    "dualpipev": (2, 2),
+}
 
 
 @pytest.mark.parametrize("schedule", BOUNDARIES)

@@ -90,6 +90,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pipeline": 2, "data": 2, "zero": 2}, {"precision": "bf16"}),
     ({"pipeline": 2, "schedule": "zbv", "tensor": 2}, {"precision": "bf16", "model": UNTIED}),
     ({"pipeline": 2, "data": 2, "zero": 3}, {"precision": "bf16"}),
+    ({"pipeline": 2, "schedule": "zb-h1", "tensor": 2}, {"precision": "bf16", "model": UNTIED}),
+    ({"pipeline": 2, "schedule": "zb-h2", "data": 2, "zero": 2}, {"precision": "bf16"}),
     ({"pipeline": 2, "schedule": "2bw"}, {"precision": "bf16", "steps": 3}),  # the last step runs no pass of a next one
     ({"pipeline": 4, "schedule": "2bw", "micro_batch": 2}, {"steps": 3}),
     ({"pipeline": 2, "data": 2, "schedule": "2bw"}, {"precision": NARROW, "steps": 3}),

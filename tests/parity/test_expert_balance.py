@@ -107,6 +107,7 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full": ({"data": 2, "expert": 2, "micro_batch": 2}, {"recompute": "full"}),
     "full-zero3": ({"data": 4, "expert": 2, "zero": 3}, {"recompute": "full"}),
     "full-zbv": ({"pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
+    "selective-zb-h1": ({"pipeline": 2, "schedule": "zb-h1", "data": 2, "expert": 2}, {"recompute": "selective"}),
     "selective-tensor": ({"data": 2, "expert": 2, "tensor": 2}, {"recompute": "selective"}),
     "compile": ({"data": 2, "expert": 2}, {"compile": True}),
     "compile-recompute": ({"data": 2}, {"compile": True, "recompute": "full"}),

@@ -31,6 +31,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "zbv-zero1-fp16": (_layout("zbv", 1), {"precision": "fp16"}),
     "zbv-zero2-tied": (_layout("zbv", 2), {"precision": "bf16", **TIED}),
     "dualpipev-zero1-tied-narrow": (_layout("dualpipev", 1), {**NARROW, **TIED}),
+    "zb-h1-zero2": (_layout("zb-h1", 2), {"precision": "bf16"}),
+    "zb-h2-zero1-narrow": (_layout("zb-h2", 1), NARROW),
     "1f1b-zero1-tied": (_layout("1f1b", 1), {"precision": "fp32", **TIED}),
     "1f1b-zero2-tensor2": (_layout("1f1b", 2, tensor=2), {"precision": "bf16"}),
     "1f1b-zero1-experts": (

@@ -31,6 +31,18 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "selective-all": ({**ALL, "zero": 1}, {"recompute": "selective"}),
     "every2-tensor2-zero1": ({"tensor": 2, "data": 2, "zero": 1}, {"recompute": "every-2"}),
     "selective-every2-1f1b2": ({"pipeline": 2}, {"recompute": {"mode": "selective", "every": 2}}),
+    "selective-zbv2-data2-zero3": (
+        {"pipeline": 2, "schedule": "zbv", "data": 2, "zero": 3},
+        {"recompute": "selective"},
+    ),
+    "selective-every2-interleaved-zb2": (
+        {"pipeline": 2, "schedule": "interleaved-zb"},
+        {"recompute": {"mode": "selective", "every": 2}},
+    ),
+    "activations-full-zb-h1-2": (
+        {"pipeline": 2, "schedule": "zb-h1"},
+        {"offload": {"activations": True}, "recompute": "full"},
+    ),
     "full-all-zero3": ({**ALL, "zero": 3}, {"recompute": "full"}),
     "optimizer-alone": ({}, {"offload": {"optimizer": 1}}),
     "optimizer-half-data2": ({"data": 2}, {"offload": {"optimizer": 0.5}}),

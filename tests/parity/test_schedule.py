@@ -13,7 +13,7 @@ from harness.ranks import group, spawn, train
 
 Make = Callable[..., Any]
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev")
 
 
 def _layout(pipeline: int, schedule: str, **more: int) -> dict[str, Any]:
@@ -40,6 +40,16 @@ LAYOUTS = [
     (_layout(4, "zbv", data=2, zero=2), 9),
     (_layout(2, "interleaved-zb", context=2), 5),
     (_layout(2, "dualpipev", context=2, data=2, zero=1), 5),
+    (_layout(2, "zb-h1", data=2, zero=1), 5),
+    (_layout(2, "zb-h1", data=2, zero=3), 5),
+    (_layout(2, "zb-h1", tensor=2), 5),
+    (_layout(2, "zb-h1", tensor=2, data=2, zero=2), 5),
+    (_layout(4, "zb-h1", data=2, zero=2), 9),
+    (_layout(2, "zb-h2", data=2), 5),
+    (_layout(2, "zb-h2", data=2, zero=2), 5),
+    (_layout(2, "zb-h2", data=2, zero=3), 5),
+    (_layout(2, "zb-h2", context=2, zero=1), 5),
+    (_layout(4, "zb-h2", tensor=2), 9),
 ]
 
 TIED = [
@@ -59,6 +69,10 @@ TIED = [
     _layout(2, "zbv", data=2, zero=3),
     _layout(2, "dualpipev", data=3, zero=3),
     _layout(2, "dualpipev", tensor=2, data=2, zero=3),
+    _layout(4, "zb-h1"),
+    _layout(2, "zb-h1", tensor=2, data=2, zero=1),
+    _layout(2, "zb-h1", data=2, zero=3),
+    _layout(2, "zb-h2", data=2, zero=2),
 ]
 
 
@@ -96,10 +110,13 @@ def test_tied_embeddings_equal_one_process(layout: Any, root: Path, make_spec: M
     _assert_equal(found, one_process(spec))
 
 
-@pytest.mark.parametrize("layout", [_layout(2, "dualpipev"), _layout(2, "interleaved-zb")], ids=str)
-def test_recompute_changes_nothing(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+@pytest.mark.parametrize(
+    "layout", [_layout(2, "dualpipev"), _layout(2, "interleaved-zb"), _layout(2, "zb-h1"), _layout(4, "zb-h2")], ids=str
+)
+@pytest.mark.parametrize("mode", ["full", "selective"])
+def test_recompute_changes_nothing(layout: Any, mode: str, root: Path, make_spec: Make, one_process: Make) -> None:
     changes = {"model": {**LLAMA, "layers": 5}, "steps": 3}
-    found = train(make_spec(layout, recompute="full", **changes), root)
+    found = train(make_spec(layout, recompute=mode, **changes), root)
     _assert_equal(found, one_process(make_spec({}, **changes)))
 
 
@@ -160,6 +177,8 @@ def test_what_runs_is_the_exported_order(schedule: str, pipeline: int, root: Pat
         assert found["held"] == peaks(order)[rank]
     if schedule == "1f1b":  # p − i + 1 on 1-based rank i
         assert [found["held"] for found in ranks] == [pipeline - rank for rank in range(pipeline)]
+    if schedule in ("zb-h1", "zb-h2"):
+        assert {found["held"] for found in ranks} == {pipeline if schedule == "zb-h1" else 2 * pipeline - 1}
 
 
 def _record(rank: int, world: int, port: int, spec: dict[str, Any], root: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llama-1f1b": ({"pipeline": 2, "micro_batch": 4}, {"model": LLAMA}),
     "gpt2-tied-zbv": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": {**GPT2, "tied": True}}),
     "llama-interleaved-zb": ({"pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 4}, {"model": LLAMA}),
+    "llama-zb-h1": ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 4}, {"model": LLAMA}),
     "llama-dualpipev": ({"pipeline": 2, "schedule": "dualpipev", "micro_batch": 4}, {"model": LLAMA}),
     "gpt2-deep": ({"tensor": DEEP, "micro_batch": 8}, {"model": {**GPT2, "tied": True}}),
     "llama-deep-zero1": ({"tensor": DEEP, "zero": 1}, {"model": LLAMA, "recompute": "full"}),

@@ -82,7 +82,7 @@ def test_a_zero_stage_that_only_equals_a_number_is_refused(given: object, strict
 @given(
     data=st.integers(1, 8),
     pipeline=st.integers(1, 4),
-    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]),
+    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"]),
     batch=st.integers(1, 64),
 )
 def test_a_batch_is_a_product_or_a_refusal_whose_remedy_works(

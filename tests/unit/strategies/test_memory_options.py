@@ -41,6 +41,7 @@ def test_a_spec_reads_back_what_it_writes() -> None:
 
 ZBV = {"pipeline": 2, "schedule": "zbv"}
 PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
+ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
 
 
 @pytest.mark.parametrize(
@@ -58,13 +59,14 @@ PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
             {"data": {"seq_len": 112}},
         ),
         ({"compile": True, "layout": ZBV}, "compile", "compile to false", {"compile": False}),
+        ({"compile": True, "layout": ZB_H1}, "compile", "layout.schedule to", {"layout": {"pipeline": 2}}),
+        ({"precision": "fp8", "layout": ZB_H1}, "layout.schedule", "1f1b", {"layout": {"pipeline": 2}}),
         (
             {"compile": True, "offload": {"activations": True}},
             "compile",
             "activations to false",
             {"offload": {"activations": False}},
         ),
-        ({"recompute": "selective", "layout": ZBV}, "recompute", "full", {"recompute": "full"}),
         (
             {"recompute": "selective", "offload": {"activations": True}},
             "offload.activations",

@@ -8,7 +8,7 @@ from shardyard.strategies.layout import V_SCHEDULES, Layout
 
 @given(
     p=st.integers(2, 8),
-    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]),
+    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"]),
 )
 def test_stages_tile(p: int, schedule: str) -> None:
     layout = Layout.model_validate({"pipeline": p, "schedule": schedule})

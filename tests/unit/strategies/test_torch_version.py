@@ -24,6 +24,8 @@ PUBLIC = [
     (dist, "functional", "strategies/tensor_parallel/functional_collectives.py"),
     (dist, "dump_fr_trace_json", "workers/recorder_dumps.py"),
     (dist, "flight_recorder_entries", "workers/recorder_dumps.py"),
+    (torch.distributed.pipelining, "PipelineScheduleRuntime", "strategies/pipeline_parallel/given_order.py"),
+    (torch.distributed.pipelining.schedules, "PipelineScheduleRuntime", "strategies/pipeline_parallel/given_order.py"),
     (torch.distributed.pipelining.schedules, "batch_p2p", "strategies/pipeline_parallel/p2p_trace.py"),
     (torch.distributed.tensor.parallel.ParallelStyle, "apply", "workers/models/tensor_plan.py"),
     (torch.nn.functional, "scaled_dot_product_attention_with_lse", "strategies/context_parallel/attention_kernels.py"),

@@ -5004,7 +5004,7 @@ export interface components {
              * @default 1f1b
              * @enum {string}
              */
-            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zbv" | "dualpipev" | "2bw" | "pipedream";
+            readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zb-h1" | "zb-h2" | "zbv" | "dualpipev" | "2bw" | "pipedream";
             /**
              * Virtual
              * @description Stages per rank of the `interleaved` and `interleaved-zb` schedules (`zbv` and `dualpipev` have two).

@@ -8,7 +8,9 @@ from shardyard.strategies.pipeline_parallel.schedule import planned_order
 from shardyard.strategies.pipeline_parallel.schedule_order import peaks
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw"])
+@pytest.mark.parametrize(
+    "schedule", ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev", "2bw"]
+)
 @pytest.mark.parametrize(("ranks", "microbatches"), [(2, 8), (4, 8), (4, 16)])
 def test_it_is_what_the_schedule_holds(schedule: str, ranks: int, microbatches: int) -> None:
     layout = Layout.model_validate({"pipeline": ranks, "schedule": schedule})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shardyard.strategies.cost.stage_balance import ModuleCosts, rank_costs, stage_blocks
 from shardyard.strategies.layout import Layout
 
-ALL = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
+ALL = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"]
 UNEVEN = st.lists(st.integers(1, 30), min_size=4, max_size=9)
 EQUAL = st.builds(lambda size, count: [size] * count, st.integers(1, 30), st.integers(4, 9))
 

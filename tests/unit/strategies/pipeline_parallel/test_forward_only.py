@@ -8,7 +8,7 @@ from shardyard.strategies.pipeline_parallel.forward_only import rounds
 LAYOUTS = [
     Layout(pipeline=ranks, schedule=schedule)  # type: ignore[arg-type]
     for ranks in (2, 4)
-    for schedule in ("1f1b", "interleaved", "zbv", "dualpipev")
+    for schedule in ("1f1b", "interleaved", "zb-h1", "zbv", "dualpipev")
 ]
 
 

@@ -11,7 +11,7 @@ from shardyard.strategies.pipeline_parallel.schedule import planned_order
 from shardyard.strategies.pipeline_parallel.schedule_order import peaks
 from shardyard.strategies.pipeline_parallel.simulator import evenly, simulate
 
-ALL = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
+ALL = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"]
 
 
 @settings(deadline=None)

@@ -44,7 +44,11 @@ def test_interleaving_divides_the_bubble_by_the_stages_per_rank(p: int, rounds: 
 
 
 @settings(deadline=None)
-@given(p=st.integers(2, 6), rounds=st.integers(2, 4), schedule=st.sampled_from(["interleaved-zb", "zbv", "dualpipev"]))
+@given(
+    p=st.integers(2, 6),
+    rounds=st.integers(2, 4),
+    schedule=st.sampled_from(["interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"]),
+)
 def test_zero_bubble_schedules_are_below_1f1b(p: int, rounds: int, schedule: str) -> None:
     m = p * rounds
     assert (
@@ -72,7 +76,7 @@ def test_without_a_flush_there_is_no_bubble(p: int, more: int) -> None:
 
 @settings(deadline=None)
 @given(
-    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]),
+    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"]),
     p=st.integers(2, 4),
     times=st.lists(st.floats(0.1, 9), min_size=8, max_size=8),
     communication=st.floats(0, 3),

@@ -12,7 +12,7 @@ type Layout = Schema<"Layout">;
 /** Degrees, and ZeRO's stage with them. What is not among these stays as it is. */
 const DEGREES = ["data", "tensor", "pipeline", "context", "expert", "zero"] as const satisfies readonly (keyof Layout)[];
 type Degree = (typeof DEGREES)[number];
-const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev", "2bw", "pipedream"];
+const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev", "2bw", "pipedream"];
 
 export function ReshardJob({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
