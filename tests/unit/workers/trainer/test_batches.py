@@ -23,6 +23,8 @@ def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0) -> Any:
 class Corpus:
     """Batches of one number, the first sample. Notes which are read."""
 
+    end: int | None = None
+
     def __init__(self) -> None:
         self.read: list[int] = []
 
