@@ -1,8 +1,8 @@
 """Packed documents: a row of tokens holds several, and each is trained as if it stood alone.
 
 A row is consecutive tokens of the corpus, and one token marks the end of a document, to which it belongs. So where documents start
-follows from a row's own tokens, and nothing more is stored or sent. A document that the row before began starts anew at the row's
-first token. Within a row:
+follows from a row's own tokens, and nothing more is stored or sent. A document that the row before began starts again at the
+row's first token. Within a row:
 
 - a query attends to the keys of its own document up to itself (`context_parallel/document_mask.py`),
 - positions begin at 0 in each document,
