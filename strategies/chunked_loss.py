@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .loss import TokenLoss, loss_and_gradient, scores
+from .loss import TokenLoss, from_column, loss_and_gradient, scores
 from .mesh import Mesh
 from .tensor_parallel.linear import Axis, local
 
@@ -54,7 +54,7 @@ class HeadLoss:
         Returns a scalar in fp32 (fp64 for fp64), the same on all tensor ranks. Collective over the tensor axis.
         """
         work = _Work(
-            targets.flatten() - self._start,
+            from_column(targets.flatten(), self._start),
             self._chunk,
             self._head.out_features,
             self._loss.terms,
@@ -76,7 +76,7 @@ def leave_heads(parts: Sequence[nn.Module], loss: TokenLoss, mesh: Mesh, chunk: 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a micro-batch's loss depends on besides hidden states and weight. `targets` [n] are counted from the first own column."""
+    """What a micro-batch's loss depends on besides hidden states and weight. `targets` [n] count from the first own column."""
 
     targets: Tensor
     chunk: int

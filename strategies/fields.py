@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .documents import Packed
+
 
 class Fields(dict[str, Tensor]):
     """Name → tensor [rows, …]. The module receives it as the dict that it is."""
@@ -30,5 +32,6 @@ class Fields(dict[str, Tensor]):
         return Fields({name: change(tensor) for name, tensor in self.items()})
 
 
-#: What a model's first module receives: token ids [rows, sequence], or the fields of a user's own data source.
-Inputs = Tensor | Fields
+#: What a model's first module receives: token ids [rows, sequence], alone or with the documents packed in them, or the fields of a
+#: user's own data source.
+Inputs = Tensor | Packed | Fields

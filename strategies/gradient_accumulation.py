@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from .data_strategy import DataStrategy
+from .documents import Packed, taken
 from .fields import Inputs
 from .runner import Runner
 from .telemetry.current import current
@@ -53,7 +54,8 @@ class Accumulate(Runner):
         return zip(chunks, targets.chunk(self._microbatches), strict=True)
 
     def _loss_of(self, x: Inputs, y: torch.Tensor) -> torch.Tensor:
+        x, more = taken(x) if isinstance(x, Packed) else (x, {})
         if self._within:
-            loss: torch.Tensor = self._model(x, lambda output: self._loss(output, y))
+            loss: torch.Tensor = self._model(x, lambda output: self._loss(output, y), **more)
             return loss
-        return self._loss(self._model(x), y)
+        return self._loss(self._model(x, **more), y)

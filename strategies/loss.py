@@ -8,6 +8,8 @@ all-reduces, of one and of two (with smoothing three) numbers per token, compute
 section 3). The backward pass sends nothing. Memory: ⌈V/t⌉ instead of V numbers per token, for the logits and for what the backward
 pass keeps. The vocabulary is split as by `torch.chunk`, without padding: the last ranks have fewer columns, or none.
 
+A target that is `IGNORED` (`documents.py`) adds nothing, and its logits have a gradient of 0.
+
 For many tokens times classes, `chunked_loss.py` computes the same with the logits of a few tokens at a time.
 """
 
@@ -19,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 
+from .documents import IGNORED
 from .precision import LossScale
 from .telemetry.current import wait_on
 
@@ -60,9 +63,11 @@ class TokenLoss:
 
 def sum_whole(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_loss: float) -> torch.Tensor:
     """The summed loss of whole `logits` [batch, seq, V]: the naive twin of `sum_cut`."""
-    wide = _wide(logits).flatten(0, 1)
-    total = functional.cross_entropy(wide, targets.flatten(), reduction="sum", label_smoothing=smoothing)
-    return total + z_loss * wide.logsumexp(-1).square().sum() if z_loss else total
+    wide, targets = _wide(logits).flatten(0, 1), targets.flatten()
+    total = functional.cross_entropy(wide, targets, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED)
+    if not z_loss:
+        return total
+    return total + z_loss * wide.logsumexp(-1).square().masked_fill(targets == IGNORED, 0.0).sum()
 
 
 def sum_cut(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_loss: float) -> torch.Tensor:
@@ -76,13 +81,18 @@ def sum_cut(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_los
     start = -(-vocab // mesh.size()) * mesh.get_local_rank()  # as torch.chunk splits
     own = logits.to_local().flatten(0, 1)
     total: torch.Tensor = _CutCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        own, targets.flatten() - start, vocab, (smoothing, z_loss), mesh.get_group()
+        own, from_column(targets.flatten(), start), vocab, (smoothing, z_loss), mesh.get_group()
     )
     return total
 
 
 def _wide(logits: torch.Tensor) -> torch.Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def from_column(targets: torch.Tensor, start: int) -> torch.Tensor:
+    """`targets` counted from the column `start`; `IGNORED` stays."""
+    return torch.where(targets == IGNORED, targets, targets - start)
 
 
 def scores(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -99,11 +109,11 @@ def loss_and_gradient(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The summed loss of `logits` [n, own] and its gradient [n, own] in fp32 or wider. Collective over `group`, if there is one.
 
-    `targets` [n] are counted from the first own column (outside 0…own−1: on another rank).
+    `targets` [n] are counted from the first own column (outside 0…own−1: on another rank), or `IGNORED`.
     """
-    loss, softmax, column, mine, log_z = _forward(logits, targets, vocab, terms, group)
+    loss, softmax, column, mine, counts, log_z = _forward(logits, targets, vocab, terms, group)
     gradient = softmax.mul_((1 + 2 * terms[1] * log_z).unsqueeze(-1)) if terms[1] else softmax
-    return loss, _minus_target(gradient, column, mine, vocab, terms[0])[:, : logits.shape[-1]]
+    return loss, _minus_target(gradient, column, mine, counts, (terms[0], vocab))[:, : logits.shape[-1]]
 
 
 class _CutCrossEntropy(torch.autograd.Function):
@@ -118,7 +128,7 @@ class _CutCrossEntropy(torch.autograd.Function):
         terms: tuple[float, float],
         group: dist.ProcessGroup,
     ) -> torch.Tensor:
-        """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: on another rank)."""
+        """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: on another rank), or `IGNORED`."""
         loss, *kept = _forward(logits, targets, vocab, terms, group)
         ctx.save_for_backward(*kept)
         ctx.terms, ctx.vocab, ctx.own, ctx.dtype = terms, vocab, logits.shape[-1], logits.dtype
@@ -127,10 +137,10 @@ class _CutCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, given: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        softmax, column, mine, log_z = ctx.saved_tensors
+        softmax, column, mine, counts, log_z = ctx.saved_tensors
         smoothing, z_loss = ctx.terms
         gradient = softmax * (1 + 2 * z_loss * log_z).unsqueeze(-1)
-        _minus_target(gradient, column, mine, ctx.vocab, smoothing)
+        _minus_target(gradient, column, mine, counts, (smoothing, ctx.vocab))
         return (gradient * given).to(ctx.dtype)[:, : ctx.own], None, None, None, None
 
 
@@ -141,7 +151,9 @@ def _forward(
     terms: tuple[float, float],
     group: dist.ProcessGroup | None,
 ) -> tuple[torch.Tensor, ...]:
-    """The summed loss, and for its gradient: softmax of the own columns, column of the target, whether that is here, and log Z."""
+    """The summed loss, and for its gradient: softmax of the own columns, column of the target, whether that is here, whether the token
+    counts, and log Z. The softmax of a token that does not count is 0.
+    """
     smoothing, z_loss = terms
     own = logits.shape[-1]
     shifted = _wide(logits)
@@ -151,6 +163,7 @@ def _forward(
     if group is not None:
         wait_on(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
     shifted = shifted - highest.unsqueeze(-1)
+    counts = targets != IGNORED
     mine = (targets >= 0) & (targets < own)
     column = torch.where(mine, targets, 0)
     at_target = shifted.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~mine, 0)
@@ -166,15 +179,17 @@ def _forward(
         loss = loss - smoothing / vocab * partial[2]
     if z_loss:
         loss = loss + z_loss * (log_z + highest).square()
-    return loss.sum(), softmax.div_(z.unsqueeze(-1)), column, mine, log_z + highest
+    loss, z = loss.masked_fill(~counts, 0), z.masked_fill(~counts, torch.inf)
+    return loss.sum(), softmax.div_(z.unsqueeze(-1)), column, mine, counts, log_z + highest
 
 
 def _minus_target(
-    gradient: torch.Tensor, column: torch.Tensor, mine: torch.Tensor, vocab: int, smoothing: float
+    gradient: torch.Tensor, column: torch.Tensor, mine: torch.Tensor, counts: torch.Tensor, of: tuple[float, int]
 ) -> torch.Tensor:
-    """Subtract (1 − ε) at the target and ε/V everywhere from `gradient`, in place."""
+    """Subtract (1 − ε) at the target and ε/V everywhere from `gradient`, in place; `of`: ε and V."""
+    smoothing, vocab = of
     at_target = (mine.to(gradient.dtype) * (smoothing - 1)).unsqueeze(-1)
     gradient.scatter_add_(-1, column.unsqueeze(-1), at_target)
     if smoothing:
-        gradient -= smoothing / vocab
+        gradient -= (counts.to(gradient.dtype) * (smoothing / vocab)).unsqueeze(-1)
     return gradient

@@ -54,6 +54,7 @@ def planned_setting(
         device=device,
         loss_chunk=spec.loss_chunk(batch, arch.vocab),
         snapshots=spec.snapshot.every != 0,
+        packed=spec.data.is_packed,
     )
 
 

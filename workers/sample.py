@@ -15,7 +15,7 @@ from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import read
 from .checkpoint.reader import fill
 from .checkpoint.verify import verify
-from .data.tokenizer import Tokenizer, load_tokenizer
+from .data.tokenizer import ENDING_BYTES, Tokenizer, load_tokenizer
 from .huggingface.import_weights import Pretrained
 from .models.hf_config import architecture_of
 from .models.presets import Architecture
@@ -71,7 +71,8 @@ def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
     model = _empty(arch)
     fill(checkpoint, manifest, [_whole(name, value) for name, value in model.named_parameters()])
     context = int((manifest.training.get("data") or {}).get("seq_len") or arch.max_seq_len)
-    return _writer(model, arch, tokenizer or str(manifest.training.get("tokenizer") or "bytes"), context)
+    packed = (manifest.training.get("data") or {}).get("tokenizer") == ENDING_BYTES
+    return _writer(model, arch, tokenizer or str(manifest.training.get("tokenizer") or "bytes"), context, packed)
 
 
 def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
@@ -88,8 +89,8 @@ def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
     return _writer(model, arch, tokenizer or own, arch.max_seq_len)
 
 
-def _writer(model: nn.Module, arch: Architecture, tokenizer: str, context: int) -> Writer:
-    found = load_tokenizer(DataSpec(tokenizer=tokenizer))
+def _writer(model: nn.Module, arch: Architecture, tokenizer: str, context: int, packed: bool = False) -> Writer:
+    found = load_tokenizer(DataSpec(tokenizer=tokenizer, documents="packed" if packed else "joined"))
     if found.vocab > arch.vocab:
         problem = f"{tokenizer} has {found.vocab} tokens, but the model has {arch.vocab}."
         raise Refusal("tokenizer", problem, "Name the tokenizer that the model was trained with.")

@@ -1,7 +1,7 @@
 """`TrainSpec`, the `train` part of a job spec. Checks what needs no file and no device. Imports no torch."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -18,6 +18,8 @@ from ..strategies.memory_options import (
     check_fp8,
     check_memory_options,
 )
+from ..strategies.packed_rules import check_packed
+from .data_spec import DataSpec as DataSpec  # noqa: PLC0414  (most import it from here)
 from .model_spec import ModelSpec
 from .models.hf_config import config_of
 from .models.presets import Architecture
@@ -29,70 +31,6 @@ Dtype = Literal["auto", "fp64", "fp32", "bf16", "fp16", "fp8"]
 
 #: A spec larger than this is refused unread.
 MAX_SPEC_BYTES = 1 << 20
-
-
-#: Fields of `DataSpec` that a source of the user's own does not have.
-_OF_A_TEXT: Final = ("files", "field", "tokenizer", "seq_len", "validation")
-
-
-class DataSpec(SpecPart):
-    """The corpus, and how it is split into windows of `seq_len` tokens that predict the next token.
-
-    A separator follows each document. Attention crosses from one document into the next. A source of your own has samples in the
-    place of text, for a model given by `import`.
-    """
-
-    source: str = Field(
-        "python-stdlib",
-        max_length=1024,
-        pattern=r"^(python-stdlib|text|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$",
-        description="`python-stdlib` needs no download; `text` reads `files`; `module:factory` names a source of your own, in the folder "
-        "`model.code`.",
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict, description="Keyword arguments for the factory of a source of your own."
-    )
-    files: list[str] = Field(
-        default_factory=list, max_length=10_000, description="Files or globs for `text`; `.jsonl` needs `field`."
-    )
-    field: str | None = Field(None, description="Field of each JSONL record that holds the text.")
-    tokenizer: str = Field("bytes", description="`bytes`, or the path of a tokenizer.json.")
-    seq_len: int = Field(256, ge=2, le=1_048_576, description="Tokens per sequence.")
-    validation: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.05, description="Share of the corpus, from its end, that is held out for validation."
-    )
-
-    @model_validator(mode="after")
-    def _files_match_source(self) -> "DataSpec":
-        if self.source == "text" and not self.files:
-            raise ValueError("source text needs files: a list of paths or globs")
-        if self.source == "python-stdlib" and (self.files or self.field):
-            raise ValueError("files and field belong to source text")
-        if self.is_own:
-            self._nothing_of_a_text()
-        elif self.options:
-            raise ValueError(
-                "options belong to a source of your own: set source to its module:factory, or leave them out"
-            )
-        return self
-
-    def _nothing_of_a_text(self) -> None:
-        fields = type(self).model_fields
-        given = [
-            name for name in _OF_A_TEXT if getattr(self, name) != fields[name].get_default(call_default_factory=True)
-        ]
-        if given:
-            raise ValueError(f"a source of your own has no text: leave out {', '.join(given)}")
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the samples come from a source of the user's own."""
-        return ":" in self.source
-
-    @property
-    def tokens_per_sample(self) -> int:
-        """Tokens of a sample. A sample of the user's own source counts as one token."""
-        return 1 if self.is_own else self.seq_len
 
 
 class OptimizerSpec(SpecPart):
@@ -314,6 +252,8 @@ class TrainSpec(SpecPart):
         self._check_loss()
         self._check_own_source()
         check_delayed(self.layout, self.memory_options, facts, self.precision.compute)
+        if self.data.is_packed:
+            check_packed(self.layout, self.memory_options, facts, self.precision.compute)
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)

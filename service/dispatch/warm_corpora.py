@@ -22,7 +22,7 @@ AHEAD: Final = 10
 #: Number of corpora remembered as done. If a file changes later, the job tokenises it.
 REMEMBERED: Final = 1000
 #: Fields of a spec's `data` on which the tokens depend.
-_TEXT: Final = ("source", "files", "field", "tokenizer")
+_TEXT: Final = ("source", "files", "field", "tokenizer", "documents")
 
 
 class WarmCorpora:

@@ -12,7 +12,7 @@ from ...workers import elastic_layouts, regular_files
 from ...workers.data import split_lengths
 from ...workers.data.corpus import sources
 from ...workers.data.errors import DataError
-from ...workers.data.tokenizer import load_tokenizer
+from ...workers.data.tokenizer import document_end, load_tokenizer
 from ...workers.messages.gang_spec import ANY_MODELS
 from ...workers.models import own_module
 from ...workers.models.presets import Architecture
@@ -132,6 +132,7 @@ def _check_files(train: TrainSpec, until: float) -> Checked:
             source = own_module.OwnSource(train.data.source, train.model.code, train.data.options)
             own_module.check_source(source, own_module.SOURCE)
         tokenizer = load_tokenizer(train.data)
+        document_end(train.data, tokenizer)
         files = sources(train.data, until) if _is_measured(train.data) else []
         checked = check_layout(train, tokenizer.vocab)
         if files:

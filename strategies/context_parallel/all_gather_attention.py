@@ -3,7 +3,7 @@
 One collective instead of a ring's R − 1 messages, which pays where a sequence is too short to hide them. The gather is not hidden behind
 the attention. Ranks hold zigzag chunks as in `ring_attention.py`. Each of the two chunks of queries meets the keys before it without
 a mask, and its own keys under the causal mask. Both blocks are merged by their log-sum-exp, because a kernel's causal block is square.
-Without the causal mask there is one block.
+Without the causal mask there is one block. Packed documents have one block per chunk of queries: their kernel takes any mask.
 
 The backward pass gathers again, so that no layer keeps more than its own keys, and reduce-scatters the gradients.
 
@@ -22,8 +22,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..collectives import Pending, all_gather
-from .attention_kernels import Kernel, kernel_for
-from .ring_attention import Blocks, before_merges, merge
+from .document_mask import DocumentMask, mask_of
+from .ring_attention import Blocks, Softmax, before_merges, merge
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,19 @@ class Gather:
 
 
 def all_gather_attention(
-    q: Tensor, k: Tensor, v: Tensor, gather: Gather, kernel: Kernel | None = None, causal: bool = True
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gather: Gather,
+    softmax: Softmax = Softmax(),  # noqa: B008  (it is frozen)
+    starts: Tensor | None = None,
 ) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
+    """This rank's rows of softmax(q·kᵀ/√size)·v, under the mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of the group.
-    `kernel` computes the blocks; the default is the fastest.
+    `starts` [batch, sequence]: at which places of the whole sequence the documents start, if they are packed.
     """
-    blocks = Blocks(kernel or kernel_for(q), causal)
-    out: Tensor = _AllGatherAttention.apply(q, k, v, gather, blocks)  # type: ignore[no-untyped-call]
+    out: Tensor = _AllGatherAttention.apply(q, k, v, gather, softmax.blocks(q, starts))  # type: ignore[no-untyped-call]
     return out
 
 
@@ -52,7 +56,7 @@ class _AllGatherAttention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gather: Gather, blocks: Blocks) -> Tensor:
         out, lse = before_merges(q)
         keys, values = _gathered(k, v, gather.group)
-        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
+        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks):
             block = blocks.kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], masked)
             merge(out[:, :, rows], lse[:, :, rows], *block)
         narrow = out.to(q.dtype)
@@ -68,7 +72,7 @@ class _AllGatherAttention(torch.autograd.Function):
         of_q = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         keys, values = _gathered(k, v, gather.group)
         total = torch.zeros((2, *keys.shape), dtype=lse.dtype, device=q.device)
-        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks.causal):
+        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks):
             ours = (grad[:, :, rows], q[:, :, rows], keys[:, :, columns], values[:, :, columns])
             shares = blocks.kernel.backward(*ours, out[:, :, rows], lse[:, :, rows], masked)
             of_q[:, :, rows] += shares[0]
@@ -95,14 +99,18 @@ def _by_rank(total: Tensor, ranks: int) -> Tensor:
     return torch.stack((early, late.flip(0)), dim=-3).flatten(1)
 
 
-def _meetings(group: dist.ProcessGroup, length: int, causal: bool) -> list[tuple[slice, slice, bool]]:
-    """Own queries, the sequence's keys that they meet, and whether under the causal mask; `length`: of the own queries."""
+def _meetings(group: dist.ProcessGroup, length: int, blocks: Blocks) -> list[tuple[slice, slice, bool | DocumentMask]]:
+    """Own queries, the sequence's keys that they meet, and the mask, or whether it is the causal one; `length`: of the own queries."""
     rank, ranks, half = group.rank(), group.size(), length // 2
-    if not causal:
+    if not blocks.causal:
         return [(slice(0, length), slice(0, ranks * length), False)]
-    found = []
+    found: list[tuple[slice, slice, bool | DocumentMask]] = []
     for rows, chunk in ((slice(0, half), rank), (slice(half, length), 2 * ranks - 1 - rank)):
         start = chunk * half
+        if blocks.starts is not None:
+            places = torch.arange(start + half, device=blocks.starts.device)
+            found.append((rows, slice(0, start + half), mask_of(blocks.starts, places[start:], places)))
+            continue
         if start:
             found.append((rows, slice(0, start), False))
         found.append((rows, slice(start, start + half), True))

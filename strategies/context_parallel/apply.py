@@ -24,7 +24,7 @@ from ..mesh import Mesh
 from .all_gather_attention import Gather, all_gather_attention
 from .attention_kernels import Kernel
 from .double_ring import Rings, double_ring_attention
-from .ring_attention import ring_attention, zigzag
+from .ring_attention import Softmax, ring_attention, zigzag
 from .ring_self_attention import ring_self_attention
 from .ulysses import Attend, ulysses_attention
 
@@ -76,16 +76,17 @@ def spread(attend: Attend, mesh: Mesh, kernel: Kernel | None = None, causal: boo
 
 def _across(mesh: Mesh, kernel: Kernel | None, causal: bool) -> Attend:
     """Attention over the ranks that exchange keys and values."""
+    softmax = Softmax(kernel, causal)
     if mesh.layout.ring_window:
         rings = Rings(mesh.group("inner_ring"), mesh.group("outer_ring"))
-        return functools.partial(double_ring_attention, rings=rings, kernel=kernel, causal=causal)
+        return functools.partial(double_ring_attention, rings=rings, softmax=softmax)
     group = mesh.group("ring")
     if mesh.layout.context_method == "all-gather":
         gather = Gather(group, reduce_scatter if mesh.reduces else exchange_and_sum)
-        return functools.partial(all_gather_attention, gather=gather, kernel=kernel, causal=causal)
+        return functools.partial(all_gather_attention, gather=gather, softmax=softmax)
     if mesh.layout.context_method == "ring-self-attention":
         return functools.partial(ring_self_attention, group=group, causal=causal)
-    return functools.partial(ring_attention, group=group, kernel=kernel, causal=causal)
+    return functools.partial(ring_attention, group=group, softmax=softmax)
 
 
 def share(tokens: Tensor, mesh: Mesh) -> Tensor:

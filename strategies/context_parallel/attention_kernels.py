@@ -11,6 +11,7 @@ heads share one; log-sum-exp [batch, heads, queries] in fp32 (fp64 for fp64). A 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,11 +27,11 @@ class Kernel:
     """`forward(q, k, v, causal)` → out, log-sum-exp; `backward(grad, q, k, v, out, lse, causal)` → gradients of q, k and v.
 
     `out` and `lse` of the backward pass may come from a softmax over more keys than the block's: the gradients are then the block's
-    share (Dao, 2307.08691, algorithm 2).
+    share (Dao, 2307.08691, algorithm 2). The kernel of packed documents takes a `DocumentMask` in the place of `causal`.
     """
 
-    forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
-    backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, bool], Gradients]
+    forward: Callable[[Tensor, Tensor, Tensor, Any], tuple[Tensor, Tensor]]
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Any], Gradients]
 
 
 def kernel_for(q: Tensor) -> Kernel:

@@ -19,8 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..collectives import Pending, shift
-from .attention_kernels import Kernel, kernel_for
-from .ring_attention import Blocks, before_merges, merge, pass_on
+from .ring_attention import Blocks, Softmax, before_merges, merge, pass_on
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,19 @@ class Rings:
 
 
 def double_ring_attention(
-    q: Tensor, k: Tensor, v: Tensor, rings: Rings, kernel: Kernel | None = None, causal: bool = True
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rings: Rings,
+    softmax: Softmax = Softmax(),  # noqa: B008  (it is frozen)
+    starts: Tensor | None = None,
 ) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
+    """This rank's rows of softmax(q·kᵀ/√size)·v, under the mask of the whole sequence.
 
-    q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ring's ranks. `kernel`
-    computes the blocks; the default is the fastest.
+    q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ring's ranks.
+    `starts` [batch, sequence]: at which places of the whole sequence the documents start, if they are packed.
     """
-    out: Tensor = _DoubleRing.apply(q, k, v, rings, Blocks(kernel or kernel_for(q), causal))  # type: ignore[no-untyped-call]
+    out: Tensor = _DoubleRing.apply(q, k, v, rings, softmax.blocks(q, starts))  # type: ignore[no-untyped-call]
     return out
 
 

@@ -6,6 +6,9 @@ against all own queries; for a later rank's keys, both chunks against the own se
 queries meet all keys in each step. Blocks are merged by the log-sum-exp of their scores (online softmax, 2205.14135). The next keys are
 in transit while a block is computed.
 
+Packed documents: a query meets the keys of its own document alone (`document_mask.py`). The blocks are the same, and each has a mask.
+Blocks without any key for a query have a log-sum-exp of −∞, and so no weight. The first block has every query's own key.
+
 Memory per rank and layer: 1/R of the sequence's activations, and two blocks of keys and values.
 Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward. Backward
 2n(R−1) again and as many gradients, in fp32 or wider, which travel along with their keys and on to the keys' owner.
@@ -20,31 +23,64 @@ from torch import Tensor
 
 from ..collectives import Pending, shift
 from .attention_kernels import Kernel, kernel_for
+from .document_mask import WITHIN_DOCUMENTS, DocumentMask, mask_of
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the blocks of a softmax are computed: by which kernel, and whether under the causal mask of the whole sequence."""
+    """How the blocks of a softmax are computed: by which kernel, and whether under the causal mask of the whole sequence.
+
+    `starts` [batch, sequence]: at which places the documents of its positions start, if they are packed.
+    """
 
     kernel: Kernel
     causal: bool
+    starts: Tensor | None = None
 
-    def meeting(self, step: int, rank: int, length: int) -> tuple[slice, slice, bool]:
-        """Which own queries meet which of the keys from `step` ranks away, and whether under the causal mask."""
+    def meeting(self, step: int, rank: int, length: int) -> tuple[slice, slice, bool | DocumentMask]:
+        """Which own queries meet which of the keys from `step` ranks away, and the mask, or whether it is the causal one."""
         if not self.causal:
             return slice(0, length), slice(0, length), False
-        return *meeting(step, rank, length), step == 0
+        rows, columns = meeting(step, rank, length)
+        if self.starts is None:
+            return rows, columns, step == 0
+        places = torch.arange(self.starts.shape[1], device=self.starts.device)
+        ranks = len(places) // length
+        queries, keys = (zigzag(places, place, ranks) for place in (rank, (rank - step) % ranks))
+        return rows, columns, mask_of(self.starts, queries[rows], keys[columns])
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Which softmax a method computes: under the causal mask of the whole sequence if `causal`; its blocks by `kernel`.
+
+    The default is the fastest kernel. Packed documents have a kernel of their own, and the causal mask.
+    """
+
+    kernel: Kernel | None = None
+    causal: bool = True
+
+    def blocks(self, q: Tensor, starts: Tensor | None) -> Blocks:
+        """The blocks of queries like q, whose documents begin at `starts` [batch, sequence] if they are packed."""
+        if starts is not None:
+            return Blocks(WITHIN_DOCUMENTS, True, starts)
+        return Blocks(self.kernel or kernel_for(q), self.causal)
 
 
 def ring_attention(
-    q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel | None = None, causal: bool = True
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    group: dist.ProcessGroup,
+    softmax: Softmax = Softmax(),
+    starts: Tensor | None = None,
 ) -> Tensor:
-    """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
+    """This rank's rows of softmax(q·kᵀ/√size)·v, under the mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of `group`.
-    `kernel` computes the blocks; the default is the fastest.
+    `starts` [batch, sequence]: at which places of the whole sequence the documents start, if they are packed.
     """
-    out: Tensor = _RingAttention.apply(q, k, v, group, Blocks(kernel or kernel_for(q), causal))  # type: ignore[no-untyped-call]
+    out: Tensor = _RingAttention.apply(q, k, v, group, softmax.blocks(q, starts))  # type: ignore[no-untyped-call]
     return out
 
 

@@ -13,6 +13,7 @@ together. Backward 2n(R−1) again and as many gradients, in fp32 or wider.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,21 +22,43 @@ from torch import Tensor
 
 from ..collectives import Pending, shift
 from .attention_kernels import shared, summed
+from .document_mask import mask_of
 from .ring_attention import pass_on, zigzag
 
 
-def ring_self_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, causal: bool = True) -> Tensor:
+def ring_self_attention(
+    q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, causal: bool = True, starts: Tensor | None = None
+) -> Tensor:
     """This rank's rows of softmax(q·kᵀ/√size)·v, if `causal` under the causal mask of the whole sequence.
 
     q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of `group`.
+    `starts` [batch, sequence]: at which places of the whole sequence the documents start, if they are packed.
     """
-    out: Tensor = _RingSelfAttention.apply(q, k, v, group, causal)  # type: ignore[no-untyped-call]
+    out: Tensor = _RingSelfAttention.apply(q, k, v, group, _Mask(group, causal, starts))  # type: ignore[no-untyped-call]
     return out
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """The mask of the whole sequence, rank by rank of its keys; `starts` as in `ring_self_attention`."""
+
+    group: dist.ProcessGroup
+    causal: bool
+    starts: Tensor | None
+
+    def put_on(self, scores: Tensor, owner: int) -> Tensor:
+        """`scores` [batch, heads, queries, keys of `owner`], −∞ where a query may not meet a key."""
+        if not self.causal:
+            return scores
+        sequence = torch.arange(self.group.size() * scores.shape[2], device=scores.device)
+        queries, keys = (zigzag(sequence, rank, self.group.size()) for rank in (self.group.rank(), owner))
+        outside = keys > queries.unsqueeze(1) if self.starts is None else mask_of(self.starts, queries, keys).outside()
+        return scores.masked_fill(outside, -torch.inf)
 
 
 class _RingSelfAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, causal: bool) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, mask: _Mask) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         # [batch, heads, queries, rank, its keys]
         scores = torch.empty((*q.shape[:3], group.size(), k.shape[2]), dtype=wide, device=q.device)
@@ -43,7 +66,7 @@ class _RingSelfAttention(torch.autograd.Function):
         for step in range(group.size()):
             coming, owner = pass_on(held, step, group), _owner(step, group)
             block = q.to(wide) @ shared(held, q).to(wide).mT / math.sqrt(q.shape[-1])
-            scores[:, :, :, owner] = block.masked_fill(_later(q, owner, group), -torch.inf) if causal else block
+            scores[:, :, :, owner] = mask.put_on(block, owner)
             held = coming()
         weights = scores.flatten(-2).softmax(-1).to(q.dtype).view_as(scores)
         del scores
@@ -90,10 +113,3 @@ class _RingSelfAttention(torch.autograd.Function):
 def _owner(step: int, group: dist.ProcessGroup) -> int:
     """The rank whose keys are here in `step`."""
     return (group.rank() - step) % group.size()
-
-
-def _later(q: Tensor, owner: int, group: dist.ProcessGroup) -> Tensor:
-    """Which keys of `owner` come after which own queries: bool [queries, keys]."""
-    sequence = torch.arange(group.size() * q.shape[2], device=q.device)
-    mine, theirs = (zigzag(sequence, rank, group.size()) for rank in (group.rank(), owner))
-    return theirs > mine.unsqueeze(1)

@@ -9,6 +9,7 @@ Traffic per rank, layer and micro-batch, with n = batch · sequence/U · head si
 n(U−1)/U elements forward and as many backward. It falls with U, while a ring's traffic does not. Memory: as on one rank, ÷ U.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +22,20 @@ from ..layout import Refusal
 from ..telemetry.current import wait_on
 
 #: q [batch, heads, queries, size]; k and v with a number of heads that divides q's → causal attention's output, of q's shape.
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+#: If documents are packed, its keyword argument `starts` [batch, whole sequence] says at which places they start.
+Attend = Callable[..., Tensor]
 
 
-def ulysses_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, attend: Attend) -> Tensor:
+def ulysses_attention(
+    q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, attend: Attend, starts: Tensor | None = None
+) -> Tensor:
     """`attend` over the positions of all ranks of `group`, which hold consecutive parts of them.
 
-    q [batch, heads, sequence/U, size]; k and v with a number of heads that divides q's. Returns q's shape.
+    q [batch, heads, sequence/U, size]; k and v with a number of heads that divides q's. Returns q's shape. `starts` are passed on:
+    those of the whole sequence are the same on all ranks.
     """
+    if starts is not None:
+        attend = functools.partial(attend, starts=starts)
     parts = group.size()
     if q.shape[1] % parts:
         raise Refusal(

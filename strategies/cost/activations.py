@@ -34,6 +34,7 @@ class Widths:
     gated: bool
     repeated: bool
     scores: int | None = None  # tokens that each token attends to, if attention is not fused
+    again: bool = False  # whether selective recompute computes attention again, as under a mask by document
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def kept(mode: str, of: Widths) -> Kept:
         return Kept(of.dim, 0, 0)
     if mode == "selective":
         columns = 2 * of.hidden if of.gated else of.hidden
-        return Kept(2 * of.dim, of.query + 2 * of.key + columns, of.query + log_sum if of.scores is None else 0)
+        core = of.query + log_sum if of.scores is None and not of.again else 0
+        return Kept(2 * of.dim, of.query + 2 * of.key + columns, core)
     keys = 2 * (of.query if of.repeated else of.key)
     feed_forward = 4 * of.hidden if of.gated else 2 * of.hidden
     core = of.heads if of.scores is None else of.heads * of.scores

@@ -7,10 +7,14 @@ results, and where each row went.
 Context parallelism: attention keeps the heads that a rank has after Ulysses' exchange, with the copies of key/value heads. An all-gather
 works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider. Ring Self-Attention
 keeps the softmax of all scores, and works with two copies in fp32 or wider.
+
+Packed documents: attention keeps what a fused kernel keeps, with key/value heads as they are, and each token's rotation of its own. It
+works with four copies of a chunk of scores, and with queries, keys and values of all heads and their gradients, in fp32 or wider.
 """
 
 from ..context_axes import key_copies
 from ..layout import divides_hidden
+from ..packed_rules import CHUNK
 from .activations import Widths, kept
 from .estimate import Setting
 
@@ -21,12 +25,14 @@ _WIDE, _INDEX = 4, 8
 def block_bytes(setting: Setting, mode: str) -> float:
     """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
     of, layout = setting.decoder, setting.layout
-    repeated = setting.compute > 2
+    repeated = setting.compute > 2 and not setting.packed
     hidden = of.hidden * (of.top_k + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
     scores = setting.seq_len if _keeps_scores(setting) else None
-    found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores))
+    found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores, setting.packed))
     plain = setting.compute * found.of_rank(layout.tensor, divides_hidden(layout))
+    if setting.packed and of.gated and mode == "none":  # sine and cosine
+        plain += 2 * max(_WIDE, setting.compute) * of.query / of.heads
     return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
 
 
@@ -52,7 +58,7 @@ def working_bytes(setting: Setting) -> float:
     else:
         feed_forward = c * ((3 if of.gated else 2) + 2 * (shape is not None)) * hidden / t + outside
     rotation = (4 * 3 * of.query / t if of.gated else 0) + outside
-    return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting))
+    return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting), _packed_bytes(setting))
 
 
 def gathered_weights(setting: Setting) -> float:
@@ -72,6 +78,16 @@ def _scores_bytes(setting: Setting) -> float:
     if not _keeps_scores(setting):
         return 0
     return 2 * max(_WIDE, setting.compute) * setting.decoder.heads * setting.seq_len / setting.layout.tensor
+
+
+def _packed_bytes(setting: Setting) -> float:
+    """Bytes per token while attention within documents is computed backward; an all-gather has the keys of the whole sequence."""
+    if not setting.packed:
+        return 0
+    of, layout, wide = setting.decoder, setting.layout, max(_WIDE, setting.compute)
+    whole = layout.ring if layout.context_method == "all-gather" else 1
+    scores = of.heads / layout.tensor * setting.tokens * setting.seq_len  # of all heads, at most
+    return wide * (4 * min(CHUNK, scores) / setting.tokens + (2 + 4 * whole) * of.query / layout.tensor)
 
 
 def _gathered_bytes(setting: Setting) -> float:

@@ -52,6 +52,7 @@ class Setting:
     device: str
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
     snapshots: bool = False  # whether the state is copied to host memory
+    packed: bool = False  # whether attention stays within documents
 
     @property
     def replicas(self) -> int:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..documents import Packed, taken
 from ..layout import Layout
 from ..mesh import Mesh
 from ..telemetry.current import wait_on
@@ -82,11 +83,10 @@ class ForwardOnly:
         self._rank, self._group, self._device = mesh.index("pipeline"), mesh.group("pipeline"), mesh.device
         self._passed_on = dict.fromkeys(range(self._last), hidden) if hidden else {}
 
-    def run(self, inputs: torch.Tensor, finish: Callable[[int, torch.Tensor], None]) -> None:
+    def run(self, inputs: torch.Tensor | Packed, finish: Callable[[int, torch.Tensor], None]) -> None:
         """Push `inputs` [micro-batches × micro-batch, seq] through; `finish(number, output)` is called on the last stage's rank."""
-        given: dict[Pass, torch.Tensor] = {
-            (0, number): part for number, part in enumerate(inputs.chunk(self._microbatches))
-        }
+        parts = [taken(part) for part in inputs.chunk(self._microbatches)]
+        given: dict[Pass, torch.Tensor] = {(0, number): tokens for number, (tokens, _) in enumerate(parts)}
         awaited: dict[Pass, _Messages] = {}
         rounds_sent = []
         for now in rounds(self._layout, self._microbatches):
@@ -97,7 +97,7 @@ class ForwardOnly:
                     messages = awaited.pop((stage, number))
                     messages.wait()
                     given[stage, number] = messages.arriving.pop((stage, number))
-                output = self._mine[stage](given.pop((stage, number)))
+                output = self._mine[stage](given.pop((stage, number)), **parts[number][1])
                 if stage == self._last:
                     finish(number, output)
                 elif self._owners[stage + 1] == self._rank:

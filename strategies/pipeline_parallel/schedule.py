@@ -27,7 +27,8 @@ from torch.distributed.pipelining import (
 
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..data_strategy import DataStrategy
-from ..fields import Inputs
+from ..documents import taken
+from ..fields import Fields, Inputs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..runner import Runner
@@ -189,17 +190,18 @@ class Pipeline(Runner):
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
-        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
+        assert not isinstance(inputs, Fields)  # they are refused with a pipeline
         losses: list[torch.Tensor] = []
         self._last_passes.begin()
-        given = (inputs,) if self._first else ()
+        tokens, more = taken(inputs)  # every stage reads the rows, and so knows their documents
+        given = (tokens,) if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
         traced = seen() if current().tracer.on else nullcontext()
         # The stages' own passes are timed as busy inside.
         with current().clock.waiting, current().tracer.span("other", SCHEDULE), traced:
-            self._schedule.step(*given, **wanted, return_outputs=False)
+            self._schedule.step(*given, **wanted, **more, return_outputs=False)
         if not self.last:
-            return torch.zeros((), device=inputs.device)
+            return torch.zeros((), device=targets.device)
         return torch.stack([loss.detach() for loss in losses]).sum()
 
     def _loss_of(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -210,8 +212,8 @@ class Pipeline(Runner):
     @torch.no_grad()
     def validate(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """The summed loss, forward only (0 off the last stage)."""
-        assert isinstance(inputs, torch.Tensor)
-        losses = [torch.zeros((), device=inputs.device)]
+        assert not isinstance(inputs, Fields)
+        losses = [torch.zeros((), device=targets.device)]
         expected = targets.chunk(self._microbatches)
         self._relay.run(inputs, lambda number, output: losses.append(self._loss(output, expected[number])))
         return torch.stack([loss.double() for loss in losses]).sum()

@@ -23,6 +23,7 @@ GPT2 = {"family": "gpt2", "dim": 1024, "heads": 8, "hidden": 4096, "layers": 4, 
 MIXTURE = {**LLAMA, "family": "moe", "hidden": 1024, "experts": 4, "top_k": 2}
 SHARED = {**MIXTURE, "shared_experts": 3, "balance": "bias"}
 NARROW = {"compute": "bf16", "gradients": "compute"}
+PACKED = {"seq_len": 1024, "documents": "packed"}
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 CORE: list[Case] = [
@@ -93,6 +94,10 @@ FULL: list[Case] = [
     ({"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}, {"precision": NARROW}),
     ({"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 2, "micro_batch": 1}, {"recompute": "full"}),
     ({"pipeline": 2, "data": 2, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
+    ({"data": 4}, {"data": PACKED}),
+    ({"data": 4, "zero": 1}, {"data": PACKED, "recompute": "selective"}),
+    ({"context": 2}, {"data": PACKED}),
+    ({"context": 4, "context_method": "all-gather"}, {"data": PACKED}),
     ({"data": 4}, {"model": MIXTURE}),
     ({"data": 4, "expert": 4, "zero": 1}, {"model": MIXTURE, "recompute": "full"}),
     ({"data": 4, "zero": 1}, {"model": SHARED}),

@@ -32,10 +32,39 @@ def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool = True) ->
     return [out.detach(), *(x.grad for x in inputs)]
 
 
+#: Where the documents of both sequences end, in 24ths of a sequence.
+ENDS = ((5, 6, 13, 24), (1, 16, 24))
+
+
+def document_slices(row: int, sequence: int) -> list[slice]:
+    """The documents of one of the two sequences."""
+    ends = [end * sequence // 24 for end in ENDS[row]]
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def document_starts(sequence: int) -> Tensor:
+    """At which place the document of each position starts, [2, sequence]."""
+    found = torch.zeros(2, sequence, dtype=torch.int64)
+    for row in (0, 1):
+        for part in document_slices(row, sequence):
+            found[row, part] = part.start
+    return found
+
+
+def each_alone(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
+    """As `whole`, where torch's attention computes each document by itself: no mask but the causal one."""
+    found = [torch.full_like(x, torch.nan) for x in (q, q, k, v)]
+    for row in (0, 1):
+        for part in document_slices(row, q.shape[2]):
+            for into, value in zip(found, whole(*(x[row : row + 1, :, part] for x in (q, k, v, grad))), strict=True):
+                into[row, :, part] = value[0]
+    return found
+
+
 def context_differences(rank: int, world: int, port: int, cases: list[dict[str, Any]]) -> list[list[float]]:
     """For each case (layout, kv_heads, kernel), this rank's largest differences: output, gradients of q, k and v.
 
-    A case's layout has `context: world`, and what it has under "layout".
+    A case's layout has `context: world`, and what it has under "layout". With "packed" sequences hold documents.
     """
     from shardyard.strategies.layout import Layout
     from shardyard.strategies.mesh import make_mesh
@@ -51,6 +80,7 @@ def context_differences(rank: int, world: int, port: int, cases: list[dict[str, 
 def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     from shardyard.strategies.context_parallel import attention_kernels
     from shardyard.strategies.context_parallel.apply import positions_of, spread
+    from shardyard.strategies.context_parallel.packed_attention import packed_attention
 
     dtype = getattr(torch, case.get("dtype", "float64"))
     everything = heads(case["kv_heads"], case.get("sequence", 24), dtype)
@@ -61,10 +91,12 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
 
     causal = case.get("causal", True)
     attend = functools.partial(attention, causal=causal)
-    out = spread(attend, mesh, kernel, causal)(*inputs)
+    packed = {"starts": document_starts(everything[0].shape[2])} if case.get("packed") else {}
+    out = spread(packed_attention if packed else attend, mesh, kernel, causal)(*inputs, **packed)
     out.backward(grad)
     ours = [out.detach(), *(x.grad for x in inputs)]
-    expected = whole(*(x.double() for x in everything), causal=causal)
+    alike = each_alone if packed else functools.partial(whole, causal=causal)
+    expected = alike(*(x.double() for x in everything))
     return [(a.double() - b[:, :, mine]).abs().max().item() for a, b in zip(ours, expected, strict=True)]
 
 

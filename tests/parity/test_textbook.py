@@ -15,6 +15,7 @@ from harness.hf_models import save_hf_model
 from harness.ranks import train
 from harness.textbook import Record, Textbook
 from harness.textbook_delayed import Delayed, NotDelayed, Stashed, TwiceDelayed
+from harness.textbook_packed import AttendsAcross, CrossesEnds, MeansOfRows, PackedTextbook, save_records
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -179,6 +180,38 @@ def test_pipedream_equals_the_textbook_with_a_delay_for_each_stage(name: str, ro
     assert distance(found, Stashed(spec, blocks).run()) < BOUND
     others = [distance(found, other(spec).run()) for other in (NotDelayed, Delayed)]
     assert min(others) > SHARP, others
+
+
+#: Model, layout with packed documents, and what the spec says otherwise.
+PACKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "accumulates": ("llama", {"data": 2, "zero": 1, "micro_batch": 1}, {}),
+    "stages": ("gpt2", {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}, {"loss": TERMS}),
+    "smooths-cut-logits": ("qwen3", {"tensor": 2, "data": 2, "zero": 3}, {"loss": TERMS}),
+    "cuts-sequences": ("llama", {"context": 2}, {"loss": TERMS}),
+    "cuts-sequences-twice": ("gpt2", {"context": 4, "ulysses": 2, "data": 2, "zero": 2}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def packed_spec_of(root: Path, spec_of: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """`spec_of` with packed documents."""
+    data = {**save_records(root), "documents": "packed", "seq_len": 32, "validation": 0.3}
+    return lambda model, layout, **changes: spec_of(model, layout, data=data, **changes)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_documents_equal_documents_alone(name: str, root: Path, packed_spec_of: Any) -> None:
+    model, layout, changes = PACKED[name]
+    spec = packed_spec_of(model, layout, **changes)
+    assert distance(ours(spec, root, f"packed-{name}"), PackedTextbook(spec).run()) < BOUND
+
+
+def test_documents_alone_with_one_wrong_line_are_far_away(packed_spec_of: Any) -> None:
+    spec = packed_spec_of("llama", {}, loss=TERMS)
+    expected = PackedTextbook(spec).run()
+    wrong = (CrossesEnds, AttendsAcross, MeansOfRows)
+    found = {one.__name__: distance(one(spec).run(), expected) for one in wrong}
+    assert min(found.values()) > SHARP, found
 
 
 class NeverClips(Textbook):

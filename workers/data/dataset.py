@@ -22,6 +22,7 @@ from .position import SampleOrder
 from .shuffle import shuffled
 from .split_lengths import windows
 from .token_cache import prepare
+from .tokenizer import document_end, load_tokenizer
 from .unigram_baseline import unigram_loss
 
 Rows = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -38,6 +39,7 @@ class Tokens:
     unigram_loss: float  # nats per token, of the validation split
     train: NDArray[Any]
     held_out: NDArray[Any]
+    end: int | None = None  # the id that ends a document, if documents are packed
 
     @property
     def seq_len(self) -> int:
@@ -90,7 +92,11 @@ def numbers_of(rows: Rows, global_batch: int) -> NDArray[np.int64]:
 
 
 def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:
-    """The corpus of `spec`; tokenizes it into `cache` first if necessary. Raises `DataError`."""
+    """The corpus of `spec`; tokenizes it into `cache` first if necessary. Raises `DataError`.
+
+    Raises `Refusal` for documents that cannot be packed.
+    """
+    end = document_end(spec, load_tokenizer(spec)) if spec.is_packed else None
     file = prepare(spec, cache)
     split_lengths.check(file.tokens, spec)
     train_tokens = split_lengths.training_tokens(file.tokens, spec)
@@ -102,4 +108,5 @@ def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) ->
         unigram_loss=unigram_loss(file, train_tokens, cache),
         train=ids[:train_tokens],
         held_out=ids[train_tokens:],
+        end=end,
     )

@@ -62,6 +62,7 @@ class OwnSamples:
     validation_windows: int
     vocab: int = 1  # nothing is looked up by token
     unigram_loss: float | None = None
+    end: int | None = None  # its samples are no documents
 
     @property
     def train_tokens(self) -> int:

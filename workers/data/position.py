@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...strategies.layout import Refusal
 from ..spec import TrainSpec
+from .tokenizer import BYTES, ENDING_BYTES
 
 #: The source of every corpus of text.
 TEXT: Final = "text"
@@ -80,7 +81,7 @@ def known_order(spec: TrainSpec) -> dict[str, Any]:
     if data.is_own:
         return {"source": data.source, "seed": spec.seed}
     known = {"source": TEXT, "seq_len": data.seq_len, "validation": data.validation, "seed": spec.seed}
-    return known | ({"tokenizer": "bytes"} if data.tokenizer == "bytes" else {})
+    return known | ({"tokenizer": ENDING_BYTES if data.is_packed else BYTES} if data.tokenizer == "bytes" else {})
 
 
 def refuse_other_order(saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:

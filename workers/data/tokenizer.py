@@ -1,17 +1,19 @@
 """Converts text to token ids: plain UTF-8 bytes, or a Hugging Face `tokenizer.json`. Imports no torch.
 
 The tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document: a newline for bytes,
-the tokenizer's own end-of-text token if it has one, else its tokens for a newline.
+the tokenizer's own end-of-text token if it has one, else its tokens for a newline. Packed documents need a separator that no text
+contains: an end-of-text token, for bytes 0xFF, which does not occur in UTF-8.
 """
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...strategies.layout import Refusal
 from ..regular_files import UnfitFile, read
 from ..spec import DataSpec
 from .errors import DataError
@@ -21,6 +23,11 @@ Ids = NDArray[np.uint8] | NDArray[np.uint32]
 #: Names that published tokenizers use for their end-of-text token, most common first.
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
 
+
+#: The byte that ends packed documents, and the digests of both byte tokenizers.
+END_BYTE: Final = 0xFF
+BYTES: Final = "bytes"
+ENDING_BYTES: Final = "bytes, documents end with 0xff"
 
 #: Published tokenizers have up to 35 MB.
 MOST_BYTES = 64 << 20
@@ -45,14 +52,14 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """Each UTF-8 byte is a token; the vocabulary is 256."""
+    """Each UTF-8 byte is a token; the vocabulary is 256. With `ends`, documents end with the byte 0xFF instead of a newline."""
 
     vocab = 256
-    digest = "bytes"
-    end: int | None = None
 
-    def __init__(self) -> None:
-        self.separator: Ids = np.frombuffer(b"\n", dtype=np.uint8)
+    def __init__(self, ends: bool = False) -> None:
+        self.end: int | None = END_BYTE if ends else None
+        self.digest = ENDING_BYTES if ends else BYTES
+        self.separator: Ids = np.frombuffer(bytes([END_BYTE]) if ends else b"\n", dtype=np.uint8)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         return [np.frombuffer(text.encode(), dtype=np.uint8) for text in texts]
@@ -97,7 +104,22 @@ class FileTokenizer:
 
 def load_tokenizer(spec: DataSpec) -> Tokenizer:
     """The tokenizer that `spec.tokenizer` names. Raises `DataError`."""
-    return ByteTokenizer() if spec.tokenizer == "bytes" else FileTokenizer(Path(spec.tokenizer).expanduser())
+    return (
+        ByteTokenizer(spec.is_packed) if spec.tokenizer == "bytes" else FileTokenizer(Path(spec.tokenizer).expanduser())
+    )
+
+
+def document_end(spec: DataSpec, tokenizer: Tokenizer) -> int | None:
+    """The id that ends a document, if documents are packed. Raises `Refusal` if the tokenizer has none."""
+    if not spec.is_packed:
+        return None
+    if tokenizer.end is None:
+        raise Refusal(
+            "data.documents",
+            f"{spec.tokenizer} has no end-of-text token, so nothing shows where a document ends.",
+            f"Use a tokenizer that has one of {', '.join(END_OF_TEXT)}, or set data.documents to joined.",
+        )
+    return tokenizer.end
 
 
 def vocab_size(spec: DataSpec) -> int:

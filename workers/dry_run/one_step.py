@@ -223,7 +223,7 @@ class _Rank:
 def _tokens(train: TrainSpec, vocab: int) -> Tokens:
     order = SampleOrder("", "", train.data.seq_len, train.data.validation, train.seed)
     empty = np.zeros(0, dtype=np.int64)
-    return FakeTokens(order, vocab, train.global_batch, 0.0, empty, empty)
+    return FakeTokens(order, vocab, train.global_batch, 0.0, empty, empty, 0 if train.data.is_packed else None)
 
 
 def _known(parts: TrainerParts) -> dict[int, Kind]:

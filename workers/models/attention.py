@@ -6,6 +6,7 @@ projections return. That is the whole sequence, even if the hidden state between
 has a part of it, and gets its positions together with another `attend`.
 """
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...strategies.context_parallel.apply import Positions
+from ...strategies.context_parallel.packed_attention import packed_attention
 from ...strategies.context_parallel.ulysses import Attend
 from ...strategies.tensor_parallel.linear import Columns, each
 from .presets import Architecture
@@ -44,14 +46,17 @@ class Attention(nn.Module):
         self.attend: Attend = causal_attention
         self.positions: Positions = first_positions
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, starts: Tensor | None = None) -> Tensor:
+        """`starts` [batch, whole sequence]: at which places the documents of its positions start, if they are packed."""
         q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.theta is not None:
-            cos, sin = rotary_table(q, self.theta, self.positions(q.shape[-2], q.device))
+            places = self.positions(q.shape[-2], q.device)
+            cos, sin = rotary_table(q, self.theta, places if starts is None else in_documents(places, starts))
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        mixed = self.attend(q, k, v).transpose(1, 2).flatten(2)
+        attend = self.attend if starts is None else functools.partial(self.attend, starts=starts)
+        mixed = attend(q, k, v).transpose(1, 2).flatten(2)
         out: Tensor = self.o(mixed)
         return out
 
@@ -61,11 +66,13 @@ class Attention(nn.Module):
         return x.view(batch, seq, -1, self.head_dim).transpose(1, 2)
 
 
-def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q·kᵀ/√head_dim)·v under the causal mask.
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None) -> Tensor:
+    """softmax(q·kᵀ/√head_dim)·v under the causal mask, and with `starts` [batch, seq] within documents that start there.
 
     q is [batch, heads, seq, head_dim]; k and v have a number of heads that divides q's, each shared by a group of neighbouring heads.
     """
+    if starts is not None:
+        return packed_attention(q, k, v, starts)
     group = q.shape[1] // k.shape[1]
     if group > 1 and q.dtype not in _GROUPED:
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -78,16 +85,24 @@ def first_positions(length: int, device: torch.device) -> Tensor:
     return torch.arange(length, device=device)
 
 
+def in_documents(places: Tensor, starts: Tensor) -> Tensor:
+    """The positions [batch, n] in their documents of the tokens at `places` [n] of rows whose documents start at `starts` [batch, seq]."""
+    return places - starts[:, places]
+
+
 def rotary_table(x: Tensor, theta: float, positions: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin [seq, head_dim] of the rotary embedding (Su et al., 2104.09864) for x [batch, heads, seq, head_dim].
 
-    Token i is at `positions[i]` of its sequence. In fp32, or fp64 when x is. It is computed in each call, which takes microseconds: a
-    table that is not state cannot be lost on the meta device, become stale, or differ between micro-batches.
+    Token i is at `positions[i]` of its sequence. If `positions` are [batch, seq], tables are [batch, 1, seq, head_dim]. In fp32, or fp64
+    when x is. It is computed in each call, which takes microseconds: a table that is not state cannot be lost on the meta device, become
+    stale, or differ between micro-batches.
     """
     size = x.shape[-1]
     wide = torch.promote_types(x.dtype, torch.float32)
     frequency = theta ** (torch.arange(0, size, 2, device=x.device, dtype=wide) / -size)
-    angle = torch.outer(positions.to(wide), frequency).repeat(1, 2)
+    angle = torch.outer(positions.flatten().to(wide), frequency).repeat(1, 2)
+    if positions.dim() > 1:
+        angle = angle.unflatten(0, positions.shape).unsqueeze(1)
     return angle.cos(), angle.sin()
 
 

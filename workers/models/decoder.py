@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...strategies.context_parallel.apply import Positions
 from ...strategies.context_parallel.ulysses import Attend
 from ...strategies.embedding_lookup import Embedding
-from .attention import Attention, first_positions
+from .attention import Attention, first_positions, in_documents
 from .presets import Architecture
 
 
@@ -25,8 +25,8 @@ class Block(nn.Module):
         self.mlp_norm = norm()
         self.mlp = mlp
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x))
+    def forward(self, x: Tensor, starts: Tensor | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), *given(starts))
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
 
@@ -77,22 +77,34 @@ class Decoder(nn.Module):
         self._leaves_head = True
         return self.head
 
-    def forward(self, x: Tensor, then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """`then`, if given, is applied to the output while all parameters are gathered."""
+    def forward(
+        self, x: Tensor, then: Callable[[Tensor], Tensor] | None = None, starts: Tensor | None = None
+    ) -> Tensor:
+        """`then`, if given, is applied to the output while all parameters are gathered.
+
+        `starts` [batch, whole sequence] (int64): at which places the documents of its positions start, if they are packed. Attention
+        stays within documents, and their positions begin at 0.
+        """
         if self.embed is not None:
-            x = self._embed(self.embed, x)
+            x = self._embed(self.embed, x, starts)
         for block in self.blocks.values():
-            x = block(x)
+            x = block(x, *given(starts))
         if self.norm is not None:
             x = self.norm(x)
         if self.head is not None and not self._leaves_head:
             x = self.head(x)
         return x if then is None else then(x)
 
-    def _embed(self, embed: nn.Embedding, tokens: Tensor) -> Tensor:
+    def _embed(self, embed: nn.Embedding, tokens: Tensor, starts: Tensor | None) -> Tensor:
         hidden: Tensor = embed(tokens)
         if self.positions is None:
             return hidden
+        places = self.token_positions(tokens.shape[1], tokens.device)
         # A batch of one index row, so that sequence parallelism can shard both outputs on the same dim 1.
-        learned: Tensor = self.positions(self.token_positions(tokens.shape[1], tokens.device).unsqueeze(0))
+        learned: Tensor = self.positions(places.unsqueeze(0) if starts is None else in_documents(places, starts))
         return hidden + learned
+
+
+def given(starts: Tensor | None) -> tuple[Tensor, ...]:
+    """The arguments of a block beside the hidden state. Without packed documents there are none."""
+    return () if starts is None else (starts,)

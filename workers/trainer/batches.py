@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ...strategies.context_parallel.apply import share
+from ...strategies.documents import Packed, starts_of, within
 from ...strategies.fields import Fields
 from ...strategies.mesh import REPLICA, TENSOR_DEPTH, TENSOR_ROW
 from ...strategies.precision import PRECISIONS
@@ -73,11 +74,19 @@ class Batches:
         return self._share(self._parts.tokens.batch(first, self._rows))
 
     def _share(self, pair: Pair) -> Pair:
-        """This context rank's positions. Fields are not cut (`TrainSpec` refuses a context axis); their floats get the model's dtype."""
+        """This context rank's positions, with the starts of documents if they are packed, which the whole rows show.
+
+        Fields are not cut (`TrainSpec` refuses a context axis); their floats get the model's dtype.
+        """
         inputs, targets = pair
         if isinstance(inputs, Fields):
             return inputs.floats_as(PRECISIONS[self._parts.spec.precision.compute].compute), targets
-        return share(inputs, self._parts.mesh), share(targets, self._parts.mesh)
+        assert isinstance(inputs, torch.Tensor)
+        mesh, end = self._parts.mesh, self._parts.tokens.end
+        own = share(inputs, mesh)
+        if end is None:
+            return own, share(targets, mesh)
+        return Packed(own, starts_of(inputs, end)), share(within(inputs, targets, end), mesh)
 
     def _on_device(self, pair: Pair) -> Pair:
         """`pair` on the device. The host does not wait for the copy from pinned memory."""

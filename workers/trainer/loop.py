@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from ...strategies.counted_targets import CountedTargets
 from ...strategies.grad_clip import clip_factor, scale_gradients, sum_over_ranks
 from ...strategies.logged_means import LoggedMeans
 from ...strategies.precision import LossScale
@@ -39,6 +40,7 @@ class Loop:
         self._reporter, self._instruments = reporter, instruments
         self._sampling = StepSampling(parts.mesh.device.type == "cuda")
         self._logged = LoggedMeans(instruments.telemetry.logged, parts.mesh, parts.architecture is None)
+        self._counted = CountedTargets(parts.tokens.end is not None, parts.counts_loss, parts.loss.tokens)
 
     def run(self) -> None:
         """Run all steps that are left, or until all ranks agree to stop."""
@@ -94,6 +96,8 @@ class Loop:
         self._instruments.slowdown.apply()
         self.callbacks.before_forward(step)
         self._logged.begin()
+        self._counted.begin()
+        self._counted.add(batch[1])
         loss_share = self.parts.parallel.runner.train(*batch)
         self.callbacks.after_backward(step)
         with self._instruments.phase("gradients"):
@@ -127,20 +131,22 @@ class Loop:
         """The only collective over all ranks in a step."""
         parts, scale = self.parts, self.parts.loss.scale
         measured, logged = self._sampling.votes(), self._logged.ballot()
-        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *measured, *logged)
+        counted = self._counted.ballot()
+        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *counted, *measured, *logged)
         with self._instruments.phase("norm"):
             loss, squares, stops, saves, traces, *more = sum_over_ranks(
                 parts.parallel.data.shards, loss_share, parts.counts_loss, parts.mesh, *ballot
             )
+            share, more = self._counted.share(more), more[len(counted) :]
             intervals, sums = more[: len(measured)], more[len(measured) :]
             means = self._logged.means(sums)
-        timing, factor = self._lap(step, intervals), parts.loss.factor
+        timing, factor = self._lap(step, intervals), parts.loss.factor * share
         return StepStats(
             step=step,
             loss=loss / factor,
             grad_norm=math.sqrt(squares) / factor if math.isfinite(squares) else math.inf,
             grad_factor=factor,
-            loss_scale=None if scale is None else factor,
+            loss_scale=None if scale is None else parts.loss.factor,
             skipped=_overflowed(scale, squares),
             stop=agreed(stops, saves),
             trace_votes=traces,

@@ -2,6 +2,7 @@
 
 import torch
 
+from ...strategies.counted_targets import CountedTargets
 from ...strategies.grad_clip import sum_over_ranks
 from .batches import Batches
 from .build import TrainerParts
@@ -35,11 +36,15 @@ class Validation(Callback):
         parallel.data.settle()
         batches = min(spec.eval.batches, max(1, self._parts.tokens.validation_windows // spec.global_batch))
         total = torch.zeros((), dtype=torch.float64, device=mesh.device)
+        tokens = self._parts.loss.tokens * batches
+        counted = CountedTargets(self._parts.tokens.end is not None, self._parts.counts_loss, tokens)
         parallel.tally.clear()
         for number in range(batches):
             self._instruments.heartbeat.beat("validation", step)
-            total += parallel.runner.validate(*self._batches.validation(number))
+            inputs, targets = self._batches.validation(number)
+            counted.add(targets)
+            total += parallel.runner.validate(inputs, targets)
         parallel.data.after_validation()
-        loss, *_ = sum_over_ranks([], total, self._parts.counts_loss, mesh)
-        self._state.progress.validation_loss = loss / batches / self._parts.loss.factor
+        loss, _, *counts = sum_over_ranks([], total, self._parts.counts_loss, mesh, *counted.ballot())
+        self._state.progress.validation_loss = loss / batches / self._parts.loss.factor / counted.share(counts)
         self._reporter.validation(step, batches, parallel.tally.means())

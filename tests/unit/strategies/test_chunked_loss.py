@@ -8,6 +8,7 @@ from torch import nn
 
 from shardyard.strategies.chunked_loss import HeadLoss
 from shardyard.strategies.dispatch_mode import DispatchMode
+from shardyard.strategies.documents import IGNORED
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.mesh import Mesh
@@ -131,3 +132,20 @@ def test_a_backward_pass_may_run_twice() -> None:
     _, of_hidden, of_weight = _both(torch.float64, TokenLoss(15), 4)[0]
     torch.testing.assert_close(first, of_hidden, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(second, of_weight, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("terms", TERMS)
+def test_ignored_targets_are_ignored_in_chunks(terms: tuple[float, float]) -> None:
+    loss = TokenLoss(15, None, *terms)
+    found = []
+    for chunk in (None, 4):
+        hidden, targets, head = _given(torch.float64)
+        targets[0, 1] = targets[1] = IGNORED
+        hidden.requires_grad_()
+        value = loss(head(hidden), targets) if chunk is None else HeadLoss(loss, head, ALONE, chunk)(hidden, targets)
+        value.backward()
+        found.append((value.detach(), hidden.grad, head.weight.grad))
+    for plain, chunked in zip(*found, strict=True):
+        assert plain is not None and chunked is not None
+        torch.testing.assert_close(chunked, plain, rtol=1e-12, atol=1e-14)
+    assert found[1][1][1].count_nonzero() == 0

@@ -7,6 +7,7 @@ import pytest
 import torch
 from harness.ranks import group, spawn
 
+from shardyard.strategies.documents import IGNORED
 from shardyard.strategies.loss import TokenLoss, sum_whole
 from shardyard.strategies.precision import LossScale
 
@@ -25,7 +26,9 @@ def _note(widest: list[int], saved: torch.Tensor) -> torch.Tensor:
     return saved
 
 
-def _difference(rank: int, world: int, port: int, vocab: int, dtype: torch.dtype) -> list[tuple[float, float, int]]:
+def _difference(
+    rank: int, world: int, port: int, vocab: int, dtype: torch.dtype, ignored: bool = False
+) -> list[tuple[float, float, int]]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
@@ -34,6 +37,8 @@ def _difference(rank: int, world: int, port: int, vocab: int, dtype: torch.dtype
     found = []
     for smoothing, z_loss in TERMS:
         whole, targets = _logits(vocab, dtype)
+        if ignored:
+            targets[0, 2] = targets[2, 4] = IGNORED
         whole.requires_grad_()
         cut: Any = distribute_tensor(whole.detach(), mesh, [Shard(2)]).requires_grad_()
         widest: list[int] = []
@@ -58,6 +63,11 @@ def test_equals_the_whole_loss_in_float64(world: int, vocab: int) -> None:
             assert widest <= -(-vocab // world)
 
 
+def test_ignored_targets_are_ignored_with_the_vocabulary_cut() -> None:
+    for found in spawn(_difference, 2, 17, torch.float64, True):
+        assert all(value < 1e-12 and gradient < 1e-12 for value, gradient, _ in found)
+
+
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
 def test_follows_the_whole_loss_in_low_precision(dtype: torch.dtype, bound: float) -> None:
     for found in spawn(_difference, 2, 16, dtype):
@@ -76,3 +86,15 @@ def test_validation_measures_cross_entropy_alone() -> None:
     logits, targets = _logits(11, torch.float64)
     with torch.no_grad():
         assert TokenLoss(1, None, 0.1, 1e-2)(logits, targets) == sum_whole(logits, targets, 0.0, 0.0)
+
+
+def test_an_ignored_target_adds_nothing_and_has_no_gradient() -> None:
+    logits, targets = _logits(11, torch.float64)
+    expected = sum_whole(logits[:, :3], targets[:, :3], 0.1, 1e-2)
+    logits.requires_grad_()
+    targets[:, 3:] = IGNORED
+    found = sum_whole(logits, targets, 0.1, 1e-2)
+    found.backward()
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+    assert logits.grad is not None and logits.grad[:, 3:].count_nonzero() == 0
+    assert (logits.grad[:, :3] != 0).all()

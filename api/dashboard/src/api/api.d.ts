@@ -4834,8 +4834,8 @@ export interface components {
          * DataSpec
          * @description The corpus, and how it is split into windows of `seq_len` tokens that predict the next token.
          *
-         *     A separator follows each document. Attention crosses from one document into the next. A source of your own has samples in the
-         *     place of text, for a model given by `import`.
+         *     A separator follows each document. Attention crosses from one document into the next, unless `documents` is `packed`. A source of
+         *     your own has samples in the place of text, for a model given by `import`.
          */
         readonly DataSpec: {
             /**
@@ -4868,6 +4868,13 @@ export interface components {
              * @default bytes
              */
             readonly tokenizer: string;
+            /**
+             * Documents
+             * @description `joined`: attention and the loss cross from one document into the next. `packed`: each document in a sequence is trained as if it stood alone: attention stays within it, its positions begin at 0, and its last token predicts nothing. An end-of-text token marks its end; with `tokenizer: bytes` the byte 0xFF, which no text has.
+             * @default joined
+             * @enum {string}
+             */
+            readonly documents: "joined" | "packed";
             /**
              * Seq Len
              * @description Tokens per sequence.

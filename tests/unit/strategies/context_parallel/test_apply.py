@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from harness.attentions import worst_differences
 from hypothesis import given
@@ -43,6 +44,20 @@ METHODS: list[dict[str, Any]] = [
     {"ulysses": 2},
     {"ulysses": 2, "context_inner": "ring"},
 ]
+
+
+@pytest.mark.parametrize(
+    ("world", "methods"),
+    [(2, [{}, METHODS[1], METHODS[2], {"ulysses": 2}]), pytest.param(4, METHODS, marks=pytest.mark.full)],
+)
+def test_every_method_keeps_packed_documents_apart(world: int, methods: list[dict[str, Any]]) -> None:
+    cases = [
+        {"layout": layout, "kv_heads": heads, "kernel": "MATH", "packed": True}
+        for layout in methods
+        for heads in (4, 2)
+    ]
+    for case, differences in zip(cases, worst_differences(world, cases), strict=True):
+        assert max(differences) < 1e-14, case
 
 
 def test_every_method_is_exact_without_a_causal_mask() -> None:

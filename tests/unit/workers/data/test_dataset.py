@@ -155,3 +155,24 @@ print(data.order.corpus, [data.batch(first, slice(None))[0].tolist() for first i
     assert runs[0].split(maxsplit=1)[1].strip() == str(
         [data.batch(first, slice(None))[0].tolist() for first in (0, 77, 10**6)]
     )
+
+
+def test_packed_documents_know_their_end_and_read_the_same_windows(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first " * 40)
+    (tmp_path / "b.txt").write_text("second " * 40)
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    found = {
+        kind: open_tokens(
+            DataSpec(source="text", files=files, seq_len=32, validation=0.3, documents=kind),
+            tmp_path / "cache",
+            seed=0,
+            global_batch=4,
+        )
+        for kind in ("joined", "packed")
+    }
+    joined, packed = found["joined"], found["packed"]
+    assert joined.end is None and packed.end == 255
+    assert packed.train[240] == 255 and joined.train[240] == 10
+    different = torch.cat(joined.batch(0, slice(None))) != torch.cat(packed.batch(0, slice(None)))
+    assert (torch.cat(packed.batch(0, slice(None)))[different] == 255).all()
+    assert joined.order.tokenizer != packed.order.tokenizer

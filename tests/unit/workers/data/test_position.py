@@ -90,3 +90,9 @@ def test_a_spec_says_the_source_of_its_samples() -> None:
 def test_only_what_is_resumed_restarts_its_data() -> None:
     with pytest.raises(ValueError, match="resume_data: restart needs resume_from"):
         TrainSpec.model_validate({"steps": 1, "global_batch": 4, "resume_data": "restart"})
+
+
+def test_packed_bytes_are_other_tokens_than_joined_ones() -> None:
+    given = {"steps": 1, "global_batch": 4, "seed": 7, "data": {"seq_len": 32, "documents": "packed"}}
+    with pytest.raises(Refusal, match="trained with another tokenizer"):
+        refuse_other_order(Position(ORDER, 4).state(3), known_order(TrainSpec.model_validate(given)))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from shardyard.strategies.layout import Refusal
 from shardyard.workers.data.errors import DataError
-from shardyard.workers.data.tokenizer import load_tokenizer, vocab_size
+from shardyard.workers.data.tokenizer import document_end, load_tokenizer, vocab_size
 from shardyard.workers.spec import DataSpec
 
 
@@ -48,6 +49,27 @@ def test_a_tokenizer_file_gives_ids_that_decode_to_the_text(trained: Path) -> No
 def test_documents_end_with_the_tokenizers_own_end_of_text(trained: Path) -> None:
     tokenizer = load_tokenizer(DataSpec(tokenizer=str(trained)))
     assert tokenizer.separator.tolist() == [Tokenizer.from_file(str(trained)).token_to_id("<|endoftext|>")]
+
+
+def test_packed_bytes_end_with_a_byte_that_no_text_has() -> None:
+    spec = DataSpec(documents="packed")
+    tokenizer = load_tokenizer(spec)
+    assert tokenizer.separator.tolist() == [255] and document_end(spec, tokenizer) == 255
+    assert vocab_size(spec) == 256 and tokenizer.digest != load_tokenizer(DataSpec()).digest
+    everything = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    assert not (tokenizer.encode([everything])[0] == 255).any()
+
+
+def test_documents_are_packed_only_where_their_end_shows(trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "endless.json"
+    Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")).save(str(path))
+    joined, packed = (DataSpec(tokenizer=str(path), documents=kind) for kind in ("joined", "packed"))
+    assert document_end(joined, load_tokenizer(joined)) is None
+    with pytest.raises(Refusal, match="has no end-of-text token") as refused:
+        document_end(packed, load_tokenizer(packed))
+    assert refused.value.field == "data.documents"
+    known = DataSpec(tokenizer=str(trained), documents="packed")
+    assert [document_end(known, load_tokenizer(known))] == load_tokenizer(known).separator.tolist()
 
 
 def test_ids_with_gaps_count_up_to_the_highest(tmp_path: Path) -> None:

@@ -99,3 +99,16 @@ def test_autocast_runs_over_fp32_weights(family: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(tokens)
     assert torch.allclose(logits.float(), model(tokens), atol=5e-2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_documents_are_computed_as_if_each_stood_alone(family: str) -> None:
+    arch = tiny(family)
+    model, tokens = decoder(arch), token_ids(arch, 0, batch=2, seq=17)
+    ends, starts = ((5, 6, 17), (16, 17)), torch.zeros(2, 17, dtype=torch.int64)
+    parts = [(row, slice(*pair)) for row in (0, 1) for pair in zip((0, *ends[row]), ends[row], strict=False)]
+    for row, part in parts:
+        starts[row, part] = part.start
+    packed = model(tokens, starts=starts)
+    for row, part in parts:
+        torch.testing.assert_close(packed[row : row + 1, part], model(tokens[row : row + 1, part]), rtol=0, atol=1e-13)

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 
+from shardyard.strategies.documents import IGNORED, Packed, starts_of
 from shardyard.strategies.layout import Batch, Layout
 from shardyard.strategies.mesh import TENSOR_DEPTH, TENSOR_ROW
 from shardyard.workers.data.position import Position, SampleOrder
@@ -23,6 +24,8 @@ def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0, depth: 
 
 class Corpus:
     """Batches of one number, the first sample. Notes which are read."""
+
+    end: int | None = None
 
     def __init__(self) -> None:
         self.read: list[int] = []
@@ -139,3 +142,20 @@ def test_a_position_that_moves_discards_the_batch_after_it() -> None:
     batches.following(1)
     position.restore(0, {**position.state(0), "samples": 60})
     assert batches.training(2)[0][0, 0].item() == 66
+
+
+def test_packed_rows_show_their_documents_on_every_context_rank() -> None:
+    layout = Layout(context=2)
+    tokens, end = torch.arange(8 * 6).view(6, 8) % 5, 3
+    found = []
+    for rank in (0, 1):
+        built = parts(1, 0, layout)
+        built.mesh.index = lambda axis, rank=rank: rank if axis == "context" else 0
+        built.tokens = SimpleNamespace(end=end, batch=lambda first, rows: (tokens, tokens + 1))
+        found.append(Batches(built, Position(ORDER, 6)).training(1))
+    for inputs, targets in found:
+        assert isinstance(inputs, Packed)
+        assert inputs.tokens.shape == targets.shape == (6, 4)
+        assert torch.equal(inputs.starts, starts_of(tokens, end))
+        assert torch.equal(targets == IGNORED, inputs.tokens == end)
+        assert torch.equal(targets[targets != IGNORED], inputs.tokens[targets != IGNORED] + 1)
