@@ -9,6 +9,9 @@ The elements are in buckets of bounded size, however large a param shard is. Whi
 down on one side stream, and the values of bucket i−1 go up on another. Each direction has two pinned buffers, which are allocated once,
 or one if there is one bucket. The host waits for the arrival of a bucket's gradients, which it reads, and for nothing else.
 
+Between steps masters and moments are in a `StateHome`: in host memory, or on a local disk (`disk_home.py`), from which a step reads and
+to which it writes them bucket by bucket.
+
 If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
 
@@ -22,6 +25,7 @@ from torch.optim import Optimizer
 from ..memory_options import OFFLOAD_BUCKET_BYTES
 from ..param_shard import ParamShard
 from .copy_lane import CopyLane, Done
+from .state_home import StateHome
 
 HOST: Final = torch.device("cpu")
 #: Parts of a param shard begin at multiples of this many elements: the vectorised step then rounds as it does for the whole.
@@ -40,14 +44,20 @@ class HostOptimizer(Optimizer):
     """
 
     def __init__(
-        self, shards: Sequence[ParamShard], share: float, make: Make, bucket_bytes: int = OFFLOAD_BUCKET_BYTES
+        self,
+        shards: Sequence[ParamShard],
+        share: float,
+        make: Make,
+        bucket_bytes: int = OFFLOAD_BUCKET_BYTES,
+        home: StateHome | None = None,
     ) -> None:
+        """`home`: where the state is between steps; by default in host memory. Raises what it raises."""
+        self._home = home or StateHome()
         moved = {number for number, shard in enumerate(shards) if shard.on_device is not None} or pick(shards, share)
         stay = [shard for number, shard in enumerate(shards) if number not in moved]
         self._resident = make(stay) if stay else None
-        self._masters = [_Master(shards[number]) for number in sorted(moved)]
-        parts = [part for master in self._masters for part in _parts(master, bucket_bytes)]
-        self._buckets = [_Bucket(some, make) for some in _buckets(parts, bucket_bytes)]
+        self._masters = [_Master(shards[number], self._home) for number in sorted(moved)]
+        self._buckets = self._opened(bucket_bytes, make)
         inner = [*([self._resident] if self._resident else []), *(bucket.optimizer for bucket in self._buckets)]
         super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
         for shard in stay:
@@ -65,13 +75,21 @@ class HostOptimizer(Optimizer):
         self._sent = [Done(None) for _ in self._values]  # of the values in each buffer
         self._stale = True
 
+    def _opened(self, bucket_bytes: int, make: Make) -> list["_Bucket"]:
+        """The buckets, with their places in this optimizer's home."""
+        parts = [part for master in self._masters for part in _parts(master, bucket_bytes)]
+        buckets = _buckets(parts, bucket_bytes)
+        each = 1 + _state_tensors(make, parts[0].master.shard) if parts else 1
+        self._home.open([[part.values.nbytes for part in some for _ in range(each)] for some in buckets])
+        return [_Bucket(number, some, make, self._home) for number, some in enumerate(buckets)]
+
     def values_changed(self) -> None:
         """The param shards or the counts of updates were set from elsewhere: the next step reads them first."""
         self._stale = True
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all param shards from their gradients."""
+        """Update all param shards from their gradients. Raises what the state's home raises; the state is then lost."""
         assert closure is None
         if self._resident is not None:
             self._resident.step()
@@ -81,13 +99,18 @@ class HostOptimizer(Optimizer):
             return
         if self._stale:
             self._refill()
+        self._home.begin()
         arrived = [self._fetch(number) for number in range(min(_BUFFERS, len(self._buckets)))]
         for number, bucket in enumerate(self._buckets):
             arrived[number].wait_on_host()
+            self._home.arrive(number)
             bucket.update(self._gradients[number % _BUFFERS])
+            self._home.leave(number)
             if number + _BUFFERS < len(self._buckets):
                 arrived.append(self._fetch(number + _BUFFERS))
             self._send(number)
+            self._home.follow(number)
+        self._home.end()
         for sent in self._sent:
             sent.wait_on_device()
         for master in self._masters:
@@ -98,6 +121,7 @@ class HostOptimizer(Optimizer):
             if master.values is not master.shard.tensor:
                 master.values.copy_(master.shard.tensor)
             master.set_counts()
+        self._home.changed()
         self._stale = False
 
     def _fetch(self, number: int) -> Done:
@@ -115,24 +139,27 @@ class HostOptimizer(Optimizer):
 
 
 class _Master:
-    """A param shard's values and optimizer state on the host. `state` has whole tensors, as others read it."""
+    """A param shard's values and optimizer state in `home`. `state` has whole tensors, as others read it."""
 
-    def __init__(self, shard: ParamShard) -> None:
-        self.shard = shard
+    def __init__(self, shard: ParamShard, home: StateHome) -> None:
+        self.shard, self._home = shard, home
         if shard.on_device is None:
-            self.target = shard.tensor
-            self.values = torch.empty_like(shard.tensor, device=HOST, requires_grad=False)
+            self.target, self.values = shard.tensor, home.zeros_like(shard.tensor)
         else:
             self.target, self.values = shard.on_device.value, shard.tensor
+            kept = home.kept(shard.tensor)
+            if kept is not shard.tensor:
+                shard.tensor.data = kept  # the data strategy has the same tensor
         self.state: dict[str, torch.Tensor] = {}
         self.parts: list[dict[str, torch.Tensor]] = []  # the state of each part
 
-    def adopt(self, part: "_Part", state: dict[str, torch.Tensor]) -> None:
-        """Let the `state` of a part be part of this one, which then has it twice: whole, and cut."""
+    def adopt(self, part: "_Part", state: dict[str, torch.Tensor], bucket: int) -> None:
+        """Let the `state` of a part be part of this one, which then has it twice: whole, and cut for `bucket`."""
         for key, value in state.items():
             if value.shape == part.values.shape and key != "step":
-                whole = self.state.setdefault(key, torch.zeros_like(self.values))
-                state[key] = part.of(whole)
+                if key not in self.state:
+                    self.state[key] = self._home.zeros_like(self.values)
+                state[key] = self._home.place(bucket, part.of(self.state[key]))
             else:
                 self.state.setdefault(key, value.clone())
         self.parts.append(state)
@@ -167,17 +194,17 @@ class _Part:
 
 
 class _Bucket:
-    """Some parts, with an optimizer over the host's values."""
+    """Some parts, with an optimizer over the host's values, where `home` has them during a step."""
 
-    def __init__(self, parts: Sequence[_Part], make: Make) -> None:
+    def __init__(self, number: int, parts: Sequence[_Part], make: Make, home: StateHome) -> None:
         self._parts = list(parts)
-        self._values = [part.values for part in parts]
+        self._values = [home.place(number, part.values) for part in parts]
         of_parts = [
             part.master.shard.like(part.master.shard.name, v) for part, v in zip(parts, self._values, strict=True)
         ]
         self.optimizer = make(of_parts)
         for part, values in zip(parts, self._values, strict=True):
-            part.master.adopt(part, self.optimizer.state[values])
+            part.master.adopt(part, self.optimizer.state[values], number)
         self._targets = [part.of(part.master.target) for part in parts]
         self._starts = _starts(self._values)
         self.bytes = self._starts[-1] + self._values[-1].nbytes
@@ -209,6 +236,13 @@ class _Bucket:
     def send(self, buffer: torch.Tensor) -> None:
         for target, place in zip(self._targets, self._in(buffer, self._targets), strict=True):
             target.copy_(place, non_blocking=True)
+
+
+def _state_tensors(make: Make, shard: ParamShard) -> int:
+    """How many tensors of a param shard's own shape the optimizer keeps for it."""
+    one = torch.zeros(1)
+    state = make([shard.like(shard.name, one)]).state[one]
+    return sum(key != "step" and value.shape == one.shape for key, value in state.items())
 
 
 def _starts(tensors: Sequence[torch.Tensor]) -> list[int]:

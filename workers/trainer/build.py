@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.cost.stage_balance import ModuleCosts
 from ...strategies.layout import Batch, Refusal
 from ...strategies.loss import TokenLoss
@@ -45,6 +46,7 @@ class TrainerParts:
     architecture: Architecture | None  # None: a module of the user's own
     first_values: FirstValues | None  # to be set if no state is restored; None: the parameters have them
     choices: tuple[str, ...] = ()  # why options that are `auto` in the submitted spec have their values
+    state_file: StateFile | None = None  # of the optimizer's state, if it is on a disk
 
     @property
     def spec(self) -> TrainSpec:
@@ -68,14 +70,18 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
 
 
 def allocate(run: Run, mesh: Mesh) -> TrainerParts:
-    """Compose data, model, layout and optimizer; parameters have no values yet. Raises `Refusal` and `DataError` with a remedy."""
+    """Compose data, model, layout and optimizer; parameters have no values yet.
+
+    Raises `Refusal`, `DataError` and `StateDiskError` with a remedy.
+    """
     spec = run.train
     tokens = _opened(run)
     _check_tokens(tokens, spec.model)
     if spec.offload.optimizer or spec.offload.parameters:
         use_all_own_cores(mesh.device)
     found = decided(spec, spec.facts(tokens.vocab), mesh.device)
-    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens)
+    file = StateFile(run.scratch or run.cache / "scratch") if spec.offload.to == "disk" else None
+    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens, file=file)
     return replace(parts, choices=found.reasons)
 
 
@@ -86,10 +92,17 @@ def _opened(run: Run) -> Tokens | OwnSamples:
     return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
 
 
-def compose(run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | None = None) -> TrainerParts:
+def compose(
+    run: Run,
+    mesh: Mesh,
+    tokens: Tokens | OwnSamples,
+    blocks: int | None = None,
+    file: StateFile | None = None,
+) -> TrainerParts:
     """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own. No option of `run` is `auto`.
 
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
+    `file` is that of the optimizer's state. Without one all state is in memory.
     """
     spec = run.train
     batch = spec.check(tokens.vocab)
@@ -114,9 +127,10 @@ def compose(run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | Non
         recipe = _recipe(spec, architecture, batch, precision, loss, costs)
         first_values = FirstValues(spec.model, architecture, spec.seed, tuple(dict(model.named_parameters())))
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    parallel = parallelize(recipe, mesh)
-    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer)
-    return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
+    parallel = parallelize(replace(recipe, state_file=file), mesh)
+    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer, file)
+    found = TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
+    return replace(found, state_file=file)
 
 
 def _recipe(
