@@ -64,8 +64,8 @@ class Settings(BaseSettings):
     cache: Path = Field(default_factory=_below("cache"), description="Token caches, one folder per node.")
     scratch: Path | None = Field(
         None,
-        description="Folder on a fast local disk of each node, for the optimizer state of jobs with `offload.to: disk`; unset: `scratch` in "
-        "the cache.",
+        description="Folder on a fast local disk of each node, for the optimizer state of jobs with `offload.to: disk`; unset: `scratch` "
+        "in the cache.",
     )
 
     ray_address: str | None = Field(None, description="An existing Ray cluster; unset: an embedded one is started.")

@@ -51,8 +51,8 @@ class Offload(_Part):
     )
     to: Literal["host", "disk"] = Field(
         "host",
-        description="Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the folder "
-        "`SHARDYARD_SCRATCH`.",
+        description="Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the "
+        "folder `SHARDYARD_SCRATCH`.",
     )
     parameters: bool = Field(
         False, description="Parameters, gradients and the whole optimizer on the host (ZeRO-3 only)."

@@ -88,7 +88,7 @@ class DiskHome(StateHome):
         sizes = [sum(_padded(size) for size in bucket) for bucket in buckets]
         for number in range(min(self._most, len(sizes))):
             thread = ThreadPoolExecutor(1, f"state disk {number}")
-            self._buffers.append(_Buffer(mmap.mmap(-1, max(max(sizes), PAGE)), thread))
+            self._buffers.append(_Buffer(mmap.mmap(-1, max(PAGE, *sizes)), thread))
         self._extents = [[] for _ in sizes]
         self._used = [0] * len(sizes)
 
@@ -128,8 +128,8 @@ class DiskHome(StateHome):
         self._now.seconds = time.monotonic() - self._began
         self._file.count(self._now)
 
-    def changed(self) -> None:
-        self._file.flush()
+    def changed(self, tensor: torch.Tensor) -> None:
+        self._file.flush(tensor)
 
     def _buffer(self, bucket: int) -> _Buffer:
         return self._buffers[bucket % len(self._buffers)]

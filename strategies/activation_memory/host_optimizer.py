@@ -121,7 +121,8 @@ class HostOptimizer(Optimizer):
             if master.values is not master.shard.tensor:
                 master.values.copy_(master.shard.tensor)
             master.set_counts()
-        self._home.changed()
+            for tensor in master.whole():
+                self._home.changed(tensor)
         self._stale = False
 
     def _fetch(self, number: int) -> Done:
@@ -163,6 +164,11 @@ class _Master:
             else:
                 self.state.setdefault(key, value.clone())
         self.parts.append(state)
+
+    def whole(self) -> list[torch.Tensor]:
+        """The values, and the state that has their shape."""
+        state = [value for key, value in self.state.items() if key != "step" and value.shape == self.values.shape]
+        return [self.values, *state]
 
     def updated(self) -> None:
         """Take over the number of updates. The device has the new values."""

@@ -8,6 +8,9 @@ Blocks bypass the page cache (O_DIRECT) where the file system allows it. Linux k
 a direct read first writes dirty pages of its range, a direct write drops all of its range. Callers use one at a time: the loop waits
 for checkpoints and snapshots before it updates. After changes through the mapping, `flush` is called.
 
+Mapped pages that were read or changed count as resident memory until the next step. They are a cache: the kernel takes them back when
+memory is short.
+
 A disk that fails raises `StateDiskError`. If it fails while the mapping is read, the kernel ends the process (SIGBUS).
 """
 
@@ -124,11 +127,14 @@ class StateFile:
         while done < len(content):
             done += os.pwritev(self._blocks, [content[done:]], start + done)
 
-    def flush(self) -> None:
-        """Write what was changed through the mapping. Raises `StateDiskError`."""
+    def flush(self, tensor: torch.Tensor) -> None:
+        """Write what was changed through the mapping of a tensor, and unmap its pages. Raises `StateDiskError`."""
+        arena = self._arena_of(tensor)
+        assert arena is not None
+        place = tensor.data_ptr() - arena.address, _padded(tensor.nbytes)
         try:
-            for arena in self._arenas:
-                arena.memory.flush()
+            arena.memory.flush(*place)
+            arena.memory.madvise(mmap.MADV_DONTNEED, *place)
         except OSError as error:
             raise failed(self.folder, error) from error
 

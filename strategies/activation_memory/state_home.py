@@ -42,5 +42,5 @@ class StateHome:
     def end(self) -> None:
         """All buckets are updated. Wait until this home has them."""
 
-    def changed(self) -> None:
-        """The state was set from elsewhere."""
+    def changed(self, tensor: torch.Tensor) -> None:
+        """This tensor of this home may have been set from elsewhere."""

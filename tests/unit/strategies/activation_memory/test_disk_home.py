@@ -1,6 +1,9 @@
-"""State on a disk makes the same bits as in memory, through a bounded number of buffers; a step that fails says so, and so does the next."""
+"""State on a disk makes the same bits as in memory, through a bounded number of buffers; after a step that fails, each further one fails."""
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from harness.memory_cgroup import memory_cgroup
+from harness.patience import PATIENCE_S
 
 from shardyard.strategies.activation_memory.disk_home import DiskHome, Extent
 from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOptimizer
@@ -136,11 +141,46 @@ def test_a_failing_disk_ends_the_optimizer(call: str, tmp_path: Path) -> None:
 def test_a_file_that_ends_too_early_is_an_error(tmp_path: Path) -> None:
     parts, file = shards(), StateFile(tmp_path)
     optimizer, _ = on_disk(parts, OptimizerSpec(), file)
-    os.ftruncate(file._file, 0)
-    give_gradients(parts, 0)
-    with pytest.raises(StateDiskError, match="ends too early"):
-        optimizer._stale = False  # what would set the values through the mapping
-        optimizer.step()
+    for step in range(2):
+        give_gradients(parts, step)
+        if step:
+            os.ftruncate(file._file, PAGE)
+            with pytest.raises(StateDiskError, match="ends too early"):
+                optimizer.step()
+        else:
+            optimizer.step()
+
+
+#: Values and gradients are allocated before the process joins its cgroup: only what comes after counts.
+IN_A_CGROUP = """
+import os, sys, torch
+from pathlib import Path
+from shardyard.strategies.activation_memory.disk_home import DiskHome
+from shardyard.strategies.activation_memory.host_optimizer import HostOptimizer
+from shardyard.strategies.activation_memory.state_file import StateFile
+from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.spec import OptimizerSpec
+from shardyard.workers.trainer.optimizer import make_optimizer
+
+where, procs, folder = sys.argv[1:]
+shard = ParamShard("w", (16 << 20,), (0,), torch.randn(16 << 20), frozenset())
+shard.tensor.grad = torch.randn(16 << 20)
+Path(procs).write_text(str(os.getpid()))
+home = DiskHome(StateFile(Path(folder))) if where == "disk" else None
+optimizer = HostOptimizer([shard], 1.0, lambda some: make_optimizer(some, OptimizerSpec()), 1 << 20, home)
+for _ in range(2):
+    optimizer.step()
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("where", "status"), [("disk", 0), ("memory", -signal.SIGKILL)])
+def test_host_memory_is_that_of_the_buffers(where: str, status: int, tmp_path: Path) -> None:
+    """192 MiB of state in a cgroup of 64 MiB. In memory the kernel kills the process."""
+    with memory_cgroup(64 << 20) as folder:
+        program = [sys.executable, "-c", IN_A_CGROUP, where, str(folder / "cgroup.procs"), str(tmp_path)]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode == status, done.stderr
 
 
 def test_nothing_to_move_needs_no_disk(tmp_path: Path) -> None:
