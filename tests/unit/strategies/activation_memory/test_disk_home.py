@@ -1,4 +1,4 @@
-"""State on a disk makes the same bits as in memory, through a bounded number of buffers; after a step that fails, each further one fails."""
+"""State on a disk makes the same bits as in memory, through a bounded number of buffers. After a step that fails each further one fails."""
 
 import os
 import signal
