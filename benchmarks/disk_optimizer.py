@@ -26,7 +26,7 @@ from shardyard.strategies.activation_memory.host_optimizer import HostOptimizer
 from shardyard.strategies.activation_memory.state_file import StateFile
 from shardyard.strategies.activation_memory.state_home import StateHome
 from shardyard.strategies.memory_options import DISK_BUCKET_BYTES, DISK_BUFFERS
-from shardyard.strategies.param_shard import ParamShard
+from shardyard.strategies.param_shard import DeviceSide, ParamShard
 from shardyard.workers.spec import OptimizerSpec
 from shardyard.workers.trainer.optimizer import make_optimizer
 
@@ -77,8 +77,9 @@ def _compare(folder: Path, elements: int, rounds: int) -> None:
 
 
 def _optimizer(elements: int, home: StateHome) -> HostOptimizer:
-    shard = ParamShard("w", (elements,), (0,), torch.randn(elements), frozenset())
-    shard.tensor.grad = torch.randn(elements)
+    device = DeviceSide(torch.zeros(elements, dtype=torch.bfloat16))
+    shard = ParamShard("w", (elements,), (0,), torch.randn(elements), frozenset(), on_device=device)
+    shard.set_gradient(torch.randn(elements))
     make = lambda some: make_optimizer(some, OptimizerSpec())  # noqa: E731
     return HostOptimizer([shard], 1.0, make, DISK_BUCKET_BYTES, home)
 

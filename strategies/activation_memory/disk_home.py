@@ -6,8 +6,9 @@ buckets i, i+B, i+2B, … share one. Each buffer has a thread, which does its re
 a buffer is written before it is read into again, and nothing else orders them. The kernel splits a transfer of some megabytes into
 requests of its own, so few threads fill the queue of a disk.
 
-Host memory: B buffers of a bucket's values and moments. Disk traffic per step: all values and moments once in each direction, 12 bytes
-per element in fp32 with AdamW. The first read and the last write of a step are not hidden.
+Host memory: B buffers of a bucket's values and moments. Disk traffic per step: all masters and moments once in each direction, 12 bytes
+per element in fp32 with AdamW. Where the device has the values as precisely (ZeRO-3, or one dtype for all) it is 8 bytes, of moments. The
+first read and the last write of a step are not hidden.
 
 The buffers are pages of their own, as direct reads and writes need them. They are not pinned: copies between host and device go through
 the pinned buffers of `host_optimizer.py`.
@@ -69,7 +70,7 @@ class DiskHome(StateHome):
         self._file, self._most = file, buffers
         self._buffers: list[_Buffer] = []
         self._extents: list[list[Extent]] = []  # of each bucket
-        self._used: list[int] = []  # bytes of each bucket's buffer that have an extent
+        self._used: list[int] = []  # bytes of each bucket's buffer that have a tensor
         self._now, self._began = DiskUse(), 0.0
         self._error: StateDiskError | None = None
 
@@ -80,6 +81,9 @@ class DiskHome(StateHome):
 
     def kept(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._file.copy(tensor)
+
+    def copy_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, device="meta", requires_grad=False)
 
     def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._file.zeros_like(tensor)
@@ -93,11 +97,9 @@ class DiskHome(StateHome):
         self._used = [0] * len(sizes)
 
     def place(self, bucket: int, tensor: torch.Tensor) -> torch.Tensor:
-        start, place, length = self._file.place_of(tensor), self._used[bucket], _padded(tensor.nbytes)
-        assert start % PAGE == 0, "parts of a tensor begin at multiples of a page"
-        extents, extent = self._extents[bucket], Extent(start, place, length)
-        joined = extents[-1].joined(extent) if extents else None
-        extents[-1:] = [joined] if joined else [*extents[-1:], extent]
+        place, length = self._used[bucket], _padded(tensor.nbytes)
+        if not tensor.is_meta:
+            self._transfer(bucket, Extent(self._file.place_of(tensor), place, length))
         self._used[bucket] += length
         memory = self._buffer(bucket).memory
         flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=place)
@@ -116,7 +118,7 @@ class DiskHome(StateHome):
     def leave(self, bucket: int) -> None:
         memory = memoryview(self._buffer(bucket).memory)
         self._give(bucket, lambda one: self._file.write(memory[one.place : one.place + one.length], one.start))
-        self._now.written += self._used[bucket]
+        self._now.written += self._bytes(bucket)
 
     def follow(self, bucket: int) -> None:
         if bucket + len(self._buffers) < len(self._extents):
@@ -134,10 +136,20 @@ class DiskHome(StateHome):
     def _buffer(self, bucket: int) -> _Buffer:
         return self._buffers[bucket % len(self._buffers)]
 
+    def _transfer(self, bucket: int, extent: Extent) -> None:
+        """Add what is read and written when a step has this bucket."""
+        assert extent.start % PAGE == 0, "parts of a tensor begin at multiples of a page"
+        extents = self._extents[bucket]
+        joined = extents[-1].joined(extent) if extents else None
+        extents[-1:] = [joined] if joined else [*extents[-1:], extent]
+
+    def _bytes(self, bucket: int) -> int:
+        return sum(extent.length for extent in self._extents[bucket])
+
     def _read(self, bucket: int) -> None:
         memory = memoryview(self._buffer(bucket).memory)
         self._give(bucket, lambda one: self._file.read(memory[one.place : one.place + one.length], one.start))
-        self._now.read += self._used[bucket]
+        self._now.read += self._bytes(bucket)
 
     def _give(self, bucket: int, transfer: Callable[[Extent], None]) -> None:
         """Let the thread of the bucket's buffer transfer its extents."""

@@ -10,7 +10,7 @@ down on one side stream, and the values of bucket i−1 go up on another. Each d
 or one if there is one bucket. The host waits for the arrival of a bucket's gradients, which it reads, and for nothing else.
 
 Between steps masters and moments are in a `StateHome`: in host memory, or on a local disk (`disk_home.py`), from which a step reads and
-to which it writes them bucket by bucket.
+to which it writes them bucket by bucket. A disk does not keep values that the device has as precisely: they come down with the gradients.
 
 If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
@@ -67,11 +67,8 @@ class HostOptimizer(Optimizer):
             self.state[master.shard.tensor] = master.state
         device = self._masters[0].target.device if self._masters else HOST
         self._down, self._up = CopyLane(device), CopyLane(device)
-        most = max((bucket.bytes for bucket in self._buckets), default=0)
-        self._gradients, self._values = (
-            [torch.empty(most, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in self._buckets[:_BUFFERS]]
-            for _ in range(2)
-        )
+        self._gradients = self._buffers([bucket.bytes_down for bucket in self._buckets], device)
+        self._values = self._buffers([bucket.bytes for bucket in self._buckets], device)
         self._sent = [Done(None) for _ in self._values]  # of the values in each buffer
         self._stale = True
 
@@ -82,6 +79,11 @@ class HostOptimizer(Optimizer):
         each = 1 + _state_tensors(make, parts[0].master.shard) if parts else 1
         self._home.open([[part.values.nbytes for part in some for _ in range(each)] for some in buckets])
         return [_Bucket(number, some, make, self._home) for number, some in enumerate(buckets)]
+
+    def _buffers(self, sizes: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+        """The buffers of one direction, for buckets of these sizes in bytes."""
+        most, pinned = max(sizes, default=0), device.type == "cuda"
+        return [torch.empty(most, dtype=torch.uint8, pin_memory=pinned) for _ in sizes[:_BUFFERS]]
 
     def values_changed(self) -> None:
         """The param shards or the counts of updates were set from elsewhere: the next step reads them first."""
@@ -118,7 +120,7 @@ class HostOptimizer(Optimizer):
 
     def _refill(self) -> None:
         for master in self._masters:
-            if master.values is not master.shard.tensor:
+            if master.values is not master.shard.tensor and not master.values.is_meta:
                 master.values.copy_(master.shard.tensor)
             master.set_counts()
             for tensor in master.whole():
@@ -140,12 +142,15 @@ class HostOptimizer(Optimizer):
 
 
 class _Master:
-    """A param shard's values and optimizer state in `home`. `state` has whole tensors, as others read it."""
+    """A param shard's values and optimizer state in `home`. `state` has whole tensors, as others read it.
+
+    `values` are on the meta device if the home does not keep them: then they are those of `target`.
+    """
 
     def __init__(self, shard: ParamShard, home: StateHome) -> None:
         self.shard, self._home = shard, home
         if shard.on_device is None:
-            self.target, self.values = shard.tensor, home.zeros_like(shard.tensor)
+            self.target, self.values = shard.tensor, home.copy_like(shard.tensor)
         else:
             self.target, self.values = shard.on_device.value, shard.tensor
             kept = home.kept(shard.tensor)
@@ -166,9 +171,9 @@ class _Master:
         self.parts.append(state)
 
     def whole(self) -> list[torch.Tensor]:
-        """The values, and the state that has their shape."""
+        """What the home keeps: the values, and the state that has their shape."""
         state = [value for key, value in self.state.items() if key != "step" and value.shape == self.values.shape]
-        return [self.values, *state]
+        return state if self.values.is_meta else [self.values, *state]
 
     def updated(self) -> None:
         """Take over the number of updates. The device has the new values."""
@@ -214,6 +219,8 @@ class _Bucket:
         self._targets = [part.of(part.master.target) for part in parts]
         self._starts = _starts(self._values)
         self.bytes = self._starts[-1] + self._values[-1].nbytes
+        self._second = _aligned(self.bytes) if any(part.values.is_meta for part in parts) else 0
+        self.bytes_down = self._second + self.bytes
 
     def _in(self, buffer: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Places in a buffer of bytes for `tensors`, one per part, in their memory order, which a fused step relies on."""
@@ -221,14 +228,27 @@ class _Bucket:
         return [buffer[start : start + t.nbytes].view(t.dtype).as_strided(t.shape, t.stride()) for start, t in places]
 
     def fetch(self, buffer: torch.Tensor) -> None:
+        """Copy down the gradients, and behind them the values that the home does not keep."""
+        for part, _, place in self._that_come(buffer):
+            place.copy_(part.of(part.master.target), non_blocking=True)
         for part, place in zip(self._parts, self._in(buffer, self._values), strict=True):
             gradient = part.master.shard.gradient
             if gradient is not None:
                 whole = gradient if part.length is None else gradient.contiguous()
                 place.copy_(part.of(whole), non_blocking=True)
 
-    def update(self, gradients: torch.Tensor) -> None:
-        for part, values, place in zip(self._parts, self._values, self._in(gradients, self._values), strict=True):
+    def _that_come(self, buffer: torch.Tensor) -> list[tuple[_Part, torch.Tensor, torch.Tensor]]:
+        """Each part whose values come with the gradients: where the step computes with them, and where they arrive."""
+        if not self._second:
+            return []
+        places = self._in(buffer[self._second :], self._values)
+        return [one for one in zip(self._parts, self._values, places, strict=True) if one[0].values.is_meta]
+
+    def update(self, fetched: torch.Tensor) -> None:
+        """Update the values, by what was fetched into this buffer."""
+        for _, values, place in self._that_come(fetched):
+            values.copy_(place)
+        for part, values, place in zip(self._parts, self._values, self._in(fetched, self._values), strict=True):
             values.grad = None if part.master.shard.gradient is None else place
         self.optimizer.step()
         for values in self._values:
@@ -256,8 +276,12 @@ def _starts(tensors: Sequence[torch.Tensor]) -> list[int]:
     found, start = [], 0
     for tensor in tensors:
         found.append(start)
-        start += -(-tensor.nbytes // 64) * 64
+        start += _aligned(tensor.nbytes)
     return found
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64
 
 
 def _parts(master: _Master, limit: int) -> list[_Part]:

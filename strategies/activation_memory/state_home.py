@@ -15,6 +15,10 @@ class StateHome:
         """`tensor`, which is on the host, in this home. May be called once for each."""
         return tensor
 
+    def copy_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Memory for a copy of `tensor`, which stays with the device. On the meta device: there is none, since the device has the values."""
+        return self.zeros_like(tensor)
+
     def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Zeros with the dtype, shape and order in memory of `tensor`."""
         return torch.zeros_like(tensor, device="cpu", requires_grad=False)

@@ -338,7 +338,10 @@ def _host(rank: Rank) -> dict[str, int]:
         moved = setting.master * own * offload.optimizer
         most = DISK_BUCKET_BYTES if offload.to == "disk" else OFFLOAD_BUCKET_BYTES
         buffers = 2 * (moved if moved <= most else 2 * most)
-        state = _in_buffers(moved) if offload.to == "disk" else moved
+        state = moved
+        if offload.to == "disk":  # in its buffers; values that are not there come down as gradients do
+            state = min(moved, DISK_BUFFERS * DISK_BUCKET_BYTES)
+            buffers *= 1 if _has_masters(setting) else 1.5
         found["optimizer"] = round((1 + setting.moments) * state + buffers)
     if offload.activations:
         most = max(block_bytes(setting, mode) for mode in _modes(setting))
@@ -349,18 +352,18 @@ def _host(rank: Rank) -> dict[str, int]:
     return found
 
 
-def _in_buffers(values: float) -> float:
-    """Bytes of those values that are on a disk which are in host memory during a step: those of `DISK_BUFFERS` buckets."""
-    return min(values, DISK_BUFFERS * DISK_BUCKET_BYTES)
+def _has_masters(setting: Setting) -> bool:
+    """Whether the values that the optimizer updates are others than those that the device has."""
+    return setting.compute != setting.master and setting.layout.zero < 3
 
 
 def _on_disk(rank: Rank) -> float:
-    """Bytes of values and moments on a disk. The copy that a checkpoint is written from takes as many beside them."""
+    """Bytes of masters and moments on a disk. The copy that a checkpoint is written from takes 12 per element beside them."""
     setting, offload = rank.setting, rank.setting.memory_options.offload
     if offload.to != "disk":
         return 0
     own = rank.parameters if setting.layout.zero == 0 else rank.shard
-    return (1 + setting.moments) * setting.master * own * offload.optimizer
+    return (_has_masters(setting) + setting.moments) * setting.master * own * offload.optimizer
 
 
 def _disk_notes(rank: Rank) -> tuple[str, ...]:

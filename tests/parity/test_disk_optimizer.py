@@ -109,11 +109,12 @@ def test_checkpoints_have_the_bytes_of_memory_and_continue_on_any_layout(root: P
     assert all((same["parameters"][key] == value).all() for key, value in memory["parameters"].items())
 
 
-def test_each_step_reports_what_it_read_and_wrote(root: Path, make_spec: Make) -> None:
-    """All state of the rank once in each direction: values and two moments of 4 bytes, padded to pages."""
-    found = train(make_spec({}, precision="fp32", steps=3, offload=DISK), root, "curves")
+@pytest.mark.parametrize(("precision", "tensors"), [("bf16", 3), ("fp32", 2)])
+def test_each_step_reports_what_it_read_and_wrote(precision: str, tensors: int, root: Path, make_spec: Make) -> None:
+    """All state of the rank once in each direction, padded to pages: two moments, and in mixed precision masters, of 4 bytes each."""
+    found = train(make_spec({}, precision=precision, steps=3, offload=DISK), root, f"curves-{precision}")
     steps = [data for kind, data in found["events"] if kind == "step"]
-    state = sum(3 * -(-value.nbytes // 4096) * 4096 for value in found["parameters"].values())
+    state = sum(tensors * -(-value.nbytes // 4096) * 4096 for value in found["parameters"].values())
     for step in steps:
         curves = step["logged"]
         assert curves["disk/read"] == curves["disk/written"] == state

@@ -98,16 +98,21 @@ def test_a_transposed_shard_keeps_its_order_in_memory(tmp_path: Path) -> None:
     assert torch.equal(parts[0].tensor, parts[1].tensor)
 
 
-@pytest.mark.parametrize(("name", "tensors"), [("adamw", 3), ("sgd", 2)])
-def test_buffers_are_bounded_and_each_byte_moves_once(name: str, tensors: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("masters", [True, False])
+@pytest.mark.parametrize(("name", "moments"), [("adamw", 2), ("sgd", 1)])
+def test_buffers_are_bounded_and_each_byte_moves_once(name: str, moments: int, masters: bool, tmp_path: Path) -> None:
+    """Values that the device has are not on the disk."""
     count = 10 * STRIDE
-    parts = [ParamShard("w", (count,), (0,), torch.randn(count), frozenset())]
+    shard = ParamShard("w", (count,), (0,), torch.randn(count), frozenset())
+    if masters:
+        shard = replace(shard, on_device=DeviceSide(torch.zeros(count).bfloat16()))
     file = StateFile(tmp_path)
-    optimizer, home = on_disk(parts, OptimizerSpec(name=name), file)
-    assert home.buffer_bytes == 3 * tensors * BUCKET
-    assert file.bytes == tensors * 4 * count
+    optimizer, home = on_disk([shard], OptimizerSpec(name=name), file)
+    assert home.buffer_bytes == 3 * (1 + moments) * BUCKET
+    assert [buffer.nbytes for buffer in optimizer._gradients] == 2 * [BUCKET if masters else 2 * BUCKET]
+    assert file.bytes == (moments + masters) * 4 * count
     for step in range(2):
-        parts[0].tensor.grad = torch.ones(count)
+        shard.set_gradient(torch.ones(count))
         optimizer.step()
         use = file.take_use()
         assert (use.read, use.written) == (file.bytes, file.bytes), step
@@ -117,7 +122,8 @@ def test_buffers_are_bounded_and_each_byte_moves_once(name: str, tensors: int, t
 def test_small_shards_of_a_bucket_are_one_transfer(tmp_path: Path) -> None:
     parts = [ParamShard(f"norm{n}", (7,), (0,), torch.randn(7), frozenset()) for n in range(20)]
     _, home = on_disk(parts, OptimizerSpec(), StateFile(tmp_path), bucket=1 << 20)
-    assert home._extents == [[Extent(0, 0, 60 * PAGE)]]
+    # The values, which the device has, have places in the buffer alone.
+    assert home._extents == [[Extent(0, 20 * PAGE, 40 * PAGE)]]
 
 
 @pytest.mark.parametrize("call", ["preadv", "pwritev"])
@@ -176,7 +182,7 @@ for _ in range(2):
 @pytest.mark.full
 @pytest.mark.parametrize(("where", "status"), [("disk", 0), ("memory", -signal.SIGKILL)])
 def test_host_memory_is_that_of_the_buffers(where: str, status: int, tmp_path: Path) -> None:
-    """192 MiB of state in a cgroup of 64 MiB. In memory the kernel kills the process."""
+    """128 MiB of moments in a cgroup of 64 MiB. In memory the kernel kills the process."""
     with memory_cgroup(64 << 20) as folder:
         program = [sys.executable, "-c", IN_A_CGROUP, where, str(folder / "cgroup.procs"), str(tmp_path)]
         done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -10,4 +10,5 @@ def test_tensors_are_where_they_were() -> None:
     home.open([[tensor.nbytes]])
     assert home.kept(tensor) is tensor and home.place(0, tensor) is tensor
     zeros = home.zeros_like(tensor.requires_grad_())
+    assert home.copy_like(tensor).shape == tensor.shape
     assert zeros.stride() == tensor.stride() and not zeros.any() and not zeros.requires_grad

@@ -69,6 +69,9 @@ def test_state_on_a_disk_takes_the_memory_of_its_buffers() -> None:
     assert f"{disk.disk / 1e9:,.1f} GB" in note
     half = of({"data": 4, "zero": 1}, offload={"optimizer": 0.5, "to": "disk"}, **large)
     assert half.disk == pytest.approx(disk.disk / 2) and half.host == disk.host
+    moments = of({"data": 4, "zero": 3}, offload={"optimizer": 1, "to": "disk"}, **large)  # the device has the values
+    assert moments.disk == pytest.approx(disk.disk * 2 / 3, rel=0.01)
+    assert moments.host == {"optimizer": (buckets + 2) * DISK_BUCKET_BYTES}
     kept = of({"data": 4, "zero": 1}, offload={"optimizer": 1, "to": "disk"}, model={"preset": "7B"})
     assert any("snapshot.every: 0" in note for note in kept.notes)
 
