@@ -16,7 +16,7 @@ class StateHome:
         return tensor
 
     def copy_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Memory for a copy of `tensor`, which stays with the device. On the meta device: there is none, since the device has the values."""
+        """Memory for a copy of `tensor`, which stays on the device; a tensor on the meta device if this home needs no copy."""
         return self.zeros_like(tensor)
 
     def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -168,14 +168,21 @@ from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.spec import OptimizerSpec
 from shardyard.workers.trainer.optimizer import make_optimizer
 
+def shard_of(count):
+    found = ParamShard("w", (count,), (0,), torch.randn(count), frozenset())
+    found.tensor.grad = torch.randn(count)
+    return found
+
+def steps(shard, home):
+    optimizer = HostOptimizer([shard], 1.0, lambda some: make_optimizer(some, OptimizerSpec()), 1 << 20, home)
+    for _ in range(2):
+        optimizer.step()
+
 where, procs, folder = sys.argv[1:]
-shard = ParamShard("w", (16 << 20,), (0,), torch.randn(16 << 20), frozenset())
-shard.tensor.grad = torch.randn(16 << 20)
+shard = shard_of(16 << 20)
+steps(shard_of(1), None)  # the first step of any optimizer imports much
 Path(procs).write_text(str(os.getpid()))
-home = DiskHome(StateFile(Path(folder))) if where == "disk" else None
-optimizer = HostOptimizer([shard], 1.0, lambda some: make_optimizer(some, OptimizerSpec()), 1 << 20, home)
-for _ in range(2):
-    optimizer.step()
+steps(shard, DiskHome(StateFile(Path(folder))) if where == "disk" else None)
 """
 
 
