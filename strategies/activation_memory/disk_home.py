@@ -92,7 +92,8 @@ class DiskHome(StateHome):
         sizes = [sum(_padded(size) for size in bucket) for bucket in buckets]
         for number in range(min(self._most, len(sizes))):
             thread = ThreadPoolExecutor(1, f"state disk {number}")
-            self._buffers.append(_Buffer(mmap.mmap(-1, max(PAGE, *sizes)), thread))
+            memory = mmap.mmap(-1, max(PAGE, *sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._buffers.append(_Buffer(memory, thread))
         self._extents = [[] for _ in sizes]
         self._used = [0] * len(sizes)
 
