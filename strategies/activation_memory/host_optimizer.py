@@ -160,9 +160,9 @@ class _Master:
         self.parts: list[dict[str, torch.Tensor]] = []  # the state of each part
 
     def adopt(self, part: "_Part", state: dict[str, torch.Tensor], bucket: int) -> None:
-        """Let the `state` of a part be part of this one, which then has it twice: whole, and cut for `bucket`."""
+        """Let the `state` of a part, which is that of a single number, be part of this one: whole, and cut for `bucket`."""
         for key, value in state.items():
-            if value.shape == part.values.shape and key != "step":
+            if _is_moment(key, value):
                 if key not in self.state:
                     self.state[key] = self._home.zeros_like(self.values)
                 state[key] = self._home.place(bucket, part.of(self.state[key]))
@@ -172,7 +172,7 @@ class _Master:
 
     def whole(self) -> list[torch.Tensor]:
         """What the home keeps: the values, and the state that has their shape."""
-        state = [value for key, value in self.state.items() if key != "step" and value.shape == self.values.shape]
+        state = [value for value in self.state.values() if value.shape == self.values.shape]
         return state if self.values.is_meta else [self.values, *state]
 
     def updated(self) -> None:
@@ -210,17 +210,29 @@ class _Bucket:
     def __init__(self, number: int, parts: Sequence[_Part], make: Make, home: StateHome) -> None:
         self._parts = list(parts)
         self._values = [home.place(number, part.values) for part in parts]
-        of_parts = [
-            part.master.shard.like(part.master.shard.name, v) for part, v in zip(parts, self._values, strict=True)
-        ]
-        self.optimizer = make(of_parts)
-        for part, values in zip(parts, self._values, strict=True):
-            part.master.adopt(part, self.optimizer.state[values], number)
+        self.optimizer = self._made(number, make)
         self._targets = [part.of(part.master.target) for part in parts]
         self._starts = _starts(self._values)
         self.bytes = self._starts[-1] + self._values[-1].nbytes
         self._second = _aligned(self.bytes) if any(part.values.is_meta for part in parts) else 0
         self.bytes_down = self._second + self.bytes
+
+    def _made(self, number: int, make: Make) -> Optimizer:
+        """The optimizer of bucket `number` over the values.
+
+        It is made over single numbers, so that it allocates no state of its own: freed blocks of a bucket's size would leave gaps in the
+        heap that no other fits.
+        """
+        ones = [torch.zeros(1, dtype=values.dtype, device=HOST) for values in self._values]
+        shards = [part.master.shard for part in self._parts]
+        found = make([shard.like(shard.name, one) for shard, one in zip(shards, ones, strict=True)])
+        real = {id(one): values for one, values in zip(ones, self._values, strict=True)}
+        for group in found.param_groups:
+            group["params"] = [real[id(one)] for one in group["params"]]
+        for part, one in zip(self._parts, ones, strict=True):
+            state = found.state[real[id(one)]] = found.state.pop(one)
+            part.master.adopt(part, state, number)
+        return found
 
     def _in(self, buffer: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Places in a buffer of bytes for `tensors`, one per part, in their memory order, which a fused step relies on."""
@@ -268,7 +280,12 @@ def _state_tensors(make: Make, shard: ParamShard) -> int:
     """How many tensors of a param shard's own shape the optimizer keeps for it."""
     one = torch.zeros(1)
     state = make([shard.like(shard.name, one)]).state[one]
-    return sum(key != "step" and value.shape == one.shape for key, value in state.items())
+    return sum(_is_moment(key, value) for key, value in state.items())
+
+
+def _is_moment(key: str, value: torch.Tensor) -> bool:
+    """Whether state of a single number has a number for each element of a param shard."""
+    return key != "step" and value.shape == (1,)
 
 
 def _starts(tensors: Sequence[torch.Tensor]) -> list[int]:
