@@ -336,8 +336,8 @@ def _host(rank: Rank) -> dict[str, int]:
         found["parameters"] = (2 + setting.moments) * setting.master * own
     if offload.optimizer:  # values and moments, and buffers for gradients and for values: two each, one if it holds all
         moved = setting.master * own * offload.optimizer
-        most = DISK_BUCKET_BYTES if offload.to == "disk" else OFFLOAD_BUCKET_BYTES
-        buffers = 2 * (moved if moved <= most else 2 * most)
+        bucket = DISK_BUCKET_BYTES if offload.to == "disk" else OFFLOAD_BUCKET_BYTES
+        buffers = 2 * (moved if moved <= bucket else 2 * bucket)
         state = moved
         if offload.to == "disk":  # in its buffers; values that are not there come down as gradients do
             state = min(moved, DISK_BUFFERS * DISK_BUCKET_BYTES)

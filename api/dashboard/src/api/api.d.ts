@@ -5010,6 +5010,13 @@ export interface components {
              */
             readonly optimizer: number;
             /**
+             * To
+             * @description Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the folder `SHARDYARD_SCRATCH`.
+             * @default host
+             * @enum {string}
+             */
+            readonly to: "host" | "disk";
+            /**
              * Parameters
              * @description Parameters, gradients and the whole optimizer on the host (ZeRO-3 only).
              * @default false
@@ -5479,6 +5486,7 @@ export interface components {
             /**
              * @default {
              *       "optimizer": 0,
+             *       "to": "host",
              *       "parameters": false,
              *       "activations": false
              *     }
