@@ -17,10 +17,10 @@ class StateHome:
 
     def copy_like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Memory for a copy of `tensor`, which stays on the device; a tensor on the meta device if this home needs no copy."""
-        return self.zeros_like(tensor)
+        return torch.empty_like(tensor, device="cpu", requires_grad=False)
 
     def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Zeros with the dtype, shape and order in memory of `tensor`."""
+        """Zeros with the dtype, shape and order in memory of `tensor`, which is on the host."""
         return torch.zeros_like(tensor, device="cpu", requires_grad=False)
 
     def open(self, buckets: Sequence[Sequence[int]]) -> None:
