@@ -62,6 +62,11 @@ class Settings(BaseSettings):
         description="Jobs' checkpoints: a folder that every node sees, or `s3://bucket/prefix`.",
     )
     cache: Path = Field(default_factory=_below("cache"), description="Token caches, one folder per node.")
+    scratch: Path | None = Field(
+        None,
+        description="Folder on a fast local disk of each node, for the optimizer state of jobs with `offload.to: disk`; unset: `scratch` "
+        "in the cache.",
+    )
 
     ray_address: str | None = Field(None, description="An existing Ray cluster; unset: an embedded one is started.")
     ray_auth_token_path: Path | None = Field(None, description="File (0600) with the Ray cluster's token.")
@@ -240,7 +245,7 @@ class Settings(BaseSettings):
         except (ValueError, RecursionError) as error:
             raise ValueError(f'must be JSON such as [{{"nodes": 2, "cpus": 32, "gpus": 8}}]: {error}') from None
 
-    @field_validator("data_dir", "cache", "ray_auth_token_path", "token_path", "secrets_key_path")
+    @field_validator("data_dir", "cache", "scratch", "ray_auth_token_path", "token_path", "secrets_key_path")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else _absolute_path(path)

@@ -19,6 +19,9 @@ SPLIT_BACKWARD = ("zbv", "interleaved-zb", "zb-h1", "zb-h2", "dualpipev")
 
 #: Bytes of a buffer of an optimizer on the host, of which it has two for gradients and two for values.
 OFFLOAD_BUCKET_BYTES: Final = 64 << 20
+#: The same of an optimizer whose state is on a disk, which also has `DISK_BUFFERS` buffers for the values and moments of a bucket.
+DISK_BUCKET_BYTES: Final = 16 << 20
+DISK_BUFFERS: Final = 4
 
 
 class _Part(BaseModel):
@@ -45,6 +48,11 @@ class Offload(_Part):
         le=1,
         allow_inf_nan=False,
         description="Share of the parameters whose optimizer state and step are on the host.",
+    )
+    to: Literal["host", "disk"] = Field(
+        "host",
+        description="Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the "
+        "folder `SHARDYARD_SCRATCH`.",
     )
     parameters: bool = Field(
         False, description="Parameters, gradients and the whole optimizer on the host (ZeRO-3 only)."
@@ -153,6 +161,12 @@ def _check_offload(layout: Layout, offload: Offload) -> None:
             "offload.optimizer",
             "parameter servers hold all optimizer state, in the host memory of their own ranks.",
             "Set offload.optimizer to 0, or leave layout.parameter_server out.",
+        )
+    if offload.to == "disk" and not offload.optimizer:
+        raise Refusal(
+            "offload.to",
+            "only optimizer state can be on a disk, and offload.optimizer is 0.",
+            "Set offload.optimizer to 1 (and offload.parameters to false), or leave offload.to out.",
         )
     if not offload.parameters:
         return

@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from .activation_memory.checkpointing import apply_recompute
 from .activation_memory.offload import offload_activations
+from .activation_memory.state_file import StateFile
 from .chunked_loss import leave_heads
 from .comm_overlap import Overlap
 from .compile import apply_compile
@@ -88,6 +89,7 @@ class Recipe:
     costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by number of parameters
     shapes: StageShapes | None = None  # of a pipeline's stages, where they are known before they run
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
+    state_file: StateFile | None = None  # of the optimizer's state, if it is on a disk
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
@@ -152,7 +154,8 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
         for part in parts:
             fill(part)
         return Worker(parts, mesh, precision, recipe.overlap)
-    masters = Masters(mesh, precision, cut=stage > 0, on_host=recipe.memory_options.offload.optimizer)
+    on_host = recipe.memory_options.offload.optimizer
+    masters = Masters(mesh, precision, cut=stage > 0, on_host=on_host, file=recipe.state_file)
     fill = _filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:
         fill(part)

@@ -43,6 +43,7 @@ def gang_spec(
         preflight=preflight,
         checkpoints=train.checkpoints(settings.storage, job["id"]),
         cache=settings.cache,
+        scratch=settings.scratch,
         resume=job["resume"],
     )
     return replace(

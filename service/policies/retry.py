@@ -26,6 +26,8 @@ INFRASTRUCTURE: Final = frozenset(
         "package_index_unreachable",
         "files_unreachable",
         "files_no_room",
+        "state_disk_full",
+        "state_disk_failed",
         "placement_timeout",
         "cluster_lost",
         "cluster_unreachable",

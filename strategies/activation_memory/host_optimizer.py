@@ -9,6 +9,9 @@ The elements are in buckets of bounded size, however large a param shard is. Whi
 down on one side stream, and the values of bucket i−1 go up on another. Each direction has two pinned buffers, which are allocated once,
 or one if there is one bucket. The host waits for the arrival of a bucket's gradients, which it reads, and for nothing else.
 
+Between steps masters and moments are in a `StateHome`: in host memory, or on a local disk (`disk_home.py`), from which a step reads and
+to which it writes them bucket by bucket. A disk does not keep values that the device has as precisely: they come down with the gradients.
+
 If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
 
@@ -22,6 +25,7 @@ from torch.optim import Optimizer
 from ..memory_options import OFFLOAD_BUCKET_BYTES
 from ..param_shard import ParamShard
 from .copy_lane import CopyLane, Done
+from .state_home import StateHome
 
 HOST: Final = torch.device("cpu")
 #: Parts of a param shard begin at multiples of this many elements: the vectorised step then rounds as it does for the whole.
@@ -40,14 +44,20 @@ class HostOptimizer(Optimizer):
     """
 
     def __init__(
-        self, shards: Sequence[ParamShard], share: float, make: Make, bucket_bytes: int = OFFLOAD_BUCKET_BYTES
+        self,
+        shards: Sequence[ParamShard],
+        share: float,
+        make: Make,
+        bucket_bytes: int = OFFLOAD_BUCKET_BYTES,
+        home: StateHome | None = None,
     ) -> None:
+        """`home`: where the state is between steps; by default in host memory. Raises what it raises."""
+        self._home = home or StateHome()
         moved = {number for number, shard in enumerate(shards) if shard.on_device is not None} or pick(shards, share)
         stay = [shard for number, shard in enumerate(shards) if number not in moved]
         self._resident = make(stay) if stay else None
-        self._masters = [_Master(shards[number]) for number in sorted(moved)]
-        parts = [part for master in self._masters for part in _parts(master, bucket_bytes)]
-        self._buckets = [_Bucket(some, make) for some in _buckets(parts, bucket_bytes)]
+        self._masters = [_Master(shards[number], self._home) for number in sorted(moved)]
+        self._buckets = self._opened(bucket_bytes, make)
         inner = [*([self._resident] if self._resident else []), *(bucket.optimizer for bucket in self._buckets)]
         super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
         for shard in stay:
@@ -57,13 +67,23 @@ class HostOptimizer(Optimizer):
             self.state[master.shard.tensor] = master.state
         device = self._masters[0].target.device if self._masters else HOST
         self._down, self._up = CopyLane(device), CopyLane(device)
-        most = max((bucket.bytes for bucket in self._buckets), default=0)
-        self._gradients, self._values = (
-            [torch.empty(most, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in self._buckets[:_BUFFERS]]
-            for _ in range(2)
-        )
+        self._gradients = self._buffers([bucket.bytes_down for bucket in self._buckets], device)
+        self._values = self._buffers([bucket.bytes for bucket in self._buckets], device)
         self._sent = [Done(None) for _ in self._values]  # of the values in each buffer
         self._stale = True
+
+    def _opened(self, bucket_bytes: int, make: Make) -> list["_Bucket"]:
+        """The buckets, with their places in this optimizer's home."""
+        parts = [part for master in self._masters for part in _parts(master, bucket_bytes)]
+        buckets = _buckets(parts, bucket_bytes)
+        each = 1 + _state_tensors(make, parts[0].master.shard) if parts else 1
+        self._home.open([[part.values.nbytes for part in some for _ in range(each)] for some in buckets])
+        return [_Bucket(number, some, make, self._home) for number, some in enumerate(buckets)]
+
+    def _buffers(self, sizes: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+        """The buffers of one direction, for buckets of these sizes in bytes."""
+        most, pinned = max(sizes, default=0), device.type == "cuda"
+        return [torch.empty(most, dtype=torch.uint8, pin_memory=pinned) for _ in sizes[:_BUFFERS]]
 
     def values_changed(self) -> None:
         """The param shards or the counts of updates were set from elsewhere: the next step reads them first."""
@@ -71,7 +91,7 @@ class HostOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all param shards from their gradients."""
+        """Update all param shards from their gradients. Raises what the state's home raises; the state is then lost."""
         assert closure is None
         if self._resident is not None:
             self._resident.step()
@@ -81,13 +101,18 @@ class HostOptimizer(Optimizer):
             return
         if self._stale:
             self._refill()
+        self._home.begin()
         arrived = [self._fetch(number) for number in range(min(_BUFFERS, len(self._buckets)))]
         for number, bucket in enumerate(self._buckets):
             arrived[number].wait_on_host()
+            self._home.arrive(number)
             bucket.update(self._gradients[number % _BUFFERS])
+            self._home.leave(number)
             if number + _BUFFERS < len(self._buckets):
                 arrived.append(self._fetch(number + _BUFFERS))
             self._send(number)
+            self._home.follow(number)
+        self._home.end()
         for sent in self._sent:
             sent.wait_on_device()
         for master in self._masters:
@@ -95,9 +120,11 @@ class HostOptimizer(Optimizer):
 
     def _refill(self) -> None:
         for master in self._masters:
-            if master.values is not master.shard.tensor:
+            if master.values is not master.shard.tensor and not master.values.is_meta:
                 master.values.copy_(master.shard.tensor)
             master.set_counts()
+            for tensor in master.whole():
+                self._home.changed(tensor)
         self._stale = False
 
     def _fetch(self, number: int) -> Done:
@@ -115,27 +142,38 @@ class HostOptimizer(Optimizer):
 
 
 class _Master:
-    """A param shard's values and optimizer state on the host. `state` has whole tensors, as others read it."""
+    """A param shard's values and optimizer state in `home`. `state` has whole tensors, as others read it.
 
-    def __init__(self, shard: ParamShard) -> None:
-        self.shard = shard
+    `values` are on the meta device if the home does not keep them: then they are those of `target`.
+    """
+
+    def __init__(self, shard: ParamShard, home: StateHome) -> None:
+        self.shard, self._home = shard, home
         if shard.on_device is None:
-            self.target = shard.tensor
-            self.values = torch.empty_like(shard.tensor, device=HOST, requires_grad=False)
+            self.target, self.values = shard.tensor, home.copy_like(shard.tensor)
         else:
             self.target, self.values = shard.on_device.value, shard.tensor
+            kept = home.kept(shard.tensor)
+            if kept is not shard.tensor:
+                shard.tensor.data = kept  # the data strategy has the same tensor
         self.state: dict[str, torch.Tensor] = {}
         self.parts: list[dict[str, torch.Tensor]] = []  # the state of each part
 
-    def adopt(self, part: "_Part", state: dict[str, torch.Tensor]) -> None:
-        """Let the `state` of a part be part of this one, which then has it twice: whole, and cut."""
+    def adopt(self, part: "_Part", state: dict[str, torch.Tensor], bucket: int) -> None:
+        """Let the `state` of a part, which is that of a single number, be part of this one: whole, and cut for `bucket`."""
         for key, value in state.items():
-            if value.shape == part.values.shape and key != "step":
-                whole = self.state.setdefault(key, torch.zeros_like(self.values))
-                state[key] = part.of(whole)
+            if _is_moment(key, value):
+                if key not in self.state:
+                    self.state[key] = self._home.zeros_like(self.values)
+                state[key] = self._home.place(bucket, part.of(self.state[key]))
             else:
                 self.state.setdefault(key, value.clone())
         self.parts.append(state)
+
+    def whole(self) -> list[torch.Tensor]:
+        """What the home keeps: the values, and the state that has their shape."""
+        state = [value for value in self.state.values() if value.shape == self.values.shape]
+        return state if self.values.is_meta else [self.values, *state]
 
     def updated(self) -> None:
         """Take over the number of updates. The device has the new values."""
@@ -167,20 +205,34 @@ class _Part:
 
 
 class _Bucket:
-    """Some parts, with an optimizer over the host's values."""
+    """Some parts, with an optimizer over the host's values, where `home` has them during a step."""
 
-    def __init__(self, parts: Sequence[_Part], make: Make) -> None:
+    def __init__(self, number: int, parts: Sequence[_Part], make: Make, home: StateHome) -> None:
         self._parts = list(parts)
-        self._values = [part.values for part in parts]
-        of_parts = [
-            part.master.shard.like(part.master.shard.name, v) for part, v in zip(parts, self._values, strict=True)
-        ]
-        self.optimizer = make(of_parts)
-        for part, values in zip(parts, self._values, strict=True):
-            part.master.adopt(part, self.optimizer.state[values])
+        self._values = [home.place(number, part.values) for part in parts]
+        self.optimizer = self._made(number, make)
         self._targets = [part.of(part.master.target) for part in parts]
         self._starts = _starts(self._values)
         self.bytes = self._starts[-1] + self._values[-1].nbytes
+        self._second = _aligned(self.bytes) if any(part.values.is_meta for part in parts) else 0
+        self.bytes_down = self._second + self.bytes
+
+    def _made(self, number: int, make: Make) -> Optimizer:
+        """The optimizer of bucket `number` over the values.
+
+        It is made over single numbers, so that it allocates no state of its own: freed blocks of a bucket's size would leave gaps in the
+        heap that no other fits.
+        """
+        ones = [torch.zeros(1, dtype=values.dtype, device=HOST) for values in self._values]
+        shards = [part.master.shard for part in self._parts]
+        found = make([shard.like(shard.name, one) for shard, one in zip(shards, ones, strict=True)])
+        real = {id(one): values for one, values in zip(ones, self._values, strict=True)}
+        for group in found.param_groups:
+            group["params"] = [real[id(one)] for one in group["params"]]
+        for part, one in zip(self._parts, ones, strict=True):
+            state = found.state[real[id(one)]] = found.state.pop(one)
+            part.master.adopt(part, state, number)
+        return found
 
     def _in(self, buffer: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Places in a buffer of bytes for `tensors`, one per part, in their memory order, which a fused step relies on."""
@@ -188,14 +240,27 @@ class _Bucket:
         return [buffer[start : start + t.nbytes].view(t.dtype).as_strided(t.shape, t.stride()) for start, t in places]
 
     def fetch(self, buffer: torch.Tensor) -> None:
+        """Copy down the gradients, and behind them the values that the home does not keep."""
+        for part, _, place in self._that_come(buffer):
+            place.copy_(part.of(part.master.target), non_blocking=True)
         for part, place in zip(self._parts, self._in(buffer, self._values), strict=True):
             gradient = part.master.shard.gradient
             if gradient is not None:
                 whole = gradient if part.length is None else gradient.contiguous()
                 place.copy_(part.of(whole), non_blocking=True)
 
-    def update(self, gradients: torch.Tensor) -> None:
-        for part, values, place in zip(self._parts, self._values, self._in(gradients, self._values), strict=True):
+    def _that_come(self, buffer: torch.Tensor) -> list[tuple[_Part, torch.Tensor, torch.Tensor]]:
+        """Each part whose values come with the gradients: where the step computes with them, and where they arrive."""
+        if not self._second:
+            return []
+        places = self._in(buffer[self._second :], self._values)
+        return [one for one in zip(self._parts, self._values, places, strict=True) if one[0].values.is_meta]
+
+    def update(self, fetched: torch.Tensor) -> None:
+        """Update the values, by what was fetched into this buffer."""
+        for _, values, place in self._that_come(fetched):
+            values.copy_(place)
+        for part, values, place in zip(self._parts, self._values, self._in(fetched, self._values), strict=True):
             values.grad = None if part.master.shard.gradient is None else place
         self.optimizer.step()
         for values in self._values:
@@ -211,13 +276,29 @@ class _Bucket:
             target.copy_(place, non_blocking=True)
 
 
+def _state_tensors(make: Make, shard: ParamShard) -> int:
+    """How many tensors of a param shard's own shape the optimizer keeps for it."""
+    one = torch.zeros(1)
+    state = make([shard.like(shard.name, one)]).state[one]
+    return sum(_is_moment(key, value) for key, value in state.items())
+
+
+def _is_moment(key: str, value: torch.Tensor) -> bool:
+    """Whether state of a single number has a number for each element of a param shard."""
+    return key != "step" and value.shape == (1,)
+
+
 def _starts(tensors: Sequence[torch.Tensor]) -> list[int]:
     """The first byte of each tensor in a buffer, aligned to 64 bytes."""
     found, start = [], 0
     for tensor in tensors:
         found.append(start)
-        start += -(-tensor.nbytes // 64) * 64
+        start += _aligned(tensor.nbytes)
     return found
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64
 
 
 def _parts(master: _Master, limit: int) -> list[_Part]:

@@ -128,7 +128,8 @@ def _gradients_of_two_steps(setting: Setting) -> Answer:
 
 def _optimizer(setting: Setting) -> Answer:
     if setting.memory_options.offload.optimizer or setting.memory_options.offload.parameters:
-        return Unknown("Optimizer state is in host memory, in part or whole.")
+        where = "on a disk" if setting.memory_options.offload.to == "disk" else "in host memory"
+        return Unknown(f"Optimizer state is {where}, in part or whole.")
     m, n, zero = setting.master, setting.cut, setting.layout.zero
     values = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
     moments = setting.moments * m

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ..delayed_rules import versions_of
 from ..layout import divides_hidden, profiled
-from ..memory_options import OFFLOAD_BUCKET_BYTES
+from ..memory_options import DISK_BUCKET_BYTES, DISK_BUFFERS, OFFLOAD_BUCKET_BYTES
 from . import gathered, in_flight, logits, parameter_server, weight_passes
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
@@ -43,12 +43,16 @@ Moment = Literal["loss", "backward", "reduced"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Bytes of the fullest rank by kind, at the `moment` of its peak; `host`: bytes in host memory by what they are for."""
+    """Bytes of the fullest rank by kind, at the `moment` of its peak; `host`: bytes in host memory by what they are for.
+
+    `disk`: bytes of optimizer state on a disk of its node, which a step reads once and writes once.
+    """
 
     by_kind: Mapping[Kind, int]
     moment: Moment
     host: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    disk: int = 0
 
     @property
     def peak(self) -> int:
@@ -64,7 +68,7 @@ def plan(setting: Setting) -> Plan:
         moments.append((ranks[0], "reduced", _server(setting)))
     rank, moment, held = max(moments, key=lambda one: sum(one[2].values()))
     by_kind: dict[Kind, int] = {kind: round(held[kind]) for kind in KINDS if held.get(kind)}
-    return Plan(by_kind, moment, _host(rank), _notes(setting))
+    return Plan(by_kind, moment, _host(rank), _notes(setting) + _disk_notes(rank), round(_on_disk(rank)))
 
 
 Held = dict[Kind, float]
@@ -353,8 +357,13 @@ def _host(rank: Rank) -> dict[str, int]:
         found["parameters"] = (2 + setting.moments) * setting.master * own
     if offload.optimizer:  # values and moments, and buffers for gradients and for values: two each, one if it holds all
         moved = setting.master * own * offload.optimizer
-        buffers = 2 * (moved if moved <= OFFLOAD_BUCKET_BYTES else 2 * OFFLOAD_BUCKET_BYTES)
-        found["optimizer"] = round((1 + setting.moments) * moved + buffers)
+        bucket = DISK_BUCKET_BYTES if offload.to == "disk" else OFFLOAD_BUCKET_BYTES
+        buffers = 2 * (moved if moved <= bucket else 2 * bucket)
+        state = moved
+        if offload.to == "disk":  # in its buffers; values that are not there come down as gradients do
+            state = min(moved, DISK_BUFFERS * DISK_BUCKET_BYTES)
+            buffers *= 1 if _has_masters(setting) else 1.5
+        found["optimizer"] = round((1 + setting.moments) * state + buffers)
     if offload.activations:
         most = max(block_bytes(setting, mode) for mode in _modes(setting))
         passes = rank.passes / setting.layout.stages_per_rank
@@ -362,6 +371,29 @@ def _host(rank: Rank) -> dict[str, int]:
     if setting.snapshots:
         found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest, rank.place)
     return found
+
+
+def _has_masters(setting: Setting) -> bool:
+    """Whether the values that the optimizer updates are others than those that the device has."""
+    return setting.compute != setting.master and setting.layout.zero < 3
+
+
+def _on_disk(rank: Rank) -> float:
+    """Bytes of masters and moments on a disk. The copy that a checkpoint is written from takes 12 per element beside them."""
+    setting, offload = rank.setting, rank.setting.memory_options.offload
+    if offload.to != "disk":
+        return 0
+    own = rank.parameters if setting.layout.zero == 0 else rank.shard
+    return (_has_masters(setting) + setting.moments) * setting.master * own * offload.optimizer
+
+
+def _disk_notes(rank: Rank) -> tuple[str, ...]:
+    size = _on_disk(rank)
+    if not size:
+        return ()
+    text = f"Each step reads {size / 1e9:,.1f} GB of optimizer state from a rank's disk and writes as much."
+    snapshots = "Snapshots keep this state in host memory as well; snapshot.every: 0 keeps it out."
+    return (text, snapshots) if rank.setting.snapshots else (text,)
 
 
 def _notes(setting: Setting) -> tuple[str, ...]:

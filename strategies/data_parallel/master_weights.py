@@ -5,6 +5,7 @@ bf16 keeps 8 bits of a number: a master made from a rounded value would be up to
 
 import torch
 
+from ..activation_memory.state_file import StateFile
 from ..mesh import Mesh
 from ..param_shard import Parameter
 from ..precision import Precision
@@ -15,11 +16,19 @@ class Masters:
     """This rank's masters by parameter name, from `keep`, called when values are loaded, to `take`.
 
     With `cut` a rank keeps only its own chunk of dimension 0: a whole model in the wider dtype never exists. `on_host` is the share of
-    them that stays on the host; where one dtype does both, none.
+    them that stays on the host; where one dtype does both, none. If all of them stay there and `file` is given, they are in it.
     """
 
-    def __init__(self, mesh: Mesh, precision: Precision, cut: bool = False, on_host: float = 0.0) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        precision: Precision,
+        cut: bool = False,
+        on_host: float = 0.0,
+        file: StateFile | None = None,
+    ) -> None:
         self._mesh, self._precision, self._cut = mesh, precision, cut
+        self._file = file if on_host == 1 else None
         self._share = on_host if precision.mixed else 0.0
         self._seen = self._moved = 0
         self._kept: dict[str, torch.Tensor] = {}
@@ -27,8 +36,12 @@ class Masters:
     def keep(self, parameter: Parameter, values: torch.Tensor) -> None:
         """Keep the unrounded `values` of `parameter`, in the shape of its local tensor."""
         if self._precision.mixed:
+            own = self._own(parameter, values)
+            if self._file is not None:
+                self._kept[parameter.name] = self._file.copy(own, self._precision.master)
+                return
             device = torch.device("cpu") if self._share else self._mesh.device
-            own = self._own(parameter, values).to(device, self._precision.master, copy=True)
+            own = own.to(device, self._precision.master, copy=True)
             self._kept[parameter.name] = own.contiguous()  # files may hold a matrix transposed
 
     def take(self, parameter: Parameter) -> torch.Tensor:

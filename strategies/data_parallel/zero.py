@@ -24,7 +24,6 @@ schedule has ended: other stages wait for its messages. So on gloo the first `pr
 the others in `reduce`.
 """
 
-import functools
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -45,10 +44,10 @@ from .master_weights import Masters
 
 @dataclass(frozen=True)
 class _Row:
-    """This rank's row of a bucket's values: those that the optimizer updates in place, and, if they are on the host, those rounded."""
+    """This rank's row of a bucket's values on the device: those that the optimizer updates in place, or rounded, if it does on the host."""
 
-    masters: torch.Tensor
-    rounded: torch.Tensor | None = None
+    values: torch.Tensor
+    on_host: bool
 
 
 class ShardedOptimizer:
@@ -82,27 +81,25 @@ class ShardedOptimizer:
         # A reduce-scatter of gradients that all exist, into this rank's own row, needs no memory: any number may be in transit.
         self._in_place = mesh.reduces and not self._each_microbatch
         self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
-        rows = [own.masters if own.rounded is None else own.rounded for own in self._own]
+        rows = [own.values for own in self._own]
         self._gathers = Gathers(self._buckets, rows, parts, mesh, precision, overlap)
         self.gradient_peak = 0
 
     def _own_row(self, bucket: Bucket, masters: Masters) -> _Row:
-        zeros, device = functools.partial(torch.zeros, bucket.width), self._mesh.device
-        if masters.stays_on_host(bucket.width):
-            on_host = zeros(dtype=self._precision.master, device="cpu")
-            return _Row(on_host, zeros(dtype=self._precision.compute, device=device))
-        return _Row(zeros(dtype=self._precision.master, device=device))
+        on_host = masters.stays_on_host(bucket.width)
+        dtype = self._precision.compute if on_host else self._precision.master
+        return _Row(torch.zeros(bucket.width, dtype=dtype, device=self._mesh.device), on_host)
 
     def _own_shards(self, bucket: Bucket, row: _Row, masters: Masters) -> list[ParamShard]:
         found = []
         cut = DimShard(bucket.replicas, 0, bucket.parts, self._mesh.index(bucket.replicas))
-        values = row.masters.split(bucket.widths)
-        rounded = [None] * len(values) if row.rounded is None else row.rounded.split(bucket.widths)
-        for parameter, value, copy in zip(bucket.parameters, values, rounded, strict=True):
+        for parameter, value in zip(bucket.parameters, row.values.split(bucket.widths), strict=True):
             own = masters.take(parameter)
-            on_device = None if copy is None else DeviceSide(copy[: own.numel()].view_as(own))
-            tensor = value[: own.numel()].view_as(own)
-            found.append(replace(parameter.shard(tensor.copy_(own), cut), on_device=on_device))
+            here = value[: own.numel()].view_as(own)
+            if row.on_host:
+                found.append(replace(parameter.shard(own, cut), on_device=DeviceSide(here)))
+            else:
+                found.append(parameter.shard(here.copy_(own), cut))
         return found
 
     def before_backward(self, last: bool) -> None:

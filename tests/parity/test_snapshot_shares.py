@@ -52,6 +52,7 @@ LAYOUTS: dict[str, Any] = {
     "replicas": ({"data": 2, "zero": 0}, {}),
     "groups": ({"data": 4, "shard": 2, "zero": 3}, {}),
     "offloaded": ({"data": 2, "zero": 0}, {"offload": {"optimizer": 0.5}}),
+    "disk": ({"data": 2, "zero": 0}, {"offload": {"optimizer": 1, "to": "disk"}}),
     "three": ({"data": 3, "zero": 0}, {}),
     "tensor": ({"data": 2, "tensor": 2, "zero": 0}, {}),
     "pipeline": ({"data": 2, "pipeline": 2, "zero": 0}, {}),

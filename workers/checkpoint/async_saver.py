@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.mesh import Mesh
 from ...strategies.param_shard import ParamShard
 from ..messages.rank_status import BACKGROUND
@@ -41,13 +42,19 @@ class Saved:
 
 
 class Saver:
-    """Saves one rank's share of checkpoints below `root`, and keeps the newest `keep` of them."""
+    """Saves one rank's share of checkpoints below `root`, and keeps the newest `keep` of them.
 
-    def __init__(self, root: Folder, keep: int, shards: Sequence[ParamShard], mesh: Mesh) -> None:
+    If `file` is given, the copy of the state that is being written is in it. Raises `StateDiskError` if it has no room.
+    """
+
+    def __init__(
+        self, root: Folder, keep: int, shards: Sequence[ParamShard], mesh: Mesh, file: StateFile | None = None
+    ) -> None:
         self._root, self._keep = root, keep
         self._shards = [shard for shard in shards if shard.owned(mesh)]
         self._device = mesh.device
-        self._buffer: StagingBuffer | None = None
+        # On a disk its room is taken now: a full disk is found before the first step.
+        self._buffer = None if file is None else StagingBuffer(self._shards, self._device, file)
         self._writer: Writer | None = None
         self._thread: threading.Thread | None = None
         self._ended: queue.SimpleQueue[Saved | Exception] = queue.SimpleQueue()
@@ -98,6 +105,6 @@ class Saver:
             edition = [uuid.uuid4().hex[:8]]
             dist.broadcast_object_list(edition, src=0)
             group = dist.new_group(backend="gloo", timeout=WRITE, group_desc=BACKGROUND)
-            self._buffer = StagingBuffer(self._shards, self._device)
+            self._buffer = self._buffer or StagingBuffer(self._shards, self._device)
             self._writer = Writer(self._root, self._keep, self._buffer, edition[0], group)
         return self._buffer, self._writer

@@ -1,7 +1,7 @@
 """A rank's file in memory: the pieces that this rank owns, as a safetensors file, one after the other without a gap.
 
 The memory is allocated once and used for every checkpoint, since a rank's pieces never change their place or size. On CUDA it is pinned and
-filled on a stream of its own.
+filled on a stream of its own. If optimizer state is on a disk, it is on that disk, too.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 
+from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.param_shard import ParamShard
 from . import safetensors_header
 from .manifest import Tensor, TensorSlice
@@ -20,7 +21,8 @@ DTYPES: Final = {name: getattr(torch, dtype) for name, dtype in safetensors_head
 class StagingBuffer:
     """After `take()`, `content()` is the file. `slices` and `tensors` are its entries in the manifest."""
 
-    def __init__(self, shards: Sequence[ParamShard], device: torch.device) -> None:
+    def __init__(self, shards: Sequence[ParamShard], device: torch.device, file: StateFile | None = None) -> None:
+        """`file`: where the memory is, if not in host memory. Raises `StateDiskError` if it has no room."""
         self._shards = sorted((shard for shard in shards if shard.tensor.numel()), key=lambda p: -p.tensor.itemsize)
         begins, start = safetensors_header.header(
             (p.name, _dtype(p), tuple(p.tensor.shape), p.tensor.nbytes) for p in self._shards
@@ -29,7 +31,10 @@ class StagingBuffer:
         self.slices: list[TensorSlice] = []
         cuda = device.type == "cuda"
         size = start + sum(shard.tensor.nbytes for shard in self._shards)
-        self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
+        if file is None:
+            self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
+        else:
+            self._memory = file.zeros_like(torch.empty(size, dtype=torch.uint8, device="meta"))
         self._memory[:start] = torch.frombuffer(bytearray(begins), dtype=torch.uint8)
         self._device, self._stream = device, torch.cuda.Stream(device) if cuda else None
         self._copied: torch.cuda.Event | None = None

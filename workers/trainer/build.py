@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.cost.stage_balance import ModuleCosts
 from ...strategies.layout import Batch, Refusal
 from ...strategies.loss import TokenLoss
@@ -47,6 +48,7 @@ class TrainerParts:
     first_values: FirstValues | None  # to be set if no state is restored; None: the parameters have them
     choices: tuple[str, ...] = ()  # why options that are decided here have their values
     profile: ModuleCosts | None = None  # the measured times by which the pipeline is split; None: FLOPs decide
+    state_file: StateFile | None = None  # of the optimizer's state, if it is on a disk
 
     @property
     def spec(self) -> TrainSpec:
@@ -70,9 +72,10 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
 
 
 def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> TrainerParts:
-    """Compose data, model, layout and optimizer; parameters have no values yet. Raises `Refusal` and `DataError` with a remedy.
+    """Compose data, model, layout and optimizer; parameters have no values yet.
 
-    `profile`: by which a pipeline that is split by one is split; None: it is measured now.
+    `profile`: by which a pipeline that is split by one is split; None: it is measured now. Raises `Refusal`, `DataError` and
+    `StateDiskError` with a remedy.
     """
     spec = run.train
     tokens = _opened(run)
@@ -81,7 +84,8 @@ def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> Traine
         use_all_own_cores(mesh.device)
     found = decided(spec, spec.facts(tokens.vocab), mesh.device)
     how = profiler(found.train, mesh, tokens.vocab, profile)
-    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens, profile=how)
+    file = StateFile(run.scratch or run.cache / "scratch") if spec.offload.to == "disk" else None
+    parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens, profile=how, file=file)
     return replace(parts, choices=(*found.reasons, *in_words(parts.profile)))
 
 
@@ -93,12 +97,18 @@ def _opened(run: Run) -> Tokens | OwnSamples:
 
 
 def compose(
-    run: Run, mesh: Mesh, tokens: Tokens | OwnSamples, blocks: int | None = None, profile: Profiler | None = None
+    run: Run,
+    mesh: Mesh,
+    tokens: Tokens | OwnSamples,
+    blocks: int | None = None,
+    profile: Profiler | None = None,
+    file: StateFile | None = None,
 ) -> TrainerParts:
     """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own. No option of `run` is `auto`.
 
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
     `profile` returns the times by which a pipeline is split; None: FLOPs decide, also where the layout asks for a profile.
+    `file` is that of the optimizer's state. Without one all state is in memory.
     """
     if blocks is not None:
         run = run.model_copy(update={"train": _evenly_split(run.train)})
@@ -126,11 +136,10 @@ def compose(
         first_values = FirstValues(spec.model, architecture, spec.seed, tuple(dict(model.named_parameters())))
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     times = None if profile is None else profile(recipe)
-    parallel = parallelize(recipe if times is None else replace(recipe, costs=times), mesh)
-    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer)
-    return TrainerParts(
-        run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values, profile=times
-    )
+    parallel = parallelize(replace(recipe, costs=recipe.costs if times is None else times, state_file=file), mesh)
+    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer, file)
+    found = TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
+    return replace(found, profile=times, state_file=file)
 
 
 def _evenly_split(train: TrainSpec) -> TrainSpec:

@@ -8,13 +8,24 @@ from collections.abc import Sequence
 
 import torch
 
+from ...strategies.activation_memory.disk_home import DiskHome
 from ...strategies.activation_memory.host_optimizer import HostOptimizer
+from ...strategies.activation_memory.state_file import StateFile
+from ...strategies.memory_options import DISK_BUCKET_BYTES
 from ...strategies.param_shard import ParamShard
 from ..spec import OptimizerSpec, ScheduleSpec
 
 
-def make_optimizer(shards: Sequence[ParamShard], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:
-    """AdamW or SGD over `shards`; only matrices decay, embeddings and the head included. The share `on_host` is updated on the host."""
+def make_optimizer(
+    shards: Sequence[ParamShard], spec: OptimizerSpec, on_host: float = 0.0, file: StateFile | None = None
+) -> torch.optim.Optimizer:
+    """AdamW or SGD over `shards`; only matrices decay, embeddings and the head included. The share `on_host` is updated on the host.
+
+    That share's state is in `file`, if it is given.
+    """
+    if on_host and file is not None:
+        home = DiskHome(file)
+        return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec), DISK_BUCKET_BYTES, home)
     if on_host:
         return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec))
     counter = [] if shards else [_counter()]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...strategies.activation_memory.state_file import DiskUse
 from ..messages.event import EvalEvent, Event, IncidentEvent, PlanEvent, SummaryEvent, to_json
 from ..messages.event_text import in_words
 from ..messages.rank_event import RankStepEvent, StoppedEvent
@@ -77,6 +78,7 @@ class Reporter:
         """Rank 0's event, with the numbers of the whole job."""
         stats = record.stats
         speed = self._throughput.of(self._step_tokens, record.seconds)
+        logged = {**stats.logged, **self._disk(record.seconds)}
         return replace(
             event,
             loss=stats.loss,
@@ -88,8 +90,13 @@ class Reporter:
             tokens_per_s=speed["tokens_per_s"],
             tokens_per_s_device=speed["tokens_per_s_device"],
             mfu=speed["mfu"],
-            logged={name: value if math.isfinite(value) else None for name, value in stats.logged.items()} or None,
+            logged={name: value if math.isfinite(value) else None for name, value in logged.items()} or None,
         )
+
+    def _disk(self, seconds: float) -> dict[str, float]:
+        """What this step of `seconds` did on the disk of this rank's optimizer state, if that is on one."""
+        file = self._parts.state_file
+        return {} if file is None else disk_curves(file.take_use(), seconds)
 
     def validation(self, step: int, batches: int, routing: Mapping[str, float]) -> None:
         """Report the validation loss after `step`, over `batches` global batches, and the use of experts in them."""
@@ -135,6 +142,20 @@ class Reporter:
             export=self._state.exported,
         )
         self.of_job(event)
+
+
+def disk_curves(use: DiskUse, step_s: float) -> dict[str, float]:
+    """Name → number of what one rank read and wrote in a step of `step_s` seconds, for the job's curves. Bytes, seconds, bytes/s.
+
+    `disk/written_per_day` is for comparison with a disk's endurance, which vendors state as bytes written per day.
+    """
+    return {
+        "disk/read": float(use.read),
+        "disk/written": float(use.written),
+        "disk/bandwidth": (use.read + use.written) / use.seconds if use.seconds else 0.0,
+        "disk/waited_s": use.waited_s,
+        "disk/written_per_day": use.written * 86_400 / step_s if step_s else 0.0,
+    }
 
 
 def log_and_emit(emit: EmitEvent) -> EmitEvent:

@@ -91,6 +91,13 @@ ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
             "layout.parameter_server out",
             {"layout": {"data": 2}},
         ),
+        ({"offload": {"to": "disk"}}, "offload.to", "leave offload.to out", {"offload": {}}),
+        (
+            {"offload": {"to": "disk", "parameters": True}, "layout": {"data": 2, "zero": 3}},
+            "offload.to",
+            "offload.optimizer to 1",
+            {"offload": {"to": "disk", "optimizer": 1}},
+        ),
         (
             {"offload": {"parameters": True, "optimizer": 0.5}, "layout": {"data": 2, "zero": 3}},
             "offload.optimizer",

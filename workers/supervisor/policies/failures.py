@@ -9,7 +9,7 @@ from ...messages.event import plain
 from ...messages.rank_event import FailedEvent
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
-REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replica_mismatch"})
+REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replica_mismatch", "state_disk_failed"})
 #: Messages of a rank whose peer is gone; never the root cause while there is another.
 SECONDARY: Final = (
     "connection closed by peer",
@@ -44,7 +44,7 @@ class Failure:
 
     # `exception`, `rank_lost`, `node_lost`, `hang`, `replica_mismatch`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
     # `journal_unreadable`, `storage_unreachable`, `environment_not_built`, `package_index_unreachable`,
-    # `files_not_fetched`, `files_unreachable`, `files_no_room`
+    # `files_not_fetched`, `files_unreachable`, `files_no_room`, `state_disk_full`, `state_disk_failed`
     cause: str
     rank: int | None
     message: str

@@ -44,7 +44,7 @@ class Checkpointing(Callback):
         self._spec, self._last = parts.spec.checkpoint, parts.spec.steps
         self._about = about_model(parts)
         self._root = folder_at(parts.run.checkpoints)
-        self._saver = Saver(self._root, self._spec.keep, shards, parts.mesh)
+        self._saver = Saver(self._root, self._spec.keep, shards, parts.mesh, parts.state_file)
         self._begun = 0  # the step of the newest save
 
     def before_update(self, stats: StepStats) -> None:  # noqa: ARG002

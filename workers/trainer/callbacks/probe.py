@@ -118,7 +118,9 @@ class Probe:
         parts = self._parts
         values = self._values()
         state = [t for entry in parts.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
-        masters = _storages([*(shard.tensor for shard in parts.parallel.data.shards), *state])
+        kept = [*(shard.tensor for shard in parts.parallel.data.shards), *state]
+        file = parts.state_file
+        masters = _storages(tensor for tensor in kept if file is None or not file.holds(tensor))
         memory = {
             "parameters": sum(values.values()),
             "gradients": parts.parallel.data.gradient_peak,

@@ -4990,13 +4990,14 @@ export interface components {
             readonly ring_window: number | null;
             /**
              * Pipeline
-             * @description Pipeline-parallel degree: consecutive layers on different ranks. `{stages: 4, split: profile}`: split by measured times.
+             * @description Pipeline-parallel degree: consecutive layers on different ranks. `{stages: 4, split: profile}`: split by measured times; `{stages: 4, blocks: [2, 3, 3, 2]}`: as you say.
              * @default 1
              */
             readonly pipeline: number | {
                 readonly stages: number;
                 /** @enum {string} */
                 readonly split?: "flops" | "profile";
+                readonly blocks?: readonly number[];
             };
             /**
              * Pipeline Split
@@ -5005,6 +5006,12 @@ export interface components {
              * @enum {string}
              */
             readonly pipeline_split: "flops" | "profile";
+            /**
+             * Pipeline Blocks
+             * @description What `pipeline: {stages, blocks}` becomes beside the number.
+             * @default null
+             */
+            readonly pipeline_blocks: readonly number[] | null;
             /**
              * Schedule
              * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage.
@@ -5238,6 +5245,13 @@ export interface components {
              * @default 0
              */
             readonly optimizer: number;
+            /**
+             * To
+             * @description Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the folder `SHARDYARD_SCRATCH`.
+             * @default host
+             * @enum {string}
+             */
+            readonly to: "host" | "disk";
             /**
              * Parameters
              * @description Parameters, gradients and the whole optimizer on the host (ZeRO-3 only).
@@ -5654,6 +5668,7 @@ export interface components {
              *       "files": [],
              *       "field": null,
              *       "tokenizer": "bytes",
+             *       "documents": "joined",
              *       "seq_len": 256,
              *       "validation": 0.05
              *     }
@@ -5675,6 +5690,7 @@ export interface components {
              *       "ring_window": null,
              *       "pipeline": 1,
              *       "pipeline_split": "flops",
+             *       "pipeline_blocks": null,
              *       "schedule": "1f1b",
              *       "virtual": 2,
              *       "expert": 1,
@@ -5707,6 +5723,7 @@ export interface components {
             /**
              * @default {
              *       "optimizer": 0,
+             *       "to": "host",
              *       "parameters": false,
              *       "activations": false
              *     }

@@ -1,6 +1,7 @@
 """What trainers run in these tests instead of the training loop: real all-reduces, and misbehaviour when asked for."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -48,13 +49,13 @@ def train(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: A
 
     What a test puts there happens before a step: while `{rank}.stuck` is there the rank is stuck, once this process has done as many steps
     as are written in it, and while `{pid}.stuck` is, this process alone; while `{rank}.slow` is, the rank sleeps for the seconds in it;
-    when `{rank}.flip` is, it flips a bit of its parameters.
+    when `{rank}.flip` is, it flips a bit of its parameters; when `{rank}.full` is, it cannot write files beyond their first page.
     """
     from shardyard.workers.spec import Run
 
     Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
     assemble, built = _built()
-    stuck, slow, flip = (Path(run["folder"], f"{coords.rank}.{how}") for how in ("stuck", "slow", "flip"))
+    stuck, slow, flip, full = (Path(run["folder"], f"{coords.rank}.{how}") for how in ("stuck", "slow", "flip", "full"))
 
     stuck_alone = Path(run["folder"], f"{os.getpid()}.stuck")
     asked = count()
@@ -70,6 +71,9 @@ def train(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: A
         if flip.exists():
             flip.unlink()
             _flip_a_bit(built[0])
+        if full.exists():
+            full.unlink()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         return instruments.asked()
 
     assemble.train(Run.model_validate(run["run"]), coords, emit, replace(instruments, asked=stop_or_stick))

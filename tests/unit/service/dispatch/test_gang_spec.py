@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from shardyard.service.dispatch.gang_spec import gang_spec, neighbours
 from shardyard.service.settings import Settings
@@ -29,6 +30,14 @@ def test_a_gang_gets_what_its_spec_asks_of_nodes_and_environment(tmp_path: Path)
     assert (asked.gpu, asked.within, asked.env) == ("H100", "zone", {"NCCL_DEBUG": "INFO"})
     stored_before = _gang(tmp_path, {"resources": {"device": "cuda"}})
     assert (stored_before.gpu, stored_before.within, stored_before.env) == ("", None, {})
+
+
+def test_the_folder_for_state_on_a_disk_is_the_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _gang(tmp_path, {}).run["scratch"] is None
+    monkeypatch.setenv("SHARDYARD_SCRATCH", str(tmp_path / "nvme"))
+    assert _gang(tmp_path, {}).run["scratch"] == str(tmp_path / "nvme")
+    with pytest.raises(ValidationError, match="scratch"):
+        _gang(tmp_path, {"train": {"steps": 1, "global_batch": 2, "scratch": "/"}})
 
 
 def _gang(folder: Path, spec: dict[str, Any]) -> Any:

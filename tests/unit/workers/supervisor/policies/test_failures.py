@@ -6,6 +6,7 @@ import pytest
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
 from shardyard.service.policies.retry import INFRASTRUCTURE
+from shardyard.strategies.activation_memory.state_file import StateDiskError
 from shardyard.workers.messages.rank_event import FailedEvent, facts_of
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
 from shardyard.workers.supervisor.policies.failures import Failure, exited, raised, watchdog_line
@@ -87,3 +88,13 @@ def test_another_end_is_a_lost_rank(status: int | None, lines: list[str]) -> Non
     """Also an abort for an error of the rank's own device."""
     failure = exited(3, "node", status, watchdog_line(lines))
     assert (failure.cause, failure.rank, failure.node) == ("rank_lost", 3, "node") and not failure.secondary
+
+
+@pytest.mark.parametrize(("code", "repaired"), [("state_disk_failed", True), ("state_disk_full", False)])
+def test_a_disk_under_optimizer_state_is_no_fault_of_the_training_code(code: str, repaired: bool) -> None:
+    """One that fails is repaired in place. One that is full would be full again: the job gets another attempt."""
+    error = StateDiskError("the disk timed out", code)
+    failed = FailedEvent(type=type(error).__name__, message=str(error), traceback="", facts=facts_of(error))
+    failure = raised(failed, 3, "node")
+    assert (failure.cause, failure.rank, failure.is_repairable) == (code, 3, repaired)
+    assert failure.cause in INFRASTRUCTURE
