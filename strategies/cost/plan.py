@@ -19,8 +19,7 @@ from typing import Final, Literal
 
 from ..delayed_rules import versions_of
 from ..layout import divides_hidden, profiled
-from ..memory_options import DISK_BUCKET_BYTES, DISK_BUFFERS, OFFLOAD_BUCKET_BYTES
-from . import gathered, in_flight, logits, parameter_server, weight_passes
+from . import gathered, in_flight, logits, moved_state, parameter_server, weight_passes
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
@@ -68,7 +67,13 @@ def plan(setting: Setting) -> Plan:
         moments.append((ranks[0], "reduced", _server(setting)))
     rank, moment, held = max(moments, key=lambda one: sum(one[2].values()))
     by_kind: dict[Kind, int] = {kind: round(held[kind]) for kind in KINDS if held.get(kind)}
-    return Plan(by_kind, moment, _host(rank), _notes(setting) + _disk_notes(rank), round(_on_disk(rank)))
+    return Plan(
+        by_kind,
+        moment,
+        _host(rank),
+        _notes(setting) + moved_state.notes(setting, rank.own),
+        round(moved_state.on_disk(setting, rank.own)),
+    )
 
 
 Held = dict[Kind, float]
@@ -98,6 +103,11 @@ class Rank:
     @property
     def blocks(self) -> int:
         return sum(self.in_stages)
+
+    @property
+    def own(self) -> int:
+        """The parameters whose optimizer state it keeps."""
+        return self.parameters if self.setting.layout.zero == 0 else self.shard
 
 
 def _server(setting: Setting) -> Held:
@@ -175,7 +185,7 @@ def _lasting(rank: Rank) -> Held:
     m, zero = setting.master, setting.layout.zero
     if setting.layout.servers:  # they hold the optimizer's state
         return {"parameters": setting.compute * rank.parameters}
-    own = rank.parameters if zero == 0 else rank.shard
+    own = rank.own
     masters: float = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
     away = setting.memory_options.offload.optimizer
     moments = setting.moments * m * (1 - away)
@@ -261,7 +271,7 @@ def _reduced(rank: Rank) -> Held:
     setting, summed = rank.setting, _summed(rank)
     if setting.layout.zero == 3 or setting.gradients == setting.master or setting.layout.servers:
         return {"gradients": summed}
-    own = rank.parameters if setting.layout.zero == 0 else rank.shard
+    own = rank.own
     return {"gradients": summed + setting.master * own}
 
 
@@ -351,19 +361,12 @@ def _hidden(setting: Setting) -> float:
 def _host(rank: Rank) -> dict[str, int]:
     """Bytes in host memory by what they are for."""
     setting, offload = rank.setting, rank.setting.memory_options.offload
-    own = rank.parameters if setting.layout.zero == 0 else rank.shard
+    own = rank.own
     found = {}
     if offload.parameters:
         found["parameters"] = (2 + setting.moments) * setting.master * own
-    if offload.optimizer:  # values and moments, and buffers for gradients and for values: two each, one if it holds all
-        moved = setting.master * own * offload.optimizer
-        bucket = DISK_BUCKET_BYTES if offload.to == "disk" else OFFLOAD_BUCKET_BYTES
-        buffers = 2 * (moved if moved <= bucket else 2 * bucket)
-        state = moved
-        if offload.to == "disk":  # in its buffers; values that are not there come down as gradients do
-            state = min(moved, DISK_BUFFERS * DISK_BUCKET_BYTES)
-            buffers *= 1 if _has_masters(setting) else 1.5
-        found["optimizer"] = round((1 + setting.moments) * state + buffers)
+    if offload.optimizer:
+        found["optimizer"] = moved_state.in_memory(setting, own)
     if offload.activations:
         most = max(block_bytes(setting, mode) for mode in _modes(setting))
         passes = rank.passes / setting.layout.stages_per_rank
@@ -371,29 +374,6 @@ def _host(rank: Rank) -> dict[str, int]:
     if setting.snapshots:
         found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest, rank.place)
     return found
-
-
-def _has_masters(setting: Setting) -> bool:
-    """Whether the values that the optimizer updates are others than those that the device has."""
-    return setting.compute != setting.master and setting.layout.zero < 3
-
-
-def _on_disk(rank: Rank) -> float:
-    """Bytes of masters and moments on a disk. The copy that a checkpoint is written from takes 12 per element beside them."""
-    setting, offload = rank.setting, rank.setting.memory_options.offload
-    if offload.to != "disk":
-        return 0
-    own = rank.parameters if setting.layout.zero == 0 else rank.shard
-    return (_has_masters(setting) + setting.moments) * setting.master * own * offload.optimizer
-
-
-def _disk_notes(rank: Rank) -> tuple[str, ...]:
-    size = _on_disk(rank)
-    if not size:
-        return ()
-    text = f"Each step reads {size / 1e9:,.1f} GB of optimizer state from a rank's disk and writes as much."
-    snapshots = "Snapshots keep this state in host memory as well; snapshot.every: 0 keeps it out."
-    return (text, snapshots) if rank.setting.snapshots else (text,)
 
 
 def _notes(setting: Setting) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.strategies.cost.plan import Plan, plan
-from shardyard.strategies.memory_options import DISK_BUCKET_BYTES, DISK_BUFFERS, OFFLOAD_BUCKET_BYTES
+from shardyard.strategies.memory_options import OFFLOAD_BUCKET_BYTES
 
 from .test_estimate import setting
 
@@ -57,24 +57,6 @@ def test_offloaded_state_is_on_the_host() -> None:
     assert values <= OFFLOAD_BUCKET_BYTES
     buffers = 2 * values
     assert there.host["optimizer"] == 3 * values + buffers and "optimizer" not in here.host
-
-
-def test_state_on_a_disk_takes_the_memory_of_its_buffers() -> None:
-    large: dict[str, Any] = {"model": {"preset": "7B"}, "snapshot": {"every": 0}}
-    memory, disk = (of({"data": 4, "zero": 1}, offload={"optimizer": 1, "to": to}, **large) for to in ("host", "disk"))
-    assert (memory.disk, memory.by_kind) == (0, disk.by_kind)
-    buckets = DISK_BUFFERS * 3 + 2 + 2  # values and two moments; gradients; values on their way up
-    assert disk.host == {"optimizer": buckets * DISK_BUCKET_BYTES}
-    assert disk.disk == memory.host["optimizer"] - 4 * OFFLOAD_BUCKET_BYTES
-    (note,) = set(disk.notes) - set(memory.notes)
-    assert f"{disk.disk / 1e9:,.1f} GB" in note
-    half = of({"data": 4, "zero": 1}, offload={"optimizer": 0.5, "to": "disk"}, **large)
-    assert half.disk == pytest.approx(disk.disk / 2) and half.host == disk.host
-    moments = of({"data": 4, "zero": 3}, offload={"optimizer": 1, "to": "disk"}, **large)  # the device has the values
-    assert moments.disk == pytest.approx(disk.disk * 2 / 3, rel=0.01)
-    assert moments.host == {"optimizer": (buckets + 2) * DISK_BUCKET_BYTES}
-    kept = of({"data": 4, "zero": 1}, offload={"optimizer": 1, "to": "disk"}, model={"preset": "7B"})
-    assert any("snapshot.every: 0" in note for note in kept.notes)
 
 
 def test_offloaded_activations_are_those_of_two_blocks_and_on_the_host_of_all_passes() -> None:

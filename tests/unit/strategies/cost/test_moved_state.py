@@ -1,0 +1,27 @@
+"""What an optimizer elsewhere takes of the host's memory and of a disk."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.memory_options import DISK_BUCKET_BYTES, DISK_BUFFERS, OFFLOAD_BUCKET_BYTES
+
+from .test_plan import of
+
+
+def test_state_on_a_disk_takes_the_memory_of_its_buffers() -> None:
+    large: dict[str, Any] = {"model": {"preset": "7B"}, "snapshot": {"every": 0}}
+    memory, disk = (of({"data": 4, "zero": 1}, offload={"optimizer": 1, "to": to}, **large) for to in ("host", "disk"))
+    assert (memory.disk, memory.by_kind) == (0, disk.by_kind)
+    buckets = DISK_BUFFERS * 3 + 2 + 2  # values and two moments; gradients; values on their way up
+    assert disk.host == {"optimizer": buckets * DISK_BUCKET_BYTES}
+    assert disk.disk == memory.host["optimizer"] - 4 * OFFLOAD_BUCKET_BYTES
+    (note,) = set(disk.notes) - set(memory.notes)
+    assert f"{disk.disk / 1e9:,.1f} GB" in note
+    half = of({"data": 4, "zero": 1}, offload={"optimizer": 0.5, "to": "disk"}, **large)
+    assert half.disk == pytest.approx(disk.disk / 2) and half.host == disk.host
+    moments = of({"data": 4, "zero": 3}, offload={"optimizer": 1, "to": "disk"}, **large)  # the device has the values
+    assert moments.disk == pytest.approx(disk.disk * 2 / 3, rel=0.01)
+    assert moments.host == {"optimizer": (buckets + 2) * DISK_BUCKET_BYTES}
+    kept = of({"data": 4, "zero": 1}, offload={"optimizer": 1, "to": "disk"}, model={"preset": "7B"})
+    assert any("snapshot.every: 0" in note for note in kept.notes)
