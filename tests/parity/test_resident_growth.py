@@ -59,7 +59,6 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "1f1b2": ({"pipeline": 2, "micro_batch": 1}, {}),
     "interleaved2": ({"pipeline": 2, "schedule": "interleaved", "micro_batch": 1}, {}),
     "zbv2": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),
-    "zb-h1-2": ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {}),
     "1f1b2-data2-zero1": ({"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}, {}),
     "experts": ({"data": 2, "expert": 2}, {"model": MIXTURE}),
 }
