@@ -5434,6 +5434,7 @@ export interface components {
              *       "files": [],
              *       "field": null,
              *       "tokenizer": "bytes",
+             *       "documents": "joined",
              *       "seq_len": 256,
              *       "validation": 0.05
              *     }
