@@ -129,7 +129,7 @@ async def test_a_sweep_that_dies_at_any_transaction_is_continued_and_touches_no_
     monkeypatch.setattr(removals, "MOST_ROWS", 4)
     monkeypatch.setattr(removals, "MOST_LARGE_ROWS", 4)
     job, other = [await ended(store, settings, submit, rows_each=rows_each) for _ in range(2)]
-    kept, old = await counted(store, other.id), at_once(settings)
+    kept, old, other = await counted(store, other.id), at_once(settings), await jobs.get_job(store, other.id)
     await delete(store, job.id, "ada")
     for after in itertools.count():
         dying = Dying(database_url, after, committed)
