@@ -55,8 +55,11 @@ def layouts() -> Iterator[dict[str, Any]]:
 
 
 def _pipelines(pipeline: int, **_others: int) -> Iterator[dict[str, Any]]:
+    """Every schedule, and stages by measured times and by hand."""
     for schedule in SCHEDULES if pipeline > 1 else ("1f1b",):
         yield {} if schedule == "1f1b" else {"schedule": schedule}
+    if pipeline == 2:
+        yield from ({"pipeline": {"stages": 2, **split}} for split in ({"split": "profile"}, {"blocks": [3, 5]}))
 
 
 def _replicas(data: int, context: int, **_others: int) -> Iterator[dict[str, Any]]:

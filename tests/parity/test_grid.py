@@ -21,6 +21,8 @@ LEFT_OUT = {
     "elastic",  # which degree runs, not how
     "virtual",
     "tensor_shape",  # what `tensor: {mode: …}` becomes
+    "pipeline_split",  # what `pipeline: {stages: …}` becomes
+    "pipeline_blocks",
 }
 
 COUNT = int(os.environ.get("PARITY_COUNT", "6"))

@@ -1,7 +1,7 @@
 """All that a restarted supervisor needs from its predecessor, beside the events that the dispatcher has not acknowledged.
 
 The journal keeps it as JSON of version `VERSION`. A supervisor reads this version and all earlier ones, which lack fields that have
-defaults; 2 added profiles and commands beside a rank. Every change of a field raises it;
+defaults; 2 added profiles and commands beside a rank, 3 the profiles that a trainer records. Every change of a field raises it;
 tests/unit/workers/supervisor/test_gang_state.py compares the fields with the committed schema.
 """
 
@@ -20,7 +20,7 @@ from .policies.repair_budget import BudgetState
 from .policies.straggler import StragglersState
 
 #: Of the journal's format: the fields below, and those of the dataclasses that they hold.
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 class JournalUnreadable(Exception):

@@ -85,10 +85,14 @@ STATE = GangState(
     faults=FaultsState([PendingFault(Fault("f1", "slow-rank", 1, 10.0, 5.0), "shardyard-a-1-rank-1")], ["f0"]),
     traces=TracesState([PendingTrace(Trace("t1", 3), True, {1: (7, 9)})], ["t0"]),
     execs=ExecsState([PendingExec(Exec("x1", 1, ("ls", "-l"), 5), "shardyard-a-1-rank-1")], ["x0"]),
-    profiles=ProfilesState([Profile("p1", "cpu", 1, 5, "/files", 1000)], ["p0"]),
+    profiles=ProfilesState([Profile("p1", "operators", 1, 5, "/files", 1000)], ["p0"]),
 )
-#: By version: the fields that came later.
-LACKED: dict[int, dict[str, Any]] = {1: {"execs": ExecsState(), "profiles": ProfilesState()}, 2: {}}
+#: By version: what came later.
+LACKED: dict[int, dict[str, Any]] = {
+    1: {"execs": ExecsState(), "profiles": ProfilesState()},
+    2: {"profiles": ProfilesState([Profile("p1", "cpu", 1, 5, "/files", 1000)], ["p0"])},
+    3: {},
+}
 EVENTS: list[Any] = [{"seq": n, "ts": 1.5, "kind": "log", "data": {"lines": ["é", "\ud800"]}} for n in (18, 19)]
 
 
@@ -132,7 +136,7 @@ def test_a_supervisor_goes_on_from_its_predecessors_state() -> None:
         (DATA / "pickled").read_bytes(),  # as the first journals were written
         b"",
         b'{"last":1}\n{}',
-        sealed(1, STATE.to_json()).replace(b'"version":2', b'"version":3', 1),
+        sealed(1, STATE.to_json()).replace(b'"version":3', b'"version":4', 1),
         sealed(1, STATE.to_json())[:-9],
         sealed(1, b'{"phase":"mending"}'),
         sealed(1, b'{"colour":"red"}'),
