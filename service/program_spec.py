@@ -5,8 +5,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from ..strategies.elastic import Range, beside_the_number, number_or_range
+from ..strategies.elastic import Range, number_or_range
 from ..strategies.layout import Refusal
+from ..strategies.number_object import beside_the_number
 from ..workers.spec_part import PLAIN_TEXT, PathText, SpecPart
 from ..workers.storage.uri import Storage
 

@@ -10,10 +10,11 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from .elastic import MOST, DataRange, beside_the_number, number_or_range
+from .elastic import MOST, DataRange, number_or_range
 from .layout_words import in_words
-from .pipeline_shape import StageBlocks, StageSplit, degree_or_split, split_beside_the_degree
-from .tensor_shape import Division, TensorShape, degree_or_shape, shape_beside_the_degree
+from .number_object import beside_the_number
+from .pipeline_shape import PipelineShape, StageBlocks, StageSplit, stages_or_shape
+from .tensor_shape import Division, TensorShape, degree_or_shape
 
 Schedule = Literal[
     "gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev", "2bw", "pipedream"
@@ -150,7 +151,7 @@ class Layout(BaseModel):
         le=1024,
         description="Pipeline-parallel degree: consecutive layers on different ranks. "
         "`{stages: 4, split: profile}`: split by measured times; `{stages: 4, blocks: [2, 3, 3, 2]}`: as you say.",
-        json_schema_extra=degree_or_split,
+        json_schema_extra=stages_or_shape,
     )
     pipeline_split: StageSplit = Field(
         "flops", description="What `pipeline: {stages, split}` becomes beside the number."
@@ -188,8 +189,10 @@ class Layout(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _range_beside_the_degree(cls, given: Any) -> Any:
-        return split_beside_the_degree(shape_beside_the_degree(beside_the_number(given, "data", DataRange)))
+    def _objects_beside_the_degrees(cls, given: Any) -> Any:
+        for field, kind in (("data", DataRange), ("tensor", TensorShape), ("pipeline", PipelineShape)):
+            given = beside_the_number(given, field, kind)
+        return given
 
     @field_validator("zero", mode="before")
     @classmethod

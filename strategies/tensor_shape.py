@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from .number_list import FromList
+from .number_object import NumberObject, number_or
 
 #: More rows than that are taken for a typing error.
 _MOST = 32
@@ -34,12 +35,10 @@ class Division:
     copies: int = 1  # ranks of the group that hold the same parameters
 
 
-class TensorShape(BaseModel):
+class TensorShape(NumberObject):
     """A grid of q rows and q columns of ranks (Xu et al., 2104.05343), d such grids, its depth (Wang et al., 2105.14500), or a cube of
     l × l × l ranks (Bian et al., 2105.14450).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Mode = Field(
         description="`2d`: every activation and every matrix in blocks on a grid of ranks. "
@@ -71,6 +70,14 @@ class TensorShape(BaseModel):
         return math.prod(self.shape)
 
     @property
+    def number(self) -> int:
+        return self.ranks
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        return {"tensor_shape": self}
+
+    @property
     def division(self) -> Division:
         """Each row of each grid, or layer of a cube, has other sequences. All grids have the same parameters."""
         return Division(self.shape[1], self.shape[0] * self.depth, self.depth if self.mode == "2.5d" else 1)
@@ -94,30 +101,13 @@ def _is_shape(mode: Mode, given: tuple[int, ...]) -> bool:
     return len(given) == 3 and (given[2] == side if mode == "3d" else 1 <= given[2] <= side)
 
 
-def shape_beside_the_degree(given: Any) -> Any:
-    """Replace a shape in `given["tensor"]` by its number of ranks, and put the shape beside it as `tensor_shape`.
-
-    Anything else is unchanged. A validation error of the shape names `tensor`, which was written.
-    """
-    if not isinstance(given, Mapping) or not isinstance(given.get("tensor"), Mapping):
-        return given
-    read = TypeAdapter(dict[str, TensorShape])
-    found = read.validate_python({"tensor": given["tensor"]}, strict=True)["tensor"]
-    return {**given, "tensor": found.ranks, "tensor_shape": found}
-
-
-def degree_or_shape(schema: dict[str, Any]) -> None:
-    """Change the JSON Schema of a degree in place so that it is a number or a shape."""
-    number = {name: schema.pop(name) for name in ("type", "minimum", "maximum")}
-    side = {"type": "integer", "minimum": 1, "maximum": _MOST}
-    properties = {
-        "mode": {"type": "string", "enum": list(_RULES)},
-        "shape": {"type": "array", "items": side, "minItems": 2, "maxItems": 3},
-    }
-    a_shape = {
-        "type": "object",
-        "required": ["mode", "shape"],
-        "additionalProperties": False,
-        "properties": properties,
-    }
-    schema["anyOf"] = [number, a_shape]
+_NUMBERS: Final = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 1, "maximum": _MOST},
+    "minItems": 2,
+    "maxItems": 3,
+}
+#: The JSON Schema of a degree that may be a shape.
+degree_or_shape: Final = number_or(
+    {"mode": {"type": "string", "enum": list(_RULES)}, "shape": _NUMBERS}, ("mode", "shape")
+)
