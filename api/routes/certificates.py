@@ -3,8 +3,9 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from ...service import certificates
 from ...service.certificate_signature import fingerprint
+from ...service.jobs import certificate as attaching
+from ...service.queries import certificates
 from ...service.schemas.certificate import Certificate
 from ...service.schemas.job import Job
 from ..certificate_page import page
@@ -37,7 +38,7 @@ async def attach(job: str, request: Request, context: In, actor: Actor) -> Job:
     """Store what `shardyard verify` found of the job's own spec, in place of an earlier certificate. Repeating is harmless."""
     form = request_body.format_of(request)
     given = request_body.validated(Certificate, parse(await request_body.read(request), form))
-    return await certificates.attach(context.store, job, given, actor)
+    return await attaching.attach(context.store, job, given, actor)
 
 
 @router.get(

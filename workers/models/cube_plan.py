@@ -3,16 +3,15 @@
 import functools
 from typing import cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard
 
 from ...strategies.tensor_parallel.cube import Cube, Way, cut_over
 from ...strategies.tensor_parallel.cube_apply import CubeStyle
 from ...strategies.tensor_parallel.cube_linear import CubeColumns, cube_linear
 from ...strategies.tensor_parallel.cube_table import cube_lookup, cube_whole
-from ...strategies.tensor_parallel.grid_norm import Over, copied, grid_layer_norm, grid_rms_norm
+from ...strategies.tensor_parallel.grid_norm import Over, copied
+from .divided_modules import logits_over, norm_over
 from .norms import LayerNorm, RMSNorm
 
 
@@ -61,15 +60,9 @@ def norm(module: nn.Module, cube: Cube) -> None:
     """A norm of the hidden state between layers: its parameters [dim] along the row line."""
     assert isinstance(module, LayerNorm | RMSNorm)
     over = Over(module.weight.shape[0], module.eps, cube.row, (cube.depth, cube.column))
-    for name, _ in list(module.named_parameters(recurse=False)):
+    for name in dict(module.named_parameters(recurse=False)):
         cut_over(module, name, [(cube.row, 0)])
-
-    def forward(x: Tensor) -> Tensor:
-        if isinstance(module, RMSNorm):
-            return grid_rms_norm(x, module.weight, over)
-        return grid_layer_norm(x, module.weight, module.bias, over)
-
-    module.forward = forward  # type: ignore[method-assign]
+    norm_over(module, over)
 
 
 def heads_norm(module: nn.Module, cube: Cube) -> None:
@@ -106,9 +99,6 @@ def head(module: nn.Module, cube: Cube) -> None:
     vocab = layer.out_features
 
     def forward(x: Tensor) -> Tensor:
-        own = cube_linear(layer, cube, cube.into, x)
-        shape = torch.Size((*own.shape[:-1], vocab))
-        stride = (shape[1] * vocab, vocab, 1)
-        return DTensor.from_local(own, cube.logits_mesh, [Shard(-1)], run_check=False, shape=shape, stride=stride)
+        return logits_over(cube_linear(layer, cube, cube.into, x), vocab, cube.logits_mesh)
 
     module.forward = forward

@@ -3,15 +3,14 @@
 import functools
 from typing import cast
 
-import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard
 
 from ...strategies.tensor_parallel.grid import Grid, cut
 from ...strategies.tensor_parallel.grid_apply import GridStyle
 from ...strategies.tensor_parallel.grid_linear import GridColumns, grid_linear
-from ...strategies.tensor_parallel.grid_norm import Over, copied, grid_layer_norm, grid_rms_norm
+from ...strategies.tensor_parallel.grid_norm import Over, copied
 from ...strategies.tensor_parallel.grid_table import grid_logits, grid_lookup
+from .divided_modules import logits_over, norm_over
 from .norms import LayerNorm, RMSNorm
 
 
@@ -50,15 +49,9 @@ def norm(module: nn.Module, grid: Grid) -> None:
     """A norm of the hidden state: its parameters [dim] over the columns."""
     assert isinstance(module, LayerNorm | RMSNorm)
     over = Over(module.weight.shape[0], module.eps, grid.row, (grid.column,))
-    for name, _ in list(module.named_parameters(recurse=False)):
+    for name in dict(module.named_parameters(recurse=False)):
         cut(module, name, grid, columns=0)
-
-    def forward(x: Tensor) -> Tensor:
-        if isinstance(module, RMSNorm):
-            return grid_rms_norm(x, module.weight, over)
-        return grid_layer_norm(x, module.weight, module.bias, over)
-
-    module.forward = forward  # type: ignore[method-assign]
+    norm_over(module, over)
 
 
 def heads_norm(module: nn.Module, grid: Grid) -> None:
@@ -84,9 +77,6 @@ def head(module: nn.Module, grid: Grid) -> None:
     vocab = layer.out_features
 
     def forward(x: Tensor) -> Tensor:
-        own = grid_logits(x, layer.weight, vocab, grid)
-        shape = torch.Size((*own.shape[:-1], vocab))
-        stride = (shape[1] * vocab, vocab, 1)
-        return DTensor.from_local(own, grid.columns, [Shard(-1)], run_check=False, shape=shape, stride=stride)
+        return logits_over(grid_logits(x, layer.weight, vocab, grid), vocab, grid.columns)
 
     module.forward = forward

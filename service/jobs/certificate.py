@@ -1,16 +1,16 @@
-"""Certificates of jobs: attached if they are signed and of the job's own spec, and read."""
+"""Attaches a certificate to a job, if it is signed and of the job's own spec."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..workers.spec import TrainSpec
-from .certificate_errors import CertificateMismatch, CertificateNotFound, InvalidCertificate
-from .certificate_signature import SignatureInvalid, fingerprint
-from .queries.jobs import existing, get_job
-from .schemas.certificate import Certificate
-from .schemas.job import Job
-from .store import certificates as rows
-from .store.engine import Store
+from ...workers.spec import TrainSpec
+from ..certificate_errors import CertificateMismatch, InvalidCertificate
+from ..certificate_signature import SignatureInvalid, fingerprint
+from ..queries.jobs import existing, get_job
+from ..schemas.certificate import Certificate
+from ..schemas.job import Job
+from ..store import certificates as rows
+from ..store.engine import Store
 
 
 async def attach(store: Store, job: str, certificate: Certificate, actor: str) -> Job:
@@ -51,14 +51,3 @@ def _refuse_another(job: str, train: Mapping[str, Any] | None, certificate: Cert
     if not same:
         remedy = f"Make one of this job's spec with: shardyard verify --job {job}"
         raise CertificateMismatch(f"The certificate is not of the spec of {job}.", field="given", remedy=remedy)
-
-
-async def of_job(store: Store, job: str) -> Certificate:
-    """The certificate of the job of this id or name. Raises JobNotFound, JobDeleted, CertificateNotFound."""
-    async with store.read() as tx:
-        row = await existing(tx, job)
-        document = await rows.document(tx, row["id"])
-    if document is None:
-        remedy = f"Make one with: shardyard verify --job {row['id']}"
-        raise CertificateNotFound(f"{row['id']} has no certificate.", remedy=remedy)
-    return Certificate.model_validate_json(document)

@@ -9,7 +9,8 @@ from sqlalchemy import func, select
 
 from shardyard.service.certificate_errors import CertificateMismatch, CertificateNotFound, InvalidCertificate
 from shardyard.service.certificate_signature import fingerprint, signed
-from shardyard.service.certificates import attach, of_job
+from shardyard.service.jobs.certificate import attach
+from shardyard.service.queries.certificates import of_job
 from shardyard.service.queries.jobs import get_job
 from shardyard.service.schemas.certificate import Certificate
 from shardyard.service.settings import Settings
@@ -17,7 +18,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.removals import OF_JOBS
 from shardyard.service.store.spec_tables import certificates
 
-from .conftest import Submit
+from ..conftest import Submit
 
 
 def proof(settings: Settings, **fields: Any) -> Certificate:
