@@ -104,7 +104,7 @@ def _batches() -> Iterator[dict[str, Any]]:
 
 @functools.cache
 def _by_degrees() -> dict[int, tuple[tuple[dict[str, Any], ...], ...]]:
-    """Number of axes → all layouts with so many, those of the same degrees together."""
+    """Number of axes → all layouts of that number, grouped by their degrees."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for layout in layouts():
         degrees = tuple(str(layout.get(name)) for name in DEGREES)

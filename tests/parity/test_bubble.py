@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from harness.models import LLAMA
 from harness.ranks import group, spawn, train
+from harness.sleeping import SLEEPING
 
 from .test_schedule import SCHEDULES
 
@@ -15,23 +16,9 @@ Make = Callable[..., Any]
 
 #: A block sleeps for as long going forward as going back, and works next to nothing. Its unused weights make all blocks weigh more than
 #: the head, so that each stage gets its share of them.
-MODULE = """
-import time
-import torch
-from torch import nn
-
-class Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, seconds):
-        ctx.seconds = seconds
-        time.sleep(seconds)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        time.sleep(ctx.seconds)
-        return grad, None
-
+MODULE = (
+    SLEEPING
+    + """
 class Block(nn.Module):
     def __init__(self, seconds):
         super().__init__()
@@ -40,7 +27,7 @@ class Block(nn.Module):
         self.seconds = seconds
 
     def forward(self, x):
-        return Sleep.apply(x, self.seconds) * self.scale
+        return Sleep.apply(x, self.seconds, self.seconds) * self.scale
 
 class Sleeper(nn.Module):
     def __init__(self, layers, seconds):
@@ -56,6 +43,7 @@ class Sleeper(nn.Module):
             x = block(x)
         return x if self.head is None else self.head(self.norm(x))
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,19 @@ Make = Callable[..., Any]
 TWO: dict[str, Any] = {"pipeline": 2, "schedule": "2bw"}
 
 
-def _folder(root: Path, name: str, step: int) -> Path:
+def folder_of(root: Path, name: str, step: int) -> Path:
     return root / "checkpoints" / name / f"step-{step:08d}"
+
+
+def assert_goes_on(layout: Any, changes: Any, root: Path, make_spec: Make) -> None:
+    """A run that continues from the checkpoint of step 2 has the bits of the run that saved it."""
+    name = f"goes-on-{len(str((layout, changes)))}"
+    saving = {"every": 2, "keep": 5, "final": False}
+    whole = train(make_spec(layout, checkpoint=saving, **changes), root, name)
+    rest = train(make_spec(layout, **changes), root, f"{name}-rest", resume=folder_of(root, name, 2))
+    assert rest["losses"] == whole["losses"][2:] and rest["norms"] == whole["norms"][2:]
+    for key, value in whole["parameters"].items():
+        np.testing.assert_array_equal(rest["parameters"][key], value, err_msg=key)
 
 
 @pytest.mark.parametrize(
@@ -31,26 +42,20 @@ def _folder(root: Path, name: str, step: int) -> Path:
     ids=["tied", "four-stages", "bf16-two-replicas", "sgd"],
 )
 def test_a_run_that_goes_on_has_the_same_bits(layout: Any, changes: Any, root: Path, make_spec: Make) -> None:
-    name = f"goes-on-{len(str((layout, changes)))}"
-    saving = {"every": 2, "keep": 5, "final": False}
-    whole = train(make_spec(layout, checkpoint=saving, **changes), root, name)
-    rest = train(make_spec(layout, **changes), root, f"{name}-rest", resume=_folder(root, name, 2))
-    assert rest["losses"] == whole["losses"][2:] and rest["norms"] == whole["norms"][2:]
-    for key, value in whole["parameters"].items():
-        np.testing.assert_array_equal(rest["parameters"][key], value, err_msg=key)
+    assert_goes_on(layout, changes, root, make_spec)
 
 
 def test_its_checkpoint_gives_other_layouts_its_newest_weights(root: Path, make_spec: Make) -> None:
     saving = {"every": 2, "keep": 5, "final": False}
     found = train(make_spec(TWO, checkpoint=saving, steps=2), root, "newest")
     (whole, parts) = (
-        train(make_spec(layout, steps=3), root, f"newest-{number}", resume=_folder(root, "newest", 2))
+        train(make_spec(layout, steps=3), root, f"newest-{number}", resume=folder_of(root, "newest", 2))
         for number, layout in enumerate(({}, {"pipeline": 2}))
     )
     np.testing.assert_allclose(parts["losses"], whole["losses"], rtol=1e-10)
     (validated,) = [data["loss"] for kind, data in found["events"] if kind == "eval"]
     frozen = make_spec({}, steps=3, optimizer={"lr": 1e-30})
-    again = train(frozen, root, "still", resume=_folder(root, "newest", 2))
+    again = train(frozen, root, "still", resume=folder_of(root, "newest", 2))
     assert [data["loss"] for kind, data in again["events"] if kind == "eval"][-1] == pytest.approx(validated, rel=1e-10)
 
 
@@ -58,7 +63,7 @@ def test_a_checkpoint_without_an_older_version_begins_like_step_1(root: Path, ma
     """Its first step takes the gradient where it stands, as 1F1B does."""
     saving = {"every": 2, "keep": 5, "final": False}
     flushed = train(make_spec({"pipeline": 2}, checkpoint=saving, steps=3), root, "flushed")
-    found = train(make_spec(TWO, steps=3), root, "delayed-from-it", resume=_folder(root, "flushed", 2))
+    found = train(make_spec(TWO, steps=3), root, "delayed-from-it", resume=folder_of(root, "flushed", 2))
     np.testing.assert_allclose(found["losses"], flushed["losses"][2:], rtol=1e-10)
     for key, value in flushed["parameters"].items():
         np.testing.assert_allclose(found["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)

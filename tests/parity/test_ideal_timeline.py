@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from harness.sleeping import SLEEPING
 
 from .test_step_trace import events_of, of_kind, run_of
 
@@ -13,23 +14,9 @@ Make = Callable[..., Any]
 
 #: A block sleeps for as long in its forward pass as in either half of its backward pass, and works next to nothing. Its unused weights
 #: make all blocks weigh more than the head, so that each stage gets its share of them.
-MODULE = """
-import time
-import torch
-from torch import nn
-
-class Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, before, after):
-        ctx.seconds = after
-        time.sleep(before)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        time.sleep(ctx.seconds)
-        return grad, None, None
-
+MODULE = (
+    SLEEPING
+    + """
 class Block(nn.Module):
     def __init__(self, seconds):
         super().__init__()
@@ -55,6 +42,7 @@ class Sleeper(nn.Module):
             x = block(x)
         return x if self.head is None else self.head(self.norm(x))
 """
+)
 
 PIPELINE, MICROBATCHES = 4, 4
 #: What the simulation leaves out, messages and the schedule itself, is a few milliseconds beside each pass, and the more of a small bubble.

@@ -8,30 +8,16 @@ import numpy as np
 import pytest
 from harness.models import GPT2, LLAMA
 from harness.ranks import group, spawn, train
+from harness.sleeping import SLEEPING
 
 from shardyard.strategies.cost.stage_balance import ModuleCosts
 from shardyard.strategies.pipeline_parallel.module_profile import agreed
 
 Make = Callable[..., Any]
 
-MODULE = """
-import time
-
-import torch
-from torch import nn
-
-class Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, seconds):
-        ctx.seconds = seconds
-        time.sleep(seconds)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        time.sleep(ctx.seconds)
-        return grad, None
-
+MODULE = (
+    SLEEPING
+    + """
 class Block(nn.Module):
     def __init__(self, seconds):
         super().__init__()
@@ -39,7 +25,7 @@ class Block(nn.Module):
         self.inner = nn.Linear(8, 8)
 
     def forward(self, x):
-        return x + Sleep.apply(torch.tanh(self.inner(x)), self.seconds)
+        return x + Sleep.apply(torch.tanh(self.inner(x)), self.seconds, self.seconds)
 
 class Uneven(nn.Module):
     def __init__(self, seconds):
@@ -55,6 +41,7 @@ class Uneven(nn.Module):
             x = block(x)
         return x if self.head is None else self.head(self.norm(x))
 """
+)
 #: Seconds of a costly block's pass, much more than those of the other modules.
 SLEEP = 0.02
 

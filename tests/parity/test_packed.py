@@ -11,6 +11,8 @@ from harness.models import GPT2
 from harness.ranks import train
 from harness.textbook_packed import save_records
 
+from .test_layouts import assert_equal
+
 Make = Callable[..., Any]
 
 
@@ -47,13 +49,13 @@ KINDS = (
 @pytest.mark.parametrize("name", KINDS)
 def test_float64_equals_one_process(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
     spec = packed_spec(LAYOUTS[name])
-    _assert_equal(train(spec, root), one_process(spec))
+    assert_equal(train(spec, root), one_process(spec), 1e-10)
 
 
 @pytest.mark.parametrize("layout", CONTEXT_LAYOUTS.values(), ids=CONTEXT_LAYOUTS.keys())
 def test_cut_sequences_equal_one_process(layout: Any, root: Path, packed_spec: Make, one_process: Make) -> None:
     spec = packed_spec(layout)
-    _assert_equal(train(spec, root), one_process(spec))
+    assert_equal(train(spec, root), one_process(spec), 1e-10)
 
 
 OF_GPT2: dict[str, dict[str, Any]] = {
@@ -69,7 +71,7 @@ OF_GPT2: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("layout", OF_GPT2.values(), ids=OF_GPT2.keys())
 def test_gpt2_equals_one_process(layout: Any, root: Path, packed_spec: Make, one_process: Make) -> None:
     spec = packed_spec(layout, model=GPT2)
-    _assert_equal(train(spec, root), one_process(spec))
+    assert_equal(train(spec, root), one_process(spec), 1e-10)
 
 
 SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -91,14 +93,14 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", SAVINGS)
 def test_what_saves_memory_changes_nothing(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
     layout, options = SAVINGS[name]
-    _assert_equal(train(packed_spec(layout, **options), root), one_process(packed_spec({})))
+    assert_equal(train(packed_spec(layout, **options), root), one_process(packed_spec({})), 1e-10)
 
 
 def test_smoothing_and_z_loss_count_the_same_targets(root: Path, packed_spec: Make, one_process: Make) -> None:
     whole = one_process(packed_spec({}, loss=TERMS))
     for layout, chunk in (({"tensor": 2, "data": 2}, None), ({"tensor": 2}, 24), (RING, None)):
         spec = packed_spec(layout, loss={**TERMS, "chunk_tokens": chunk})
-        _assert_equal(train(spec, root), whole)
+        assert_equal(train(spec, root), whole, 1e-10)
 
 
 @pytest.mark.parametrize(("first", "then"), [(RING, {"data": 2, "zero": 3}), ({"tensor": 2}, GATHER)], ids=str)
@@ -118,13 +120,3 @@ def test_low_precision_follows_float32(precision: str, root: Path, packed_spec: 
     found = train(packed_spec(BOTH, precision=precision, **changes), root)
     expected = one_process(packed_spec({}, precision="fp32", **changes))
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-5 if precision == "fp32" else 0.01)
-
-
-def _assert_equal(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
-    assert found["parameters"].keys() == expected["parameters"].keys()
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
-    evaluations = [[d["loss"] for kind, d in run["events"] if kind == "eval"] for run in (found, expected)]
-    np.testing.assert_allclose(*evaluations, rtol=1e-10)

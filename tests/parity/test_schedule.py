@@ -11,6 +11,8 @@ import pytest
 from harness.models import GPT2, LLAMA
 from harness.ranks import group, spawn, train
 
+from .test_layouts import assert_equal
+
 Make = Callable[..., Any]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev")
@@ -76,15 +78,6 @@ TIED = [
 ]
 
 
-def _assert_equal(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
-    assert found["parameters"].keys() == expected["parameters"].keys()
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
-    assert _reported(found, "eval", "loss") == pytest.approx(_reported(expected, "eval", "loss"), rel=1e-10)
-
-
 def _reported(run: Any, kind: str, key: str) -> list[Any]:
     return [data[key] for k, data in run["events"] if k == kind]
 
@@ -93,7 +86,7 @@ def _reported(run: Any, kind: str, key: str) -> list[Any]:
 def test_schedules_equal_one_process(layout: Any, layers: int, root: Path, make_spec: Make, one_process: Make) -> None:
     spec = make_spec(layout, model={**LLAMA, "layers": layers}, steps=3)
     found = train(spec, root)
-    _assert_equal(found, one_process(spec))
+    assert_equal(found, one_process(spec), 1e-10)
     (blocks,) = _reported(found, "plan", "stage_blocks")
     assert [edge for part in blocks for edge in part][1:-1:2] == [part[0] for part in blocks[1:]]
     assert blocks[-1][1] == layers
@@ -107,7 +100,7 @@ def test_tied_embeddings_equal_one_process(layout: Any, root: Path, make_spec: M
     spec = make_spec(layout, model={**family, "layers": 5, "tied": True}, steps=3)
     found = train(spec, root)
     assert "embed.weight" in found["parameters"] and "head.weight" not in found["parameters"]
-    _assert_equal(found, one_process(spec))
+    assert_equal(found, one_process(spec), 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +110,7 @@ def test_tied_embeddings_equal_one_process(layout: Any, root: Path, make_spec: M
 def test_recompute_changes_nothing(layout: Any, mode: str, root: Path, make_spec: Make, one_process: Make) -> None:
     changes = {"model": {**LLAMA, "layers": 5}, "steps": 3}
     found = train(make_spec(layout, recompute=mode, **changes), root)
-    _assert_equal(found, one_process(make_spec({}, **changes)))
+    assert_equal(found, one_process(make_spec({}, **changes)), 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +123,7 @@ def test_stages_have_the_blocks_that_a_layout_says(
     layout = {"pipeline": {"stages": 2, "blocks": blocks}, "schedule": schedule, **({"data": 2} | more if more else {})}
     spec = make_spec(layout, model={**LLAMA, "layers": 5}, steps=3)
     found = train(spec, root)
-    _assert_equal(found, one_process(spec))
+    assert_equal(found, one_process(spec), 1e-10)
     (edges,) = _reported(found, "plan", "stage_blocks")
     assert [last - first for first, last in edges] == blocks
 
@@ -142,7 +135,7 @@ def test_a_last_stage_of_the_head_alone(root: Path, make_spec: Make, one_process
         found = train(spec, root)
         (blocks,) = _reported(found, "plan", "stage_blocks")
         assert blocks[-1] == [4, 4]
-        _assert_equal(found, one_process(spec))
+        assert_equal(found, one_process(spec), 1e-10)
 
 
 def test_a_tied_checkpoint_goes_from_one_process_to_a_pipeline_and_back(

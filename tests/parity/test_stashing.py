@@ -12,13 +12,11 @@ import pytest
 from harness.models import GPT2
 from harness.ranks import group, spawn, train
 
+from .test_continuous import assert_goes_on, folder_of
+
 Make = Callable[..., Any]
 TWO: dict[str, Any] = {"pipeline": 2, "schedule": "pipedream"}
 SAVING = {"every": 2, "keep": 5, "final": False}
-
-
-def _folder(root: Path, name: str, step: int) -> Path:
-    return root / "checkpoints" / name / f"step-{step:08d}"
 
 
 def _assert_equal(found: Any, expected: Any) -> None:
@@ -38,18 +36,13 @@ def _assert_equal(found: Any, expected: Any) -> None:
     ids=["tied", "four-stages", "bf16-two-replicas", "sgd-three-stages"],
 )
 def test_a_run_that_goes_on_has_the_same_bits(layout: Any, changes: Any, root: Path, make_spec: Make) -> None:
-    name = f"stashing-{len(str((layout, changes)))}"
-    whole = train(make_spec(layout, checkpoint=SAVING, **changes), root, name)
-    rest = train(make_spec(layout, **changes), root, f"{name}-rest", resume=_folder(root, name, 2))
-    assert rest["losses"] == whole["losses"][2:] and rest["norms"] == whole["norms"][2:]
-    for key, value in whole["parameters"].items():
-        np.testing.assert_array_equal(rest["parameters"][key], value, err_msg=key)
+    assert_goes_on(layout, changes, root, make_spec)
 
 
 def test_its_checkpoint_gives_other_layouts_its_newest_weights(root: Path, make_spec: Make) -> None:
     train(make_spec(TWO, checkpoint=SAVING, steps=2), root, "stashed")
     whole, parts = (
-        train(make_spec(layout, steps=3), root, f"stashed-{number}", resume=_folder(root, "stashed", 2))
+        train(make_spec(layout, steps=3), root, f"stashed-{number}", resume=folder_of(root, "stashed", 2))
         for number, layout in enumerate(({}, {"pipeline": 2}))
     )
     np.testing.assert_allclose(parts["losses"], whole["losses"], rtol=1e-10)
@@ -58,7 +51,7 @@ def test_its_checkpoint_gives_other_layouts_its_newest_weights(root: Path, make_
 def test_a_checkpoint_without_older_versions_begins_like_step_1(root: Path, make_spec: Make) -> None:
     """Its first step takes all of the gradient where the weights are, as 1F1B does."""
     flushed = train(make_spec({"pipeline": 2}, checkpoint=SAVING, steps=3), root, "before-stashing")
-    found = train(make_spec(TWO, steps=3), root, "stashing-from-it", resume=_folder(root, "before-stashing", 2))
+    found = train(make_spec(TWO, steps=3), root, "stashing-from-it", resume=folder_of(root, "before-stashing", 2))
     _assert_equal(found, {**flushed, "losses": flushed["losses"][2:]})
 
 

@@ -19,9 +19,9 @@ from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOp
 from shardyard.strategies.activation_memory.state_file import PAGE, StateDiskError, StateFile
 from shardyard.strategies.param_shard import DeviceSide, ParamShard
 from shardyard.workers.spec import OptimizerSpec
-from shardyard.workers.trainer.optimizer import make_optimizer, set_updates_done
+from shardyard.workers.trainer.optimizer import make_optimizer
 
-from .test_host_optimizer import assert_same, give_gradients, shards, state_of
+from .test_host_optimizer import assert_restored_state_is_used, assert_same, give_gradients, shards, state_of
 
 BUCKET = 4 * STRIDE  # bytes: a stride of fp32
 
@@ -70,20 +70,7 @@ def test_masters_are_on_the_disk_and_send_rounded_values(tmp_path: Path) -> None
 
 
 def test_restored_state_is_used_by_the_next_step(tmp_path: Path) -> None:
-    spec, first, second = OptimizerSpec(lr=0.1), shards(), shards()
-    expected, (found, _) = make_optimizer(first, spec), on_disk(second, spec, StateFile(tmp_path))
-    for optimizer, parts in ((expected, first), (found, second)):
-        give_gradients(parts, 0)
-        optimizer.step()
-    give_gradients(first, 1)
-    expected.step()
-    for mine, theirs in zip(state_of(second, found), state_of(first, expected), strict=True):
-        mine.copy_(theirs)
-    set_updates_done(found, 2)
-    for optimizer, parts in ((expected, first), (found, second)):
-        give_gradients(parts, 3)
-        optimizer.step()
-    assert_same(state_of(second, found), state_of(first, expected))
+    assert_restored_state_is_used(lambda parts, spec: on_disk(parts, spec, StateFile(tmp_path))[0])
 
 
 def test_a_transposed_shard_keeps_its_order_in_memory(tmp_path: Path) -> None:

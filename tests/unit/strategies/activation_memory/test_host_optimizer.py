@@ -1,6 +1,6 @@
 """An optimizer on the host makes the same bits as one on the device, in any buckets, and no buffer is larger than a bucket."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,10 +61,10 @@ def test_the_same_bits_as_without_offload(name: str, share: float, bucket: int) 
     assert updates_done(found) == updates_done(expected)
 
 
-def test_restored_state_is_used_by_the_next_step() -> None:
-    spec = OptimizerSpec(lr=0.1)
-    first, second = shards(), shards()
-    expected, found = on_host(first, spec), on_host(second, spec)
+def assert_restored_state_is_used(moved: Callable[[Sequence[ParamShard], OptimizerSpec], Any]) -> None:
+    """`moved` makes the optimizer elsewhere: after its state was set from another's, both make the same step."""
+    spec, first, second = OptimizerSpec(lr=0.1), shards(), shards()
+    expected, found = make_optimizer(first, spec), moved(second, spec)
     for optimizer, parts in ((expected, first), (found, second)):
         give_gradients(parts, 0)
         optimizer.step()
@@ -77,6 +77,10 @@ def test_restored_state_is_used_by_the_next_step() -> None:
         give_gradients(parts, 3)
         optimizer.step()
     assert_same(state_of(second, found), state_of(first, expected))
+
+
+def test_restored_state_is_used_by_the_next_step() -> None:
+    assert_restored_state_is_used(on_host)
 
 
 def test_buffers_are_bounded_and_stay() -> None:

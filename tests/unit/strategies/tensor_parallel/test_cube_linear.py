@@ -6,24 +6,15 @@ from typing import Any
 
 import torch
 from harness.cubes import counted, cube, elements, of_way, part, weight_of
+from harness.divided_decoders import linears
 from harness.grids import numbers
 from harness.ranks import spawn
-from torch import Tensor, nn
+from torch import Tensor
 
 from shardyard.strategies.tensor_parallel.cube import Cube, Way, cut_over
 from shardyard.strategies.tensor_parallel.cube_linear import CubeColumns
 
 BATCH, SEQ, INNER, WIDTHS = 4, 3, 8, (12, 4)
-
-
-def _layers(biased: tuple[bool, ...]) -> list[nn.Linear]:
-    layers = [
-        nn.Linear(INNER, width, bias=bias, dtype=torch.float64) for width, bias in zip(WIDTHS, biased, strict=True)
-    ]
-    with torch.no_grad():
-        for seed, parameter in enumerate(p for layer in layers for p in layer.parameters()):
-            parameter.copy_(numbers(*parameter.shape, seed=seed))
-    return layers
 
 
 def _numbers_kept(kept: list[int], saved: Tensor) -> Tensor:
@@ -41,7 +32,7 @@ def _compare_all(rank: int, world: int, port: int) -> list[tuple[int, dict[str, 
 
 
 def _compare(on: Cube, way: Way, biased: tuple[bool, ...]) -> dict[str, Any]:
-    whole, own = _layers(biased), _layers(biased)
+    whole, own = linears(INNER, WIDTHS, biased), linears(INNER, WIDTHS, biased)
     for layer in own:
         cut_over(layer, "weight", [(way.gathered, 0), (way.summed, 1), (on.depth, 0)])
         if layer.bias is not None:

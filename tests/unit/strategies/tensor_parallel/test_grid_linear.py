@@ -4,24 +4,15 @@ import functools
 from typing import Any
 
 import torch
+from harness.divided_decoders import linears
 from harness.grids import block, counted, grid, numbers
 from harness.ranks import spawn
-from torch import Tensor, nn
+from torch import Tensor
 
 from shardyard.strategies.tensor_parallel.grid import cut
 from shardyard.strategies.tensor_parallel.grid_linear import GridColumns
 
 BATCH, SEQ, INNER, WIDTHS = 4, 3, 8, (12, 4)
-
-
-def _layers(biased: tuple[bool, ...]) -> list[nn.Linear]:
-    layers = [
-        nn.Linear(INNER, width, bias=bias, dtype=torch.float64) for width, bias in zip(WIDTHS, biased, strict=True)
-    ]
-    with torch.no_grad():
-        for seed, parameter in enumerate(p for layer in layers for p in layer.parameters()):
-            parameter.copy_(numbers(*parameter.shape, seed=seed))
-    return layers
 
 
 def _bytes(kept: list[int], saved: Tensor) -> Tensor:
@@ -31,7 +22,7 @@ def _bytes(kept: list[int], saved: Tensor) -> Tensor:
 
 def _compare(rank: int, world: int, port: int, biased: tuple[bool, ...]) -> dict[str, Any]:
     on = grid(rank, world, port)
-    whole, own = _layers(biased), _layers(biased)
+    whole, own = linears(INNER, WIDTHS, biased), linears(INNER, WIDTHS, biased)
     for layer in own:
         cut(layer, "weight", on, rows=1, columns=0)
         if layer.bias is not None:

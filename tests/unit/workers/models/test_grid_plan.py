@@ -4,72 +4,55 @@ from typing import Any
 
 import pytest
 import torch
+from harness.divided_decoders import (
+    BATCH,
+    SIZES,
+    architecture,
+    decoder,
+    gpt2_of,
+    loss_of,
+    matrix_numbers,
+    numbers_kept,
+    some_tokens,
+    worst_gradient,
+)
 from harness.grids import block, counted, grid
 from harness.ranks import spawn
-from torch import Tensor, nn
+from torch import nn
 
 from shardyard.strategies.layout import Refusal
-from shardyard.strategies.loss import TokenLoss
-from shardyard.strategies.param_shard import manual_shards, narrow, slice_of
 from shardyard.strategies.tensor_parallel.grid import Grid
 from shardyard.strategies.tensor_parallel.grid_apply import apply_grid
-from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.presets import Architecture
 from shardyard.workers.models.registry import make
 
-SIZES = {"layers": 2, "dim": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "vocab": 33, "max_seq_len": 7}
 MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True},
     "llama": {"family": "llama"},
     "llama-tied-norms-biases": {"family": "llama", "tied": True, "qk_norm": True, "qkv_bias": True, "head_dim": 6},
 }
-BATCH, SEQ = 4, 7
-
-
-def _model(arch: Architecture) -> nn.Module:
-    """In fp64, whose parameters are all different: norms and biases are not one and zero."""
-    model = make(arch).double()
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            value.copy_(initial_value(f"{name}.table", value.shape, 1, arch).double() * 10 + (value.dim() == 1))
-    return model
-
-
-def _loss(model: nn.Module, tokens: Tensor) -> Tensor:
-    loss: Tensor = TokenLoss(BATCH * SEQ, label_smoothing=0.1)(model(tokens[:, :-1]), tokens[:, 1:])
-    return loss
 
 
 def _divided(arch: Architecture, on: Grid) -> nn.Module:
-    model = _model(arch)
+    model = decoder(arch)
     apply_grid(model, on)
     return model
 
 
 def _compare(rank: int, world: int, port: int, numbers: dict[str, Any]) -> dict[str, float]:
     on = grid(rank, world, port)
-    arch = Architecture(**{**SIZES, **numbers})
-    tokens = torch.randint(0, arch.vocab, (BATCH, SEQ + 1), generator=torch.Generator().manual_seed(0))
-    whole, own = _model(arch), _divided(arch, on)
-    expected = _loss(whole, tokens)
+    arch = architecture(**numbers)
+    tokens = some_tokens(arch)
+    whole, own = decoder(arch), _divided(arch, on)
+    expected = loss_of(whole, tokens)
     expected.backward()
-    loss = _loss(own, block(tokens, on, rows=0, columns=None))
+    loss = loss_of(own, block(tokens, on, rows=0, columns=None))
     loss.backward()
-    gradients = {name: value.grad for name, value in whole.named_parameters()}
-    placed = manual_shards(own)
-    worst = 0.0
-    for name, value in own.named_parameters():
-        gradient = gradients.pop(name)
-        assert value.grad is not None and gradient is not None
-        place = slice_of(gradient.shape, placed[name].cuts) if name in placed else slice_of(gradient.shape, ())
-        difference = value.grad - narrow(gradient, *place)
-        worst = max(worst, difference.abs().max().item())
-    assert not gradients
     return {
         "loss": abs(float(on.column.sum(loss.detach().clone()) - expected)),
-        "gradient": worst,
-        "matrices": sum(p.numel() for p in own.parameters() if p.dim() > 1),
-        "all": sum(p.numel() for p in whole.parameters() if p.dim() > 1),
+        "gradient": worst_gradient(own, whole),
+        "matrices": matrix_numbers(own),
+        "all": matrix_numbers(whole),
     }
 
 
@@ -85,34 +68,15 @@ def test_loss_and_every_gradient_are_those_of_one_process(numbers: dict[str, Any
 def _kept_and_sent(rank: int, world: int, port: int, layers: int) -> dict[str, float]:
     """Elements that a GPT-2 of `layers` layers keeps for the backward pass, on the grid and alone, and elements that are sent."""
     on = grid(rank, world, port)
-    arch = Architecture(
-        **{**SIZES, "family": "gpt2", "kv_heads": 4, "vocab": 32, "layers": layers, "hidden": 64, "max_seq_len": 8}
-    )
+    arch = gpt2_of(layers)
     tokens = torch.zeros(BATCH, 8, dtype=torch.int64)
-    whole, model, own = _model(arch), _divided(arch, on), block(tokens, on, rows=0, columns=None)
-    kept = {"alone": _kept(whole, tokens), "grid": _kept(model, own)}
+    whole, model, own = decoder(arch), _divided(arch, on), block(tokens, on, rows=0, columns=None)
+    kept = {"alone": numbers_kept(whole, tokens), "grid": numbers_kept(model, own)}
     with counted(on) as forward:
         out = model(own).to_local().sum()
     with counted(on) as backward:
         out.backward()
     return {**kept, "forward": _hidden(forward), "backward": _hidden(backward)}
-
-
-def _kept(model: nn.Module, tokens: Tensor) -> float:
-    """Numbers that autograd keeps, each storage once: not parameters, nor a few numbers per token (of norms and of attention)."""
-    kept: dict[int, int] = {}
-    parameters = {value.untyped_storage().data_ptr() for value in model.parameters()}
-
-    def note(saved: Tensor) -> Tensor:
-        storage = saved.untyped_storage()
-        if storage.data_ptr() not in parameters and storage.nbytes() > tokens.numel() * 4 * 8:
-            kept[storage.data_ptr()] = storage.nbytes() // 8
-        return saved
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-        out = model(tokens)
-    del out
-    return sum(kept.values())
 
 
 def _hidden(traffic: Any) -> float:
@@ -137,7 +101,7 @@ def test_a_block_keeps_a_share_of_everything_and_sends_what_the_paper_says() -> 
 
 def _refused(rank: int, world: int, port: int) -> list[str]:
     on = grid(rank, world, port)
-    mixture = Architecture(**{**SIZES, "family": "moe", "experts": 4})
+    mixture = architecture(family="moe", experts=4)
     found = []
     for model in (make(mixture), nn.Linear(2, 2)):
         with pytest.raises(Refusal) as refusal:
