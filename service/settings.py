@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     cache: Path = Field(default_factory=_below("cache"), description="Token caches, one folder per node.")
     scratch: Path | None = Field(
         None,
-        description="Folder on a fast local disk of each node, for the optimizer state of jobs with `offload.to: disk`; unset: `scratch` "
+        description="Folder on a fast local disk of each node, for the training state of jobs with `offload.to: disk`; unset: `scratch` "
         "in the cache.",
     )
 

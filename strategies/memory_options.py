@@ -22,6 +22,8 @@ OFFLOAD_BUCKET_BYTES: Final = 64 << 20
 #: The same of an optimizer whose state is on a disk, which also has `DISK_BUFFERS` buffers for the values and moments of a bucket.
 DISK_BUCKET_BYTES: Final = 16 << 20
 DISK_BUFFERS: Final = 4
+#: Buffers for parameters on a disk, each of the size of the largest module's param shards.
+PARAMETER_BUFFERS: Final = 3
 
 
 class _Part(BaseModel):
@@ -51,11 +53,13 @@ class Offload(_Part):
     )
     to: Literal["host", "disk"] = Field(
         "host",
-        description="Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the "
-        "folder `SHARDYARD_SCRATCH`.",
+        description="Where that share's optimizer state is between steps: in host memory, or on a local disk of the node, in the "
+        "folder `SHARDYARD_SCRATCH`. With `parameters` they and all optimizer state are there.",
     )
     parameters: bool = Field(
-        False, description="Parameters, gradients and the whole optimizer on the host (ZeRO-3 only)."
+        False,
+        description="Parameters, gradients and the whole optimizer on the host (ZeRO-3 only). With `to: disk` only gradients are in host "
+        "memory.",
     )
     activations: bool = Field(False, description="Keep on the host what blocks save for the backward pass.")
 
@@ -162,11 +166,11 @@ def _check_offload(layout: Layout, offload: Offload) -> None:
             "parameter servers hold all optimizer state, in the host memory of their own ranks.",
             "Set offload.optimizer to 0, or leave layout.parameter_server out.",
         )
-    if offload.to == "disk" and not offload.optimizer:
+    if offload.to == "disk" and not offload.optimizer and not offload.parameters:
         raise Refusal(
             "offload.to",
-            "only optimizer state can be on a disk, and offload.optimizer is 0.",
-            "Set offload.optimizer to 1 (and offload.parameters to false), or leave offload.to out.",
+            "nothing is on the disk: offload.optimizer is 0 and offload.parameters false.",
+            "Set offload.optimizer to 1, or offload.parameters to true (ZeRO-3), or leave offload.to out.",
         )
     if not offload.parameters:
         return
@@ -179,7 +183,7 @@ def _check_offload(layout: Layout, offload: Offload) -> None:
     if offload.optimizer:
         raise Refusal(
             "offload.optimizer",
-            "offload.parameters already keeps all optimizer state and its step on the host.",
+            "offload.parameters already moves all optimizer state and its step off the device.",
             "Set offload.optimizer to 0.",
         )
 

@@ -31,7 +31,7 @@ from .compile import apply_compile
 from .context_parallel.apply import apply_context
 from .cost.stage_balance import ModuleCosts
 from .data_parallel.ddp import DDP
-from .data_parallel.fsdp import FullyShard, blocks
+from .data_parallel.fsdp import FullyShard, ShardPlace, blocks
 from .data_parallel.master_weights import Masters
 from .data_parallel.parameter_server import Server, Worker
 from .data_parallel.serving import Serving
@@ -89,7 +89,7 @@ class Recipe:
     costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by number of parameters
     shapes: StageShapes | None = None  # of a pipeline's stages, where they are known before they run
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
-    state_file: StateFile | None = None  # of the optimizer's state, if it is on a disk
+    state_file: StateFile | None = None  # of the state that is on a disk
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
@@ -146,9 +146,9 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
     stage, precision = mesh.layout.zero, recipe.precision
     if stage == 3:  # its shards are the masters
         fill = _filler(parts, recipe, mesh, precision.master, lambda _, __: None)
-        return FullyShard(
-            parts, mesh, precision, fill, recipe.overlap, on_host=recipe.memory_options.offload.parameters
-        )
+        on_host = recipe.memory_options.offload.parameters
+        place = ShardPlace(on_host, recipe.state_file if on_host else None)
+        return FullyShard(parts, mesh, precision, fill, recipe.overlap, place)
     if mesh.layout.servers:  # which have the masters
         fill = _filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
         for part in parts:

@@ -334,7 +334,7 @@ class Run(BaseModel):
     preflight: bool = False  # whether the first generation times its collectives before it trains
     checkpoints: Address  # this job's own folder: step-00000100/ … below it
     cache: Path  # token caches, keyed by content, shared by all jobs of a node
-    scratch: Path | None = None  # folder of each node for optimizer state on a disk; None: `scratch` in the cache
+    scratch: Path | None = None  # folder of each node for training state on a disk; None: `scratch` in the cache
     resume: Address | None = (
         None  # another job's checkpoint, or the folder in which they lie; the job's own newest wins over it
     )

@@ -132,8 +132,8 @@ HAPPENED = {
     "files_not_fetched": "{who} could not fetch files of the job",
     "files_unreachable": "{who} could not reach a source of files",
     "files_no_room": "{who} had no room for files of the job",
-    "state_disk_full": "{who} had no room on its disk for optimizer state",
-    "state_disk_failed": "The disk with the optimizer state of {who} failed",
+    "state_disk_full": "{who} had no room on its disk for training state",
+    "state_disk_failed": "The disk with the training state of {who} failed",
     "export_failed": "The model could not be exported",
     "snapshots_off": "Snapshots do not fit in memory",
 }

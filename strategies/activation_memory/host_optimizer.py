@@ -11,6 +11,7 @@ or one if there is one bucket. The host waits for the arrival of a bucket's grad
 
 Between steps masters and moments are in a `StateHome`: in host memory, or on a local disk (`disk_home.py`), from which a step reads and
 to which it writes them bucket by bucket. A disk does not keep values that the device has as precisely: they come down with the gradients.
+Values that are in the home alone, as parameters on a disk are, stay there.
 
 If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
@@ -68,7 +69,7 @@ class HostOptimizer(Optimizer):
         device = self._masters[0].target.device if self._masters else HOST
         self._down, self._up = CopyLane(device), CopyLane(device)
         self._gradients = self._buffers([bucket.bytes_down for bucket in self._buckets], device)
-        self._values = self._buffers([bucket.bytes for bucket in self._buckets], device)
+        self._values = self._buffers([bucket.bytes_up for bucket in self._buckets], device)
         self._sent = [Done(None) for _ in self._values]  # of the values in each buffer
         self._stale = True
 
@@ -144,12 +145,15 @@ class HostOptimizer(Optimizer):
 class _Master:
     """A param shard's values and optimizer state in `home`. `state` has whole tensors, as others read it.
 
-    `values` are on the meta device if the home does not keep them: then they are those of `target`.
+    `values` are on the meta device if the home does not keep them: then they are those of `target`. If they are in the home alone, they
+    are the `target`, too.
     """
 
     def __init__(self, shard: ParamShard, home: StateHome) -> None:
         self.shard, self._home = shard, home
-        if shard.on_device is None:
+        if shard.on_device is None and home.holds(shard.tensor):
+            self.target = self.values = shard.tensor
+        elif shard.on_device is None:
             self.target, self.values = shard.tensor, home.copy_like(shard.tensor)
         else:
             self.target, self.values = shard.on_device.value, shard.tensor
@@ -158,6 +162,11 @@ class _Master:
                 shard.tensor.data = kept  # the data strategy has the same tensor
         self.state: dict[str, torch.Tensor] = {}
         self.parts: list[dict[str, torch.Tensor]] = []  # the state of each part
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the target is elsewhere, so that an update is copied to it."""
+        return self.target is not self.values
 
     def adopt(self, part: "_Part", state: dict[str, torch.Tensor], bucket: int) -> None:
         """Let the `state` of a part, which is that of a single number, be part of this one: whole, and cut for `bucket`."""
@@ -213,9 +222,10 @@ class _Bucket:
         self.optimizer = self._made(number, make)
         self._targets = [part.of(part.master.target) for part in parts]
         self._starts = _starts(self._values)
-        self.bytes = self._starts[-1] + self._values[-1].nbytes
-        self._second = _aligned(self.bytes) if any(part.values.is_meta for part in parts) else 0
-        self.bytes_down = self._second + self.bytes
+        size = self._starts[-1] + self._values[-1].nbytes
+        self._second = _aligned(size) if any(part.values.is_meta for part in parts) else 0
+        self.bytes_down = self._second + size
+        self.bytes_up = size if any(part.master.is_sent for part in parts) else 0
 
     def _made(self, number: int, make: Make) -> Optimizer:
         """The optimizer of bucket `number` over the values.
@@ -268,12 +278,20 @@ class _Bucket:
 
     def pack(self, buffer: torch.Tensor) -> None:
         """Round the values to the dtype in which the device has them."""
-        for values, place in zip(self._values, self._in(buffer, self._targets), strict=True):
+        for values, _, place in self._that_go(buffer):
             place.copy_(values)
 
     def send(self, buffer: torch.Tensor) -> None:
-        for target, place in zip(self._targets, self._in(buffer, self._targets), strict=True):
+        for _, target, place in self._that_go(buffer):
             target.copy_(place, non_blocking=True)
+
+    def _that_go(self, buffer: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Each part whose values are sent: where the step computes with them, their target, and their place in `buffer`."""
+        if not self.bytes_up:
+            return []
+        places = self._in(buffer, self._targets)
+        every = zip(self._parts, self._values, self._targets, places, strict=True)
+        return [(values, target, place) for part, values, target, place in every if part.master.is_sent]
 
 
 def _state_tensors(make: Make, shard: ParamShard) -> int:

@@ -2,7 +2,7 @@
 
 Each tensor has a place of its own, whose blocks are allocated when it is made: a full disk is found before the first step. It is also
 mapped. Checkpoints, snapshots and restores read and write the mapping, as they do any tensor on the host. A step reads and writes the
-blocks themselves, into buffers of its own (`disk_home.py`).
+blocks themselves, through buffers of its own (`disk_home.py`, `disk_read_ahead.py`).
 
 Blocks bypass the page cache (O_DIRECT) where the file system allows it. Linux keeps both ways coherent while only one of them is in use:
 a direct read first writes dirty pages of its range, a direct write drops all of its range. Callers use one at a time: the loop waits
@@ -33,7 +33,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class StateDiskError(RuntimeError):
-    """The disk for optimizer state is full, or failed. The state in the file is lost, and with it the rank's."""
+    """The disk for training state is full, or failed. The state in the file is lost, and with it the rank's."""
 
     def __init__(self, message: str, code: str = "state_disk_failed") -> None:
         super().__init__(message)
@@ -47,12 +47,18 @@ class StateDiskError(RuntimeError):
 
 @dataclass
 class DiskUse:
-    """Bytes that steps have read and written, seconds that their updates took, and seconds of those in which they waited for the disk."""
+    """Bytes that steps have read and written, seconds that their updates took, and seconds of those in which they waited for the disk.
+
+    `gathered`: bytes of parameters that were read to be gathered, which are not in `read`. `gather_waited_s`: seconds in which passes
+    waited for them.
+    """
 
     read: int = 0
     written: int = 0
     seconds: float = 0.0
     waited_s: float = 0.0
+    gathered: int = 0
+    gather_waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class StateFile:
         count, size = tensor.numel(), tensor.nbytes
         if not count:
             return torch.zeros_like(tensor, device="cpu")
-        arena, start = self._placed(_padded(size))
+        arena, start = self._placed(padded(size))
         flat = torch.frombuffer(arena.memory, dtype=tensor.dtype, count=count, offset=start - arena.start)
         return flat.as_strided(tensor.shape, torch.empty_like(tensor, device="meta").stride())
 
@@ -131,7 +137,7 @@ class StateFile:
         """Write what was changed through the mapping of a tensor, and unmap its pages. Raises `StateDiskError`."""
         arena = self._arena_of(tensor)
         assert arena is not None
-        place = tensor.data_ptr() - arena.address, _padded(tensor.nbytes)
+        place = tensor.data_ptr() - arena.address, padded(tensor.nbytes)
         try:
             arena.memory.flush(*place)
             arena.memory.madvise(mmap.MADV_DONTNEED, *place)
@@ -144,6 +150,8 @@ class StateFile:
         self._use.written += use.written
         self._use.seconds += use.seconds
         self._use.waited_s += use.waited_s
+        self._use.gathered += use.gathered
+        self._use.gather_waited_s += use.gather_waited_s
 
     def take_use(self) -> DiskUse:
         """What was used since the call before."""
@@ -179,7 +187,8 @@ class StateFile:
         return next((one for one in self._arenas if one.address <= address < one.address + len(one.memory)), None)
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """`size` bytes in whole pages."""
     return -(-size // PAGE) * PAGE
 
 
@@ -202,7 +211,7 @@ def _opened_for_blocks(file: int, folder: Path) -> int | None:
 def failed(folder: Path, error: OSError) -> StateDiskError:
     """The error of a disk that failed while the state was on it."""
     return StateDiskError(
-        f"the disk of {folder} failed: {_why(error)}. The rank's optimizer state is lost; the gang continues from its newest snapshot "
+        f"the disk of {folder} failed: {_why(error)}. The rank's training state is lost; the gang continues from its newest snapshot "
         "or checkpoint. Check the disk, or set SHARDYARD_SCRATCH to a folder of another one."
     )
 
@@ -210,7 +219,7 @@ def failed(folder: Path, error: OSError) -> StateDiskError:
 def _no_room(folder: Path, held: int, size: int, error: OSError) -> StateDiskError:
     code = "state_disk_full" if error.errno in _FULL else "state_disk_failed"
     return StateDiskError(
-        f"{folder} has no room for {size:,} bytes of optimizer state beside {held:,} others of this rank: {_why(error)}. Make room, set "
+        f"{folder} has no room for {size:,} bytes of training state beside {held:,} others of this rank: {_why(error)}. Make room, set "
         "SHARDYARD_SCRATCH to a folder of a larger disk, or use more ranks with layout.zero.",
         code,
     )
@@ -220,7 +229,7 @@ def _unusable(folder: Path, error: OSError) -> StateDiskError:
     if error.errno in _FULL:
         return _no_room(folder, 0, PAGE, error)
     return StateDiskError(
-        f"{folder} cannot hold optimizer state: {_why(error)}. Set SHARDYARD_SCRATCH to a folder that the ranks may write."
+        f"{folder} cannot hold training state: {_why(error)}. Set SHARDYARD_SCRATCH to a folder that the ranks may write."
     )
 
 

@@ -11,6 +11,11 @@ import torch
 class StateHome:
     """The state in host memory."""
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether `tensor` is in this home alone, and the device has no values of its own to which an update must be copied."""
+        del tensor
+        return False
+
     def kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor`, which is on the host, in this home. May be called once for each."""
         return tensor

@@ -72,7 +72,8 @@ def _of_what(setting: Setting) -> str:
 
 def _parameters(setting: Setting) -> Answer:
     if setting.memory_options.offload.parameters:
-        return Unknown("Parameters are in host memory.")
+        on_disk = setting.memory_options.offload.to == "disk"
+        return Unknown("Parameters are on a disk." if on_disk else "Parameters are in host memory.")
     c, m, n = setting.compute, setting.master, setting.cut
     if setting.layout.zero == 3:
         return _over_ranks(setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n))

@@ -44,7 +44,7 @@ Moment = Literal["loss", "backward", "reduced"]
 class Plan:
     """Bytes of the fullest rank by kind, at the `moment` of its peak; `host`: bytes in host memory by what they are for.
 
-    `disk`: bytes of optimizer state on a disk of its node, which a step reads once and writes once.
+    `disk`: bytes of state on a disk of its node, which an update reads once and writes once.
     """
 
     by_kind: Mapping[Kind, int]
@@ -92,6 +92,7 @@ class Rank:
     parameters: int
     shard: int
     block: int  # numbers of one block
+    module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
     embed: int
     ends: int  # of embedding, last norm and head
     largest: int  # of one parameter
@@ -138,6 +139,7 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         in_stages=own,
         parameters=blocks * elements(block) + elements(ends),
         shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
+        module_shard=max(chunks(block, setting.cut) if blocks else 0, chunks(ends, setting.cut)),
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
         packed=blocks * _packed(setting, block) + _packed(setting, ends),
         block=elements(block),
@@ -364,8 +366,8 @@ def _host(rank: Rank) -> dict[str, int]:
     own = rank.own
     found = {}
     if offload.parameters:
-        found["parameters"] = (2 + setting.moments) * setting.master * own
-    if offload.optimizer:
+        found["parameters"] = moved_state.parameters_in_memory(setting, own, rank.blocks + 1, rank.module_shard)
+    if offload.optimizer or (offload.parameters and offload.to == "disk"):
         found["optimizer"] = moved_state.in_memory(setting, own)
     if offload.activations:
         most = max(block_bytes(setting, mode) for mode in _modes(setting))

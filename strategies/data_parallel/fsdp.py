@@ -1,8 +1,8 @@
 """ZeRO stage 3: parameters, gradients and optimizer state sharded over the data axis by torch's `fully_shard` (1910.02054, section 5.3).
 
 Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more blocks, in the backward pass one more and the
-gradients of `prefetch` blocks in transit. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered
-elements. On CPUs `fsdp_comm.py` lets them overlap.
+gradients of `prefetch` blocks in transit. The 16Ψ/N bytes may be in host memory, or but for gradients on a disk (`shards_on_disk.py`).
+Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs `fsdp_comm.py` lets them overlap.
 
 Gathered values have the compute dtype. Gradients are always reduced in the master's dtype, which is that of the shards. Under a
 pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them.
@@ -17,7 +17,7 @@ their number, or by the second dimension if there are fewer than ranks to hold t
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -25,6 +25,7 @@ from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
+from ..activation_memory.state_file import StateFile
 from ..comm_overlap import Overlap
 from ..mesh import GROUPS, REPLICA, Mesh
 from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, tied_names
@@ -32,13 +33,25 @@ from ..precision import Precision
 from .ddp import DDP
 from .fsdp_comm import GlooAllGather, GlooReduceScatter
 from .master_weights import Masters
+from .shards_on_disk import ShardsOnDisk
+
+
+@dataclass(frozen=True)
+class ShardPlace:
+    """Where param shards are. `on_host`: in host memory, with gradients and the optimizer; the device holds one gathered block.
+
+    `file`: the shards are in it, and only their gradients are in host memory.
+    """
+
+    on_host: bool = False
+    file: StateFile | None = None
 
 
 class FullyShard:
     """Shards each block, then the rest of its part.
 
-    `fill(module)` writes a module's values just before it is sharded, so that no rank ever holds the whole model. With `on_host`,
-    shards, their gradients and the optimizer are in host memory: the device holds one gathered block.
+    `fill(module)` writes a module's values just before it is sharded, so that no rank ever holds the whole model. Raises
+    `StateDiskError` if the file of `place` has no room, and later if it cannot be read.
     """
 
     def __init__(
@@ -48,7 +61,7 @@ class FullyShard:
         precision: Precision,
         fill: Callable[[nn.Module], None],
         overlap: Overlap,
-        on_host: bool = False,
+        place: ShardPlace,
     ) -> None:
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
@@ -56,11 +69,13 @@ class FullyShard:
         # With sharding groups, torch all-reduces between groups as soon as a group has its own sum.
         self._mesh, self._begun = mesh, False
         self._sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
-        self._sharded = [
-            _shard(module, mesh, precision, fill, on_host, self._sums)
-            for part in parts
-            for module in (*_cut_by_hand(part, mesh), *blocks(part), part)
-        ]
+        self._disk = None if place.file is None else ShardsOnDisk(place.file)
+        self._sharded: list[FSDPModule] = []
+        for part in parts:
+            for module in (*_cut_by_hand(part, mesh), *blocks(part), part):
+                self._sharded.append(_shard(module, mesh, precision, fill, place, self._sums))
+                if self._disk is not None:
+                    self._disk.keep(self._sharded[-1])
         for part in parts:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
@@ -91,6 +106,8 @@ class FullyShard:
         return nullcontext()
 
     def reduce(self) -> None:
+        if self._disk is not None:
+            self._disk.pause()
         self._scalars.reduce()
         self._sums.settle()
         for parameter, shard in self._pairs:
@@ -109,6 +126,8 @@ class FullyShard:
         for parameter, shard in self._copies:
             parameter.value.grad = None
             parameter.local.copy_(shard.tensor)
+        if self._disk is not None:
+            self._disk.resume()
 
     def settle(self) -> None:
         """Each block gathers its parameters when it needs them."""
@@ -188,11 +207,12 @@ def _shard(
     mesh: Mesh,
     precision: Precision,
     fill: Callable[[nn.Module], None],
-    on_host: bool,
+    place: ShardPlace,
     sums: GlooReduceScatter,
 ) -> FSDPModule:
     fill(module)
     policy, replicas = MixedPrecisionPolicy(), _replicas(module)
+    pinned = mesh.device.type == "cuda" and place.file is None  # torch would copy a mapping to pinned memory
     if precision.mixed:
         _round_the_empty(module, precision.compute)
         policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
@@ -203,7 +223,7 @@ def _shard(
         shard_placement_fn=(lambda value: Shard(_dim(value, parts))) if by_second else None,
         mesh=mesh.hybrid[replicas] if mesh.hybrid else mesh.device_mesh(replicas),
         mp_policy=policy,
-        offload_policy=CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda") if on_host else OffloadPolicy(),
+        offload_policy=CPUOffloadPolicy(pin_memory=pinned) if place.on_host else OffloadPolicy(),
         reshard_after_forward=mesh.size("pipeline") == 1,
         ignored_params={value for value in module.parameters() if not _can_be_cut(value)},
     )

@@ -1,7 +1,7 @@
 """A rank's file in memory: the pieces that this rank owns, as a safetensors file, one after the other without a gap.
 
 The memory is allocated once and used for every checkpoint, since a rank's pieces never change their place or size. On CUDA it is pinned and
-filled on a stream of its own. If optimizer state is on a disk, it is on that disk, too.
+filled on a stream of its own. If state is on a disk, it is on that disk, too.
 """
 
 from collections.abc import Sequence

@@ -165,7 +165,7 @@ class StepNumbers(Event):
     logged: Annotated[
         Mapping[str, float | None] | None,
         Field(
-            description="Means of what the model itself logged, by name, and what rank 0 did on the disk of its optimizer state "
+            description="Means of what the model itself logged, by name, and what rank 0 did on the disk of its training state "
             "(`disk/…`). Null where one is not finite, or if none is."
         ),
     ] = None

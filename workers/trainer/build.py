@@ -48,7 +48,7 @@ class TrainerParts:
     first_values: FirstValues | None  # to be set if no state is restored; None: the parameters have them
     choices: tuple[str, ...] = ()  # why options that are decided here have their values
     profile: ModuleCosts | None = None  # the measured times by which the pipeline is split; None: FLOPs decide
-    state_file: StateFile | None = None  # of the optimizer's state, if it is on a disk
+    state_file: StateFile | None = None  # of the state that is on a disk
 
     @property
     def spec(self) -> TrainSpec:
@@ -108,7 +108,7 @@ def compose(
 
     `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
     `profile` returns the times by which a pipeline is split; None: FLOPs decide, also where the layout asks for a profile.
-    `file` is that of the optimizer's state. Without one all state is in memory.
+    `file` is for the state that the spec has on a disk. Without one all state is in memory.
     """
     if blocks is not None:
         run = run.model_copy(update={"train": _evenly_split(run.train)})
@@ -137,7 +137,8 @@ def compose(
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     times = None if profile is None else profile(recipe)
     parallel = parallelize(replace(recipe, costs=recipe.costs if times is None else times, state_file=file), mesh)
-    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer, file)
+    on_host = 1.0 if spec.offload.parameters and file is not None else spec.offload.optimizer
+    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, on_host, file)
     found = TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
     return replace(found, profile=times, state_file=file)
 

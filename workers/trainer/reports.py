@@ -94,7 +94,7 @@ class Reporter:
         )
 
     def _disk(self, seconds: float) -> dict[str, float]:
-        """What this step of `seconds` did on the disk of this rank's optimizer state, if that is on one."""
+        """What this step of `seconds` did on the disk of this rank's state, if that is on one."""
         file = self._parts.state_file
         return {} if file is None else disk_curves(file.take_use(), seconds)
 
@@ -147,14 +147,17 @@ class Reporter:
 def disk_curves(use: DiskUse, step_s: float) -> dict[str, float]:
     """Name → number of what one rank read and wrote in a step of `step_s` seconds, for the job's curves. Bytes, seconds, bytes/s.
 
-    `disk/written_per_day` is for comparison with a disk's endurance, which vendors state as bytes written per day.
+    `disk/written_per_day` is for comparison with a disk's endurance, which vendors state as bytes written per day. `disk/gathered` and
+    `disk/gather_waited_s` are there if parameters are on the disk.
     """
+    gathered = {"disk/gathered": float(use.gathered), "disk/gather_waited_s": use.gather_waited_s}
     return {
         "disk/read": float(use.read),
         "disk/written": float(use.written),
         "disk/bandwidth": (use.read + use.written) / use.seconds if use.seconds else 0.0,
         "disk/waited_s": use.waited_s,
         "disk/written_per_day": use.written * 86_400 / step_s if step_s else 0.0,
+        **(gathered if use.gathered else {}),
     }
 
 

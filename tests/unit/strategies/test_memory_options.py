@@ -93,10 +93,22 @@ ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
         ),
         ({"offload": {"to": "disk"}}, "offload.to", "leave offload.to out", {"offload": {}}),
         (
-            {"offload": {"to": "disk", "parameters": True}, "layout": {"data": 2, "zero": 3}},
+            {"offload": {"to": "disk"}, "layout": {"data": 2, "zero": 3}},
             "offload.to",
-            "offload.optimizer to 1",
-            {"offload": {"to": "disk", "optimizer": 1}},
+            "offload.parameters to true",
+            {"offload": {"to": "disk", "parameters": True}},
+        ),
+        (
+            {"offload": {"to": "disk", "parameters": True}},
+            "offload.parameters",
+            "layout.zero to 3",
+            {"layout": {"data": 2, "zero": 3}},
+        ),
+        (
+            {"offload": {"to": "disk", "parameters": True, "optimizer": 1}, "layout": {"data": 2, "zero": 3}},
+            "offload.optimizer",
+            "to 0",
+            {"offload": {"to": "disk", "parameters": True}},
         ),
         (
             {"offload": {"parameters": True, "optimizer": 0.5}, "layout": {"data": 2, "zero": 3}},

@@ -119,8 +119,7 @@ class Probe:
         values = self._values()
         state = [t for entry in parts.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
         kept = [*(shard.tensor for shard in parts.parallel.data.shards), *state]
-        file = parts.state_file
-        masters = _storages(tensor for tensor in kept if file is None or not file.holds(tensor))
+        masters = _storages(tensor for tensor in kept if not self._is_on_disk(tensor))
         memory = {
             "parameters": sum(values.values()),
             "gradients": parts.parallel.data.gradient_peak,
@@ -132,10 +131,14 @@ class Probe:
         return memory
 
     def _values(self) -> dict[int, int]:
-        """The storages of the parameters, in all versions that are held."""
+        """The storages of the parameters in memory, in all versions that are held."""
         parallel = self._parts.parallel
-        own = [p for part in parallel.parts for p in part.parameters()]
+        own = [p for part in parallel.parts for p in part.parameters() if not self._is_on_disk(p)]
         return _storages([*own, *(shard.tensor for shard in parallel.runner.older)])
+
+    def _is_on_disk(self, tensor: torch.Tensor) -> bool:
+        file = self._parts.state_file
+        return file is not None and file.holds(_local(tensor.detach()))
 
 
 def bubbles(everyone: Sequence[Bubble]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_limit_of_file_size_counts_as_a_full_disk(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "in-the-way").write_bytes(b"")
-    with pytest.raises(StateDiskError, match="in-the-way cannot hold optimizer state") as caught:
+    with pytest.raises(StateDiskError, match="in-the-way cannot hold training state") as caught:
         StateFile(tmp_path / "in-the-way")
     assert caught.value.code == "state_disk_failed"
 
