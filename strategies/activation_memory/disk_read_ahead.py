@@ -22,7 +22,7 @@ from ..memory_options import PARAMETER_BUFFERS
 from .disk_buffer import DiskBuffer, Extent, add_extent
 from .state_file import DiskUse, StateFile, failed, padded
 
-#: What comes after the last group before an update.
+#: Stands for an update in the order of groups.
 _UPDATE: Final = -1
 
 
@@ -54,6 +54,11 @@ class _Order:
     def add(self, group: int) -> None:
         self.after[self.last] = group
         self.last = (self.last[1], group)
+
+    def update(self) -> None:
+        """Steps begin alike, however the one before has ended."""
+        self.after[self.last] = _UPDATE
+        self.last = (_UPDATE, _UPDATE)
 
     def expected(self, most: int) -> list[int]:
         """Up to `most` different groups that come next, the first first, up to the next update."""
@@ -110,7 +115,7 @@ class DiskReadAhead:
     def pause(self) -> None:
         """The tensors are about to change. Wait for all reads, and forget what was read."""
         self._drop()
-        self._order.add(_UPDATE)
+        self._order.update()
 
     def resume(self) -> None:
         """The tensors have new values. Those that are needed first are read."""

@@ -4,9 +4,9 @@ Each tensor has a place of its own, whose blocks are allocated when it is made: 
 mapped. Checkpoints, snapshots and restores read and write the mapping, as they do any tensor on the host. A step reads and writes the
 blocks themselves, through buffers of its own (`disk_home.py`, `disk_read_ahead.py`).
 
-Blocks bypass the page cache (O_DIRECT) where the file system allows it. Linux keeps both ways coherent while only one of them is in use:
-a direct read first writes dirty pages of its range, a direct write drops all of its range. Callers use one at a time: the loop waits
-for checkpoints and snapshots before it updates. After changes through the mapping, `flush` is called.
+Blocks bypass the page cache (O_DIRECT) where the file system allows it. Linux keeps both ways coherent while only one of them is in use,
+or both only read: a direct read first writes dirty pages of its range, a direct write drops all of its range. The loop waits for
+checkpoints and snapshots before it updates. After changes through the mapping, `flush` is called.
 
 Mapped pages that were read or changed count as resident memory until the next step. They are a cache: the kernel takes them back when
 memory is short.

@@ -5247,14 +5247,14 @@ export interface components {
             readonly optimizer: number;
             /**
              * To
-             * @description Where the optimizer state of that share is between steps: in host memory, or on a local disk of the node, in the folder `SHARDYARD_SCRATCH`.
+             * @description Where that share's optimizer state is between steps: in host memory, or on a local disk of the node, in the folder `SHARDYARD_SCRATCH`. With `parameters` they and all optimizer state are there.
              * @default host
              * @enum {string}
              */
             readonly to: "host" | "disk";
             /**
              * Parameters
-             * @description Parameters, gradients and the whole optimizer on the host (ZeRO-3 only).
+             * @description Parameters, gradients and the whole optimizer on the host (ZeRO-3 only). With `to: disk` only gradients are in host memory.
              * @default false
              */
             readonly parameters: boolean;

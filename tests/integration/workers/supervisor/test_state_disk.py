@@ -1,4 +1,4 @@
-"""A disk that fails under a rank's optimizer state is an incident with its code, and costs no step and no bit."""
+"""A disk that fails under a rank's training state is an incident with its code, and costs no step and no bit."""
 
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 
 STEPS = 12
 BROKEN = 1
-LAYOUT: dict[str, Any] = {"data": 4, "zero": 1}
-TRAIN: dict[str, Any] = {"steps": STEPS, "offload": {"optimizer": 1, "to": "disk"}}
+#: What is on the disk → the layout and the offload.
+ON_DISK: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "optimizer": ({"data": 4, "zero": 1}, {"optimizer": 1, "to": "disk"}),
+    "parameters": ({"data": 4, "zero": 3}, {"parameters": True, "to": "disk"}),
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +28,12 @@ def entry() -> str:
 
 
 @pytest.mark.timeout(900)
-async def test_a_failing_disk_is_repaired_from_snapshots(cluster: Cluster, tmp_path: Path) -> None:
-    in_memory = {**TRAIN, "offload": {}}
-    await unbroken(cluster, "in-memory", tmp_path / "whole", LAYOUT, **in_memory)
+@pytest.mark.parametrize("what", ON_DISK)
+async def test_a_failing_disk_is_repaired_from_snapshots(what: str, cluster: Cluster, tmp_path: Path) -> None:
+    layout, offload = ON_DISK[what]
+    await unbroken(cluster, f"{what}-in-memory", tmp_path / "whole", layout, steps=STEPS)
     folder = tmp_path / "failing"
-    gang = train_gang("failing-disk", folder, LAYOUT, **TRAIN)
+    gang = train_gang(f"{what}-failing", folder, layout, steps=STEPS, offload=offload)
     held = gate(folder, 5)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(5))

@@ -14,7 +14,8 @@ import torch
 from harness.memory_cgroup import memory_cgroup
 from harness.patience import PATIENCE_S
 
-from shardyard.strategies.activation_memory.disk_home import DiskHome, Extent
+from shardyard.strategies.activation_memory.disk_buffer import Extent
+from shardyard.strategies.activation_memory.disk_home import DiskHome
 from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOptimizer
 from shardyard.strategies.activation_memory.state_file import PAGE, StateDiskError, StateFile
 from shardyard.strategies.param_shard import DeviceSide, ParamShard
@@ -67,6 +68,39 @@ def test_masters_are_on_the_disk_and_send_rounded_values(tmp_path: Path) -> None
         found.step()
         assert_same(state_of(moved, found), state_of(plain, expected))
         assert all(torch.equal(s.on_device.value, s.tensor.bfloat16()) for s in moved if s.on_device is not None)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("bucket", "buffers"), [(BUCKET, 1), (BUCKET, 3), (1 << 20, 4)])
+def test_values_that_are_on_the_disk_alone_are_updated_there(
+    name: str, dtype: torch.dtype, bucket: int, buffers: int, tmp_path: Path
+) -> None:
+    spec, file, plain = OptimizerSpec(name=name, lr=0.1, weight_decay=0.1), StateFile(tmp_path), shards(dtype)
+    moved = [replace(shard, tensor=file.copy(shard.tensor)) for shard in shards(dtype)]
+    moved.append(ParamShard("scale", (1,), (0,), torch.ones(1, dtype=dtype), frozenset()))  # one that stays in memory
+    plain.append(replace(moved[-1], tensor=torch.ones(1, dtype=dtype)))
+    expected = make_optimizer(plain, spec)
+    found, _ = on_disk(moved, spec, file, bucket=bucket, buffers=buffers)
+    for step in range(4):
+        for parts, optimizer in ((plain, expected), (moved, found)):
+            give_gradients(parts, step)
+            optimizer.step()
+        assert_same(state_of(moved, found), state_of(plain, expected))
+    assert all(file.holds(shard.tensor) for shard in moved[:-1])
+
+
+def test_values_on_the_disk_alone_need_no_buffers_on_their_way_up(tmp_path: Path) -> None:
+    file, count = StateFile(tmp_path), 10 * STRIDE
+    shard = ParamShard("w", (count,), (0,), file.copy(torch.randn(count)), frozenset())
+    optimizer, _ = on_disk([shard], OptimizerSpec(), file)
+    assert [buffer.nbytes for buffer in optimizer._gradients] == 2 * [BUCKET]
+    assert not any(buffer.nbytes for buffer in optimizer._values)
+    assert file.bytes == 3 * 4 * count
+    shard.set_gradient(torch.ones(count))
+    optimizer.step()
+    use = file.take_use()
+    assert (use.read, use.written) == (file.bytes, file.bytes)
 
 
 def test_restored_state_is_used_by_the_next_step(tmp_path: Path) -> None:

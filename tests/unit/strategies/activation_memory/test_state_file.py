@@ -144,7 +144,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_use_is_counted_until_it_is_taken(file: StateFile) -> None:
-    file.count(DiskUse(1, 2, 3.0, 0.5))
-    file.count(DiskUse(10, 20, 30.0, 5.0))
-    assert file.take_use() == DiskUse(11, 22, 33.0, 5.5)
+    file.count(DiskUse(1, 2, 3.0, 0.5, 4, 0.25))
+    file.count(DiskUse(10, 20, 30.0, 5.0, 40, 2.5))
+    assert file.take_use() == DiskUse(11, 22, 33.0, 5.5, 44, 2.75)
     assert file.take_use() == DiskUse()

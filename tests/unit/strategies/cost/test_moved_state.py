@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from shardyard.strategies.memory_options import DISK_BUCKET_BYTES, DISK_BUFFERS, OFFLOAD_BUCKET_BYTES
+from shardyard.strategies.memory_options import (
+    DISK_BUCKET_BYTES,
+    DISK_BUFFERS,
+    OFFLOAD_BUCKET_BYTES,
+    PARAMETER_BUFFERS,
+)
 
 from .test_plan import of
 
@@ -25,3 +30,21 @@ def test_state_on_a_disk_takes_the_memory_of_its_buffers() -> None:
     assert moments.host == {"optimizer": (buckets + 2) * DISK_BUCKET_BYTES}
     kept = of({"data": 4, "zero": 1}, offload={"optimizer": 1, "to": "disk"}, model={"preset": "7B"})
     assert any("snapshot.every: 0" in note for note in kept.notes)
+
+
+def test_parameters_on_a_disk_leave_gradients_and_buffers_in_memory() -> None:
+    model = {"preset": "nano", "layers": 64, "dim": 512, "heads": 4, "kv_heads": 4, "hidden": 1376}
+    block = 4 * 512**2 + 3 * 512 * 1376 + 2 * 512  # more than embedding, norm and head together
+    memory, disk = (
+        of({"data": 4, "zero": 3}, offload={"parameters": True, "to": to}, model=model, snapshot={"every": 0})
+        for to in ("host", "disk")
+    )
+    own = memory.host["parameters"] // 16  # values, gradients, two moments
+    assert (memory.disk, disk.disk) == (0, 12 * own) and disk.by_kind == memory.by_kind
+    assert disk.host == {
+        "parameters": 4 * own + PARAMETER_BUFFERS * 4 * block // 4,
+        "optimizer": (DISK_BUFFERS * 3 + 2) * DISK_BUCKET_BYTES,  # values and two moments; gradients
+    }
+    update, passes = (note for note in disk.notes if "disk" in note or "passes" in note)
+    assert f"{disk.disk / 1e9:,.1f} GB of parameters and optimizer state" in update and "of parameters more" in passes
+    assert "parameters" not in memory.by_kind and not set(memory.notes) & {update, passes}

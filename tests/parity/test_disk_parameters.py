@@ -1,0 +1,168 @@
+"""Parameters on a disk change no number: the bits of memory on every layout, one process' in float64, and the same checkpoints."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from harness.memory_cgroup import memory_cgroup
+from harness.models import LLAMA, MIXTURE
+from harness.ranks import train, train_rank
+
+from .test_disk_optimizer import SGD, small_buckets
+from .test_layouts import assert_equal
+
+Make = Callable[..., Any]
+
+MEMORY: Final = {"parameters": True}
+DISK: Final = {"parameters": True, "to": "disk"}
+TWO: Final = {"data": 2, "zero": 3}
+FOUR: Final = {"data": 4, "zero": 3}
+TIED: Final = {**LLAMA, "tied": True}
+
+#: Name → layout and changes. In bf16, where any other order of operations changes bits.
+SAME_BITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "two": (TWO, {}),
+    "four": (FOUR, {}),
+    "uneven-fp32": ({"data": 3, "zero": 3}, {"precision": "fp32"}),
+    "fp16": (TWO, {"precision": "fp16"}),
+    "recompute": (TWO, {"recompute": "full"}),
+    "recompute-four": (FOUR, {"recompute": "every-2", "loss": {"label_smoothing": 0.1}}),
+    "selective": (TWO, {"recompute": "selective"}),
+    "micro-batches": ({**TWO, "micro_batch": 2}, {}),
+    "prefetch": (TWO, {"overlap": {"prefetch": 4}}),
+    "sgd": (TWO, {"optimizer": SGD}),
+    "tied": (TWO, {"model": TIED}),
+    "groups": ({**FOUR, "shard": 2}, {}),
+    "tensor2": ({**TWO, "tensor": 2}, {}),
+    "context2": ({**TWO, "context": 2}, {}),
+    "pipeline2": ({**TWO, "pipeline": 2}, {}),
+    "zbv2-tied": ({**TWO, "pipeline": 2, "schedule": "zbv"}, {"model": TIED}),
+    "experts": ({**TWO, "expert": 2}, {"model": MIXTURE}),
+    "activations": (TWO, {"offload": {**DISK, "activations": True}}),
+}
+FLOAT64: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "two": (TWO, {}),
+    "four-recompute": (FOUR, {"recompute": "full"}),
+    "tensor2-pipeline2": ({**TWO, "tensor": 2, "pipeline": 2}, {}),
+}
+
+
+@pytest.mark.parametrize("name", SAME_BITS)
+def test_the_same_bits_as_in_memory(name: str, root: Path, make_spec: Make) -> None:
+    layout, changes = SAME_BITS[name]
+    spec = make_spec(layout, **{"precision": "bf16", "steps": 3, "offload": DISK, **changes})
+    expected = train({**spec, "offload": {**spec["offload"], "to": "host"}}, root, f"memory-{name}")
+    found = train(spec, root, f"disk-{name}", work=small_buckets)
+    assert found["losses"] == expected["losses"] and found["norms"] == expected["norms"]
+    for key, value in expected["parameters"].items():
+        assert (found["parameters"][key] == value).all(), key
+    assert not any((root / "cache" / "scratch").iterdir()), "its files have no names"
+
+
+@pytest.mark.parametrize("name", FLOAT64)
+def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    layout, changes = FLOAT64[name]
+    spec = make_spec(layout, **{"offload": DISK, **changes})
+    expected = one_process({**spec, "offload": {}})
+    assert_equal(train(spec, root, f"disk64-{name}", work=small_buckets), expected, 1e-10)
+
+
+def test_checkpoints_have_the_bytes_of_memory_and_continue_on_any_layout(root: Path, make_spec: Make) -> None:
+    save = {"every": 2, "final": False}
+    spec = make_spec(TWO, precision="bf16", steps=4, checkpoint=save)
+    memory = train({**spec, "offload": MEMORY}, root, "saved-memory")
+    disk = train({**spec, "offload": DISK}, root, "saved-disk", work=small_buckets)
+    assert disk["losses"] == memory["losses"]
+    folders = [root / "checkpoints" / name / "step-00000002" for name in ("saved-memory", "saved-disk")]
+    contents = [{file.name[:10]: file.read_bytes() for file in folder.glob("rank-*")} for folder in folders]
+    assert contents[0] == contents[1] and len(contents[0]) == 2
+    for number, (layout, offload) in enumerate([({"data": 2, "zero": 1}, {}), (FOUR, DISK)]):
+        changed = {**spec, "layout": layout, "offload": offload, "checkpoint": {"final": False}}
+        resumed = train(changed, root, f"then-{number}", resume=folders[1], work=small_buckets)
+        np.testing.assert_allclose(resumed["losses"], memory["losses"][2:], rtol=0.01)
+    same = train({**spec, "offload": DISK}, root, "again-disk", resume=folders[0], work=small_buckets)
+    assert same["losses"] == memory["losses"][2:]
+    assert all((same["parameters"][key] == value).all() for key, value in memory["parameters"].items())
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_each_step_reports_what_it_read_and_wrote(microbatches: int, root: Path, make_spec: Make) -> None:
+    """Values and two moments once in each direction, and values for each pass of each micro-batch."""
+    spec = make_spec({**TWO, "micro_batch": 8 // microbatches}, precision="bf16", steps=4, offload=DISK)
+    found = train({**spec, "eval": {"every": None}}, root, f"curves-{microbatches}")
+    steps = [data for kind, data in found["events"] if kind == "step"]
+    rows = [(-(-len(value) // 2), value[0].nbytes) for value in found["parameters"].values()]
+    values = sum(-(-count * size // 4096) * 4096 for count, size in rows)
+    for step in steps[1:-1]:
+        curves = step["logged"]
+        assert curves["disk/read"] == curves["disk/written"] == 3 * values
+        assert values <= curves["disk/gathered"] <= 2 * microbatches * values
+        assert 0 <= curves["disk/gather_waited_s"] <= step["step_s"]
+
+
+def test_a_disk_that_fails_ends_the_rank_with_its_code(root: Path, make_spec: Make) -> None:
+    spec = make_spec(TWO, steps=4, offload=DISK, precision="bf16")
+    with pytest.raises(
+        RuntimeError, match=r"rank 1:[\s\S]*StateDiskError: the disk of .*scratch failed: file too large"
+    ):
+        train(spec, root, "failing", work=partial(small_buckets, fails_after=2))
+
+
+def unreadable_disk(rank: int, world: int, port: int, orders: str) -> Any:
+    """Train. From step 3 on rank 1's disk cannot be read, so that its forward pass fails."""
+    from shardyard.strategies.activation_memory.state_file import StateFile
+    from shardyard.workers.trainer.loop import Loop
+
+    files: list[StateFile] = []
+    make, given = StateFile.__init__, Loop.forward_backward
+
+    def made(file: StateFile, folder: Path) -> None:
+        make(file, folder)
+        files.append(file)
+
+    def forward_backward(loop: Any, step: int) -> Any:
+        if rank == 1 and step == 3:
+            broken = os.open(f"/proc/self/fd/{files[0]._file}", os.O_WRONLY)
+            os.dup2(broken, files[0]._blocks)
+        return given(loop, step)
+
+    StateFile.__init__ = made  # type: ignore[method-assign]
+    Loop.forward_backward = forward_backward  # type: ignore[method-assign]
+    return train_rank(rank, world, port, orders)
+
+
+def test_a_disk_that_cannot_be_read_in_a_pass_ends_the_rank_with_its_code(root: Path, make_spec: Make) -> None:
+    spec = make_spec(TWO, steps=4, offload=DISK, precision="bf16")
+    with pytest.raises(RuntimeError, match=r"rank 1:[\s\S]*StateDiskError: the disk of .*scratch failed: bad file"):
+        train(spec, root, "unreadable", work=unreadable_disk)
+
+
+def in_a_cgroup(rank: int, world: int, port: int, orders: str, procs: str) -> Any:
+    """Train with buckets of 1 MiB. What the rank allocates from now on counts."""
+    from shardyard.workers.trainer import optimizer
+
+    optimizer.DISK_BUCKET_BYTES = 1 << 20  # type: ignore[misc]
+    Path(procs).write_text(str(os.getpid()))
+    train_rank(rank, world, port, orders)
+    return {"events": [], "pieces": []}
+
+
+@pytest.mark.parametrize("offload", [DISK, MEMORY], ids=["disk", "memory"])
+def test_host_memory_is_that_of_gradients_and_buffers(
+    offload: dict[str, Any], root: Path, make_spec: Make, tmp_path: Path
+) -> None:
+    """2 ranks with 50 million parameters: 16 bytes of each in memory are 800 MB, 4 bytes of gradients 200 MB."""
+    model = {"family": "llama", "preset": "nano", "layers": 16, "dim": 512, "heads": 4, "kv_heads": 4, "hidden": 1376}
+    spec = make_spec(TWO, model=model, steps=2, offload=offload, precision="fp32", global_batch=2)
+    spec = {**spec, "eval": {"every": None}, "snapshot": {"every": 0}}
+    with memory_cgroup(720 << 20) as folder:
+        work = partial(in_a_cgroup, procs=str(folder / "cgroup.procs"))
+        if offload == DISK:
+            train(spec, tmp_path, "bounded", work=work)
+        else:
+            with pytest.raises(RuntimeError, match="died without a word"):
+                train(spec, tmp_path, "unbounded", work=work)
