@@ -12,7 +12,7 @@ from harness.memory_cgroup import memory_cgroup
 from harness.models import LLAMA, MIXTURE
 from harness.ranks import train, train_rank
 
-from .test_disk_optimizer import SGD, small_buckets
+from .test_disk_optimizer import SGD, limit, small_buckets
 from .test_layouts import assert_equal
 
 Make = Callable[..., Any]
@@ -110,6 +110,27 @@ def test_a_disk_that_fails_ends_the_rank_with_its_code(root: Path, make_spec: Ma
         RuntimeError, match=r"rank 1:[\s\S]*StateDiskError: the disk of .*scratch failed: file too large"
     ):
         train(spec, root, "failing", work=partial(small_buckets, fails_after=2))
+
+
+def full_disk(rank: int, world: int, port: int, orders: str) -> Any:
+    """Train. Rank 1's file may not grow beyond 1 MiB."""
+    from shardyard.strategies.activation_memory.state_file import StateFile
+
+    make = StateFile.__init__
+
+    def made(file: StateFile, folder: Path) -> None:
+        make(file, folder)
+        if rank == 1:
+            limit(1 << 20)
+
+    StateFile.__init__ = made  # type: ignore[method-assign]
+    return train_rank(rank, world, port, orders)
+
+
+def test_a_full_disk_ends_the_rank_before_the_first_step(root: Path, make_spec: Make) -> None:
+    spec = make_spec(TWO, steps=4, offload=DISK, precision="bf16")
+    with pytest.raises(RuntimeError, match=r"rank 1:[\s\S]*StateDiskError: .*scratch has no room for [\d,]+ bytes"):
+        train(spec, root, "full", work=full_disk)
 
 
 def unreadable_disk(rank: int, world: int, port: int, orders: str) -> Any:

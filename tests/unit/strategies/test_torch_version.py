@@ -1,5 +1,7 @@
 """Private functions of torch are refused where they were not tried, and used only until torch has public ones."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,6 +10,8 @@ import torch.distributed.tensor.parallel
 
 from shardyard.strategies import torch_version
 from shardyard.strategies.activation_memory import checkpointing, selective
+from shardyard.strategies.activation_memory.state_file import StateFile
+from shardyard.strategies.data_parallel.shards_on_disk import ShardsOnDisk
 from shardyard.strategies.dispatch_mode import DispatchMode
 from shardyard.strategies.process_groups import group_named
 
@@ -50,12 +54,16 @@ def test_the_installed_torch_was_tried() -> None:
     torch_version.require("anything")
 
 
-def test_another_torch_is_refused_where_nothing_public_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_torch_is_refused_where_nothing_public_does_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(torch_version, "TRIED", ("1.0.",))
     with pytest.raises(RuntimeError, match=r"_python_dispatch is private to torch and was tried on torch 1\.0\.x only"):
         DispatchMode()
     with pytest.raises(RuntimeError, match="_resolve_process_group"):
         group_named("world")
+    with pytest.raises(RuntimeError, match="FSDPParamGroup.unshard is private to torch"):
+        ShardsOnDisk(StateFile(tmp_path))
 
 
 def test_another_torch_recomputes_by_its_own_policy(monkeypatch: pytest.MonkeyPatch) -> None:
