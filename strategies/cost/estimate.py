@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..context_axes import context_axes
 from ..layout import AXES, Batch, Layout
 from ..memory_options import MemoryOptions
+from ..zero_plus_plus_axes import zero_plus_plus_axes
 from .model_shape import Decoder
 
 
@@ -117,4 +118,5 @@ def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
         strides |= {"tensor_depth": (side, side**2)} if layout.tensor_shape.mode == "3d" else {}
     if layout.shard:
         strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
+    strides |= {axis: (size, stride * t // copies) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
     return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}
