@@ -109,8 +109,8 @@ def axis_names(layout: Layout) -> dict[str, str]:
 def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Axis → the ranks that rank 0 shares it with, in the order in which `strategies/mesh.py` makes them."""
     t, c, d, copies = layout.tensor, layout.context, layout.degrees["data"], layout.division.copies
-    strides = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "data": (d, c * t)}
-    strides |= {"replica": (d * c * copies, t // copies)}
+    strides = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "replica": (d * c * copies, t // copies)}
+    strides |= {"data": (d, t)} if c * copies == 1 else {}  # otherwise nothing is sent over it
     strides |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
     if layout.tensor_shape is not None:
         side = layout.division.columns
