@@ -58,17 +58,32 @@ def exchange_and_sum(rows: torch.Tensor, group: dist.ProcessGroup | None, into: 
     """
     if group is None:
         return _only_row(rows, into)
-    half, since = rows.dtype.itemsize == 2, now()
-    received = torch.empty_like(rows)
+    half = rows.dtype.itemsize == 2
     with stands_for("reduce_scatter"):
-        work = dist.all_to_all_single(received, rows, group=group, async_op=True)
+        arrival = all_to_all(rows, group, "reduce_scatter")
 
     def wait() -> torch.Tensor:
-        wait_on(work.wait, "reduce_scatter", group, since)
+        received = arrival()
         if half or into is None:
             total = received.sum(0, dtype=torch.float32 if half else None)
             return total if into is None else into.copy_(total)
         return torch.sum(received, 0, out=into)
+
+    return wait
+
+
+def all_to_all(rows: torch.Tensor, group: dist.ProcessGroup, what: str = "all_to_all") -> Pending:
+    """Start to send each rank of `group` an equal part of `rows` [N·k, …], in their order. The result has each rank's part for this one.
+
+    All but this rank's own part leaves it. `what`: its name in traces.
+    """
+    since = now()
+    received = torch.empty_like(rows)
+    work = dist.all_to_all_single(received, rows, group=group, async_op=True)
+
+    def wait() -> torch.Tensor:
+        wait_on(work.wait, what, group, since)
+        return received
 
     return wait
 

@@ -15,6 +15,7 @@ from .layout_words import in_words
 from .number_object import beside_the_number
 from .pipeline_shape import PipelineShape, StageBlocks, StageSplit, stages_or_shape
 from .tensor_shape import Division, TensorShape, degree_or_shape
+from .zero_plus_plus import ZeroPlusPlus
 
 Schedule = Literal[
     "gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev", "2bw", "pipedream"
@@ -103,6 +104,9 @@ class Layout(BaseModel):
         ge=2,
         le=65536,
         description="ZeRO-3 only: shard inside groups of this many neighbouring replicas, replicate across groups (HSDP).",
+    )
+    zero_plus_plus: ZeroPlusPlus | None = Field(
+        None, description="Smaller messages for ZeRO (ZeRO++): `{weights: int8, secondary: 4, gradients: int4}`, each by itself."
     )
     tensor: int = Field(
         1,

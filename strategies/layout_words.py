@@ -11,7 +11,8 @@ def in_words(layout: "Layout") -> str:
     parts = []
     if layout.data > 1 or layout.zero or layout.world_size - layout.servers == 1:
         groups = f" in groups of {layout.shard}" if layout.shard else ""
-        parts.append(f"data {layout.data}" + (f" (ZeRO-{layout.zero}{groups})" if layout.zero else ""))
+        smaller = f"; {layout.zero_plus_plus}" if layout.zero_plus_plus else ""
+        parts.append(f"data {layout.data}" + (f" (ZeRO-{layout.zero}{groups}{smaller})" if layout.zero else ""))
     if layout.context > 1:
         parts.append(f"context {layout.context} ({' × '.join(_context_kinds(layout))})")
     if layout.tensor_shape is not None:

@@ -9,6 +9,9 @@ The context axis is `context = ring · U + ulysses`: Ulysses' all-to-all stays a
 Experts divide the replicas once more: neighbouring replicas form an expert group, over which a layer's experts are distributed, and
 `replica = expert replica · E + expert`. An expert's gradient is summed over its expert replicas only.
 
+With ZeRO++ the replicas over which ZeRO shards fall into groups of neighbours once more: those of a secondary shard, and those of a
+node, `replica = node · q + place`, over which and across which quantised gradients are summed.
+
 With sharding groups (HSDP) the neighbouring replicas of a group shard what they would hold in common, and groups sum: `replica =
 group · S + place`. Of a group's S replicas S/E hold the same experts (at least one), and shard them.
 
@@ -33,6 +36,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from .context_axes import context_axes
 from .layout import Layout, Refusal
 from .process_groups import group_of_mine, group_of_one, reduces
+from .zero_plus_plus_axes import zero_plus_plus_axes
 
 #: Data × context: the ranks that hold the same parameters and see different tokens.
 REPLICA = "replica"
@@ -44,13 +48,15 @@ SHARD, SHARD_REPLICA = "shard", "shard_replica"
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
 #: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
+#: ZeRO++: replicas that share a second shard of the weights, those of a node, and those of all nodes that have the same place in theirs.
+SECONDARY, NODE, NODES = "secondary", "node", "nodes"
 #: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted; and which grid it is, of several. In a cube:
 #: the three axes.
 TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN = "tensor_depth", "tensor_row", "tensor_column"
 #: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
 _PURPOSES: Final = (
     ("pipeline",),
-    (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA]),
+    (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA], SECONDARY, NODE, NODES),
     ("tensor", TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN),
     ("context", "ring", "inner_ring", "outer_ring", "ulysses"),
     ("expert",),
@@ -216,7 +222,7 @@ def _spans(layout: Layout) -> dict[str, Span]:
         alike = max(1, layout.shard // expert)  # ranks of a group that hold the same experts
         found[EXPERT_SHARD_REPLICA] = (replicas // expert // alike, alike * expert * tensor)
         found[EXPERT_SHARD] = (alike, expert * tensor)
-    return found
+    return found | {axis: (size, stride * apart) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
 
 
 def _group(axis: str, span: Span) -> dist.ProcessGroup | None:

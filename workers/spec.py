@@ -19,6 +19,7 @@ from ..strategies.memory_options import (
     check_memory_options,
 )
 from ..strategies.packed_rules import check_packed
+from ..strategies.zero_plus_plus_rules import check_zero_plus_plus
 from .data_spec import DataSpec as DataSpec  # noqa: PLC0414  (most import it from here)
 from .model_spec import ModelSpec
 from .models.hf_config import config_of
@@ -255,6 +256,7 @@ class TrainSpec(SpecPart):
         if self.data.is_packed:
             check_packed(self.layout, self.memory_options, facts, self.precision.compute)
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
+        check_zero_plus_plus(self.layout, self.memory_options, facts, self.precision.compute)
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
         return batch

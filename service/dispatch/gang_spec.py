@@ -7,6 +7,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...strategies.context_axes import context_axes
 from ...strategies.layout import Layout
+from ...strategies.zero_plus_plus_axes import zero_plus_plus_axes
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from ...workers.program.program import ENTRY, Code, FilesCache, Mount, Program, PythonEnvironment, RayShare, argv
 from ...workers.spec import Run, TrainSpec
@@ -16,10 +17,13 @@ from ..settings import Settings
 
 
 def neighbours(layout: Layout) -> tuple[int, ...]:
-    """Sizes of the groups of consecutive ranks that exchange most: stages, windows of rings, sharding, expert and context groups."""
+    """Sizes of the groups of consecutive ranks that exchange most: stages, windows of rings, sharding, expert and context groups, and
+    those of ZeRO++ inside a node.
+    """
     sizes = {layout.world_size // layout.pipeline, layout.context * layout.tensor, layout.expert * layout.tensor}
     sizes |= {layout.shard * layout.tensor} if layout.shard else set()
     sizes |= {context_axes(layout)["outer_ring"][1] * layout.tensor} if layout.ring_window else set()
+    sizes |= {size * layout.tensor for size, apart in zero_plus_plus_axes(layout).values() if apart == 1}
     return tuple(sorted((size for size in sizes if 1 < size < layout.world_size), reverse=True))
 
 

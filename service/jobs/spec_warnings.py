@@ -49,6 +49,11 @@ def _layout(train: TrainSpec) -> _Found:
         late = "one step" if layout.schedule == "2bw" else f"up to {layout.pipeline - 1} steps"
         message = f"{layout.schedule} applies each gradient {late} after the weights that it was taken at: the optimisation changes."
         yield "layout.schedule", message, "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
+    smaller = layout.zero_plus_plus
+    rounded = [word for word in ("weights", "gradients") if smaller is not None and getattr(smaller, word)]
+    if rounded:
+        message = f"ZeRO++ rounds {' and '.join(rounded)} to few bits when they are sent: losses differ from those without it."
+        yield "layout.zero_plus_plus", message, "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse."
 
 
 def _rhythms(train: TrainSpec) -> _Found:

@@ -7,7 +7,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   micro-batch; under a pipeline it gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are
   summed; if stage 2 sends each micro-batch's by gloo, in the compute dtype. From stage 1 on each parameter is sharded by its rows, and
   N·⌈rows/N⌉ of them travel. With sharding groups (HSDP) of S ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G
-  groups.
+  groups. `zero_plus_plus.py` has the messages of ZeRO++.
 - tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's
   gradient, 2nf. The embedding is sharded by columns: its output is gathered, nf, and each rank takes its own columns of the
   gradient. A tied embedding is sharded by rows, like its head: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
 from ..layout import divides_hidden
-from . import cube_traffic, grid_traffic, parameter_server
+from . import cube_traffic, grid_traffic, parameter_server, zero_plus_plus
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
 
@@ -98,9 +98,15 @@ def _held(setting: Setting) -> list[Weight]:
 def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
     """Gradients and parameters: over all replicas, or inside and between sharding groups."""
     reason = "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
+    held = _held(setting)
+    smaller: dict[str, tuple[str | None, Callable[[], Sent]]] = {
+        "secondary": (reason, lambda: _by_part(zero_plus_plus.gathered_inside(setting, held))),
+        "node": (reason, lambda: _by_part(zero_plus_plus.reduced_inside(setting, held))),
+        "nodes": (reason, lambda: _by_part(zero_plus_plus.reduced_across(setting, held))),
+    }
     if setting.layout.shard is None:
-        return {"replica": (reason, lambda: _data(setting))}
-    return {"shard": (reason, lambda: _data(setting)), "shard_replica": (reason, lambda: _between(setting))}
+        return {"replica": (reason, lambda: _data(setting)), **smaller}
+    return {"shard": (reason, lambda: _data(setting)), "shard_replica": (reason, lambda: _between(setting)), **smaller}
 
 
 def _data(setting: Setting) -> Sent:
@@ -113,13 +119,23 @@ def _data(setting: Setting) -> Sent:
     if setting.layout.zero == 3:
         turns = f" × {times} micro-batches" * (times > 1)
         gathers = 1 if setting.layout.pipeline > 1 else 2 * times
-        yield "all_gather", _moved(f"{'' if gathers == 1 else 2}Ψ(N−1)/N{turns}", gathers * part, c)
-        yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", times * part, setting.master)
+        if zero_plus_plus.changes_gathers(setting):
+            yield from _by_part(zero_plus_plus.gathered(setting, held))
+        else:
+            yield "all_gather", _moved(f"{'' if gathers == 1 else 2}Ψ(N−1)/N{turns}", gathers * part, c)
+        yield from _reduced(setting, times, part, setting.master)
         return
-    again = times if setting.each_microbatch else 1
-    turns = f" × {again} micro-batches" * (again > 1)
-    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, setting.sent)
+    yield from _reduced(setting, times if setting.each_microbatch else 1, part, setting.sent)
     yield "all_gather", _moved("Ψ(N−1)/N", part, c)
+
+
+def _reduced(setting: Setting, times: int, part: float, element_bytes: int) -> Sent:
+    """Gradients, each `times` a step."""
+    if zero_plus_plus.quantises_gradients(setting):
+        yield from _by_part(zero_plus_plus.reduced(setting, _held(setting)))
+        return
+    turns = f" × {times} micro-batches" * (times > 1)
+    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", times * part, element_bytes)
 
 
 def _pushes(setting: Setting) -> Sent:

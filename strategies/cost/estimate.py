@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..context_axes import context_axes
 from ..layout import AXES, Batch, Layout
 from ..memory_options import MemoryOptions
+from ..zero_plus_plus_axes import zero_plus_plus_axes
 from .model_shape import Decoder
 
 
@@ -108,8 +109,8 @@ def axis_names(layout: Layout) -> dict[str, str]:
 def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Axis → the ranks that rank 0 shares it with, in the order in which `strategies/mesh.py` makes them."""
     t, c, d, copies = layout.tensor, layout.context, layout.degrees["data"], layout.division.copies
-    strides = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "data": (d, c * t)}
-    strides |= {"replica": (d * c * copies, t // copies)}
+    strides = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "replica": (d * c * copies, t // copies)}
+    strides |= {"data": (d, t)} if c * copies == 1 else {}  # otherwise nothing is sent over it
     strides |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
     if layout.tensor_shape is not None:
         side = layout.division.columns
@@ -117,4 +118,5 @@ def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
         strides |= {"tensor_depth": (side, side**2)} if layout.tensor_shape.mode == "3d" else {}
     if layout.shard:
         strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
+    strides |= {axis: (size, stride * t // copies) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
     return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}

@@ -6,8 +6,10 @@ b is the numbers of one block, e those of embedding, last norm and head, which a
 - In the backward pass of a block it and the next one are gathered, and the ends, which the head needed first. The block's gradients
   exist in the compute dtype and, until they are reduced, in the master's.
 - At the end of the backward pass the ends are gathered, with their gradients in both dtypes.
+- With ZeRO++ codes and quotients are beside what is gathered or reduced.
 """
 
+from . import zero_plus_plus
 from .estimate import Setting
 
 
@@ -24,7 +26,7 @@ def in_backward(setting: Setting, block: int, ends: int, blocks: int) -> float:
         return 0
     c, m = setting.compute, setting.master
     whole = blocks if setting.layout.pipeline > 1 else min(2, blocks)
-    return c * (whole * block + ends) + (c + m) * block
+    return c * (whole * block + ends) + (c + m) * block + zero_plus_plus.working_bytes(setting, block)
 
 
 def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
@@ -32,4 +34,5 @@ def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
     if setting.layout.zero != 3:
         return 0
     whole = blocks * block if setting.layout.pipeline > 1 else 0
-    return setting.compute * (whole + ends) + (setting.compute + setting.master) * ends
+    reduced = (setting.compute + setting.master) * ends + zero_plus_plus.working_bytes(setting, ends)
+    return setting.compute * (whole + ends) + reduced

@@ -9,8 +9,8 @@ is the largest of these moments, over all places in the pipeline:
 - reduced: no activations, all gradients, and where they were summed in the compute dtype a copy for the optimizer: ZeRO-0 in bf16 holds
   18Ψ with sums in fp32, 20Ψ with sums in bf16.
 
-ZeRO-3 holds gathered blocks beside its shards (`gathered.py`), and schedules that split backward passes gradients for the second half
-(`weight_passes.py`). An estimate says where it cannot be exact: `Plan.notes`.
+ZeRO-3 holds gathered blocks beside its shards (`gathered.py`), ZeRO++ a secondary shard, which counts as parameters, and schedules
+that split backward passes gradients for the second half (`weight_passes.py`). An estimate says where it cannot be exact: `Plan.notes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ..delayed_rules import versions_of
 from ..layout import divides_hidden, profiled
-from . import gathered, in_flight, logits, moved_state, parameter_server, weight_passes
+from . import gathered, in_flight, logits, moved_state, parameter_server, weight_passes, zero_plus_plus
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
@@ -91,6 +91,7 @@ class Rank:
     in_stages: tuple[int, ...]  # blocks of each of its stages
     parameters: int
     shard: int
+    secondary: float  # bytes of ZeRO++'s second shard
     block: int  # numbers of one block
     module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
     embed: int
@@ -140,6 +141,7 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         parameters=blocks * elements(block) + elements(ends),
         shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
         module_shard=max(chunks(block, setting.cut) if blocks else 0, chunks(ends, setting.cut)),
+        secondary=zero_plus_plus.secondary_bytes(setting, [*block * blocks, *ends]),
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
         packed=blocks * _packed(setting, block) + _packed(setting, ends),
         block=elements(block),
@@ -193,7 +195,8 @@ def _lasting(rank: Rank) -> Held:
     moments = setting.moments * m * (1 - away)
     if setting.compute != m:  # ZeRO-1 and 2 gather from a rank's rounded values
         masters = masters * (1 - away) + (setting.compute * away if zero in (1, 2) else 0)
-    values = m * own if zero == 3 else setting.compute * rank.parameters * versions_of(setting.layout, rank.place)
+    whole = setting.compute * rank.parameters * versions_of(setting.layout, rank.place)
+    values = m * own + rank.secondary if zero == 3 else whole
     return {"parameters": values, "optimizer": (masters + moments) * own}
 
 
@@ -262,7 +265,8 @@ def _in_transit(rank: Rank) -> float:
 def _received(rank: Rank) -> float:
     """Bytes in which ZeRO-1 and ZeRO-2 receive the buckets in transit on gloo, whose reduce-scatter is an all-to-all and a local sum."""
     setting = rank.setting
-    if setting.device != "cpu" or setting.layout.zero not in (1, 2):
+    exchanged = setting.device == "cpu" or zero_plus_plus.quantises_gradients(setting)
+    if not exchanged or setting.layout.zero not in (1, 2):
         return 0
     bucket = max(setting.bucket_bytes, setting.sent * rank.largest)
     return min(setting.prefetch * bucket, setting.sent * rank.parameters)

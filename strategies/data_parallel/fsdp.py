@@ -3,6 +3,7 @@
 Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more blocks, in the backward pass one more and the
 gradients of `prefetch` blocks in transit. The 16Ψ/N bytes may be in host memory, or but for gradients on a disk (`shards_on_disk.py`).
 Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs `fsdp_comm.py` lets them overlap.
+With ZeRO++ `zero_plus_plus.py` makes these messages smaller.
 
 Gathered values have the compute dtype. Gradients are always reduced in the master's dtype, which is that of the shards. Under a
 pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them.
@@ -18,7 +19,6 @@ their number, or by the second dimension if there are fewer than ranks to hold t
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import torch
 from torch import nn
@@ -31,9 +31,9 @@ from ..mesh import GROUPS, REPLICA, Mesh
 from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, tied_names
 from ..precision import Precision
 from .ddp import DDP
-from .fsdp_comm import GlooAllGather, GlooReduceScatter
 from .master_weights import Masters
 from .shards_on_disk import ShardsOnDisk
+from .zero_plus_plus import ShardCommunication
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class FullyShard:
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
         dims = {p.name: _dim(p.value, _parts(p.replicas, mesh)) for p in whole}
-        # With sharding groups, torch all-reduces between groups as soon as a group has its own sum.
         self._mesh, self._begun = mesh, False
-        self._sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
+        self._communication = ShardCommunication(mesh, overlap)
+        self._sums = self._communication.sums
         self._disk = None if place.file is None else ShardsOnDisk(place.file)
         self._sharded: list[FSDPModule] = []
         for part in parts:
             for module in (*_cut_by_hand(part, mesh), *blocks(part), part):
-                self._sharded.append(_shard(module, mesh, precision, fill, place, self._sums))
+                self._sharded.append(_shard(module, mesh, precision, fill, place, self._communication))
                 if self._disk is not None:
                     self._disk.keep(self._sharded[-1])
         for part in parts:
@@ -120,6 +120,7 @@ class FullyShard:
 
     def publish(self) -> None:
         self._scalars.publish()
+        self._communication.drop()
         self._begun, self._sums.at_once = False, bool(self._mesh.hybrid)
         for parameter, shard in self._pairs:
             parameter.value.grad = shard.tensor.grad = None
@@ -208,7 +209,7 @@ def _shard(
     precision: Precision,
     fill: Callable[[nn.Module], None],
     place: ShardPlace,
-    sums: GlooReduceScatter,
+    communication: ShardCommunication,
 ) -> FSDPModule:
     fill(module)
     policy, replicas = MixedPrecisionPolicy(), _replicas(module)
@@ -218,6 +219,10 @@ def _shard(
         policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
     parts = _parts(replicas, mesh)
     by_second = any(_dim(value, parts) for value in module.parameters())
+    owned = [value for value in dict.fromkeys(_owned(module)) if _can_be_cut(value)]
+    sizes = [_shard_size(value, parts) for value in owned]
+    trained = [size for size, value in zip(sizes, owned, strict=True) if value.requires_grad]
+    del owned  # the whole values
     shard = fully_shard(
         module,
         shard_placement_fn=(lambda value: Shard(_dim(value, parts))) if by_second else None,
@@ -231,10 +236,23 @@ def _shard(
     # The loss is already divided by the global token count: gradients are summed.
     shard.set_gradient_divide_factor(1.0)
     shard.set_force_sum_reduction_for_comms(True)
-    if mesh.device.type == "cpu":
-        shard.set_custom_all_gather(cast(Any, GlooAllGather()))
-        shard.set_custom_reduce_scatter(cast(Any, sums))
+    communication.set_on(shard, sizes, trained)
     return shard
+
+
+def _owned(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The parameters that no module inside shards, in the order in which torch sends them: those of children first."""
+    for child in module.children():
+        if not isinstance(child, FSDPModule):
+            yield from _owned(child)
+    yield from module.parameters(recurse=False)
+
+
+def _shard_size(value: nn.Parameter, parts: int) -> int:
+    """Numbers of a rank's shard as it is sent: all are padded to the largest."""
+    own = value.to_local() if isinstance(value, DTensor) else value
+    rows = own.shape[_dim(value, parts)]
+    return -(-rows // parts) * (own.numel() // rows)
 
 
 def _prefetch(part: nn.Module, depth: int) -> None:

@@ -61,7 +61,11 @@ class GlooReduceScatter(Allocate):
     ) -> None:
         """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is always a sum: see `fsdp.py`."""
         rows = input_tensor.view(dist.get_world_size(group), -1)
-        self._pending.append(exchange_and_sum(rows, group, output_tensor))
+        self.add(exchange_and_sum(rows, group, output_tensor))
+
+    def add(self, pending: Pending) -> None:
+        """Let a sum that has been started be in transit, unless its result is read at once."""
+        self._pending.append(pending)
         self.settle(0 if self.at_once else self._depth)
 
     def settle(self, left: int = 0) -> None:

@@ -16,6 +16,8 @@ With gradients in the compute dtype it is 4Ψ + 12Ψ/N and 2Ψ + 14Ψ/N bytes, a
 in it. On gloo the sum over ranks is computed in fp32 and rounded once; the sum over micro-batches is rounded with each. The optimizer's
 step reads the own chunk's gradient in fp32: 4Ψ/N bytes more, from `reduce` to `publish`.
 
+With quantised gradients (ZeRO++) an all-to-all of blocks of 8 or 4 bits takes the place of the reduce-scatter: `zero_plus_plus.py`.
+
 Stage 1's buckets stay allocated from step to step: gradients are summed in the same memory, and updated parameters are received in it.
 
 Reduction overlaps with the backward pass, and gathering (`gathers.py`) with the next forward pass. On NCCL gradients that are reduced
@@ -25,7 +27,7 @@ the others in `reduce`.
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -40,6 +42,11 @@ from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .gathers import Gathers
 from .master_weights import Masters
+from .zero_plus_plus import QuantizedReduction
+
+
+#: Starts to sum rows [N, n] over all ranks. The result [n] is this rank's row, in the second argument if that is given.
+Reduction = Callable[[torch.Tensor, torch.Tensor | None], Pending]
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,6 @@ class ShardedOptimizer:
         self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
         # NCCL sums in the dtype that is sent, gloo's receiver in a wider one.
         sent = precision.compute if self._each_microbatch and not mesh.reduces else precision.gradients
-        self._reduce_scatter = reduce_scatter if mesh.reduces else exchange_and_sum
         wide = sent != precision.compute
         filled = fill_buckets(parameters(parts, mesh), sent.itemsize, overlap.bucket_bytes)
         # Under a pipeline, gradients that need not be wider stay with their parameters until the stage's last pass.
@@ -78,12 +84,19 @@ class ShardedOptimizer:
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._complete: deque[int] = deque()
         self._sent: deque[tuple[int, Pending]] = deque()
+        self._reductions = [self._reduction(bucket) for bucket in self._buckets]
         # A reduce-scatter of gradients that all exist, into this rank's own row, needs no memory: any number may be in transit.
-        self._in_place = mesh.reduces and not self._each_microbatch
+        self._in_place = mesh.reduces and not self._each_microbatch and not _quantised(mesh)
         self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
         rows = [own.values for own in self._own]
         self._gathers = Gathers(self._buckets, rows, parts, mesh, precision, overlap)
         self.gradient_peak = 0
+
+    def _reduction(self, bucket: Bucket) -> Reduction:
+        if _quantised(self._mesh):
+            return QuantizedReduction(self._mesh, bucket.widths).start
+        group, way = bucket.group(self._mesh), reduce_scatter if self._mesh.reduces else exchange_and_sum
+        return lambda rows, into: way(rows, group, into)
 
     def _own_row(self, bucket: Bucket, masters: Masters) -> _Row:
         on_host = masters.stays_on_host(bucket.width)
@@ -123,7 +136,7 @@ class ShardedOptimizer:
             while not self._may_start():
                 self._receive()
             into = rows[self._mesh.index(bucket.replicas)] if self._stay or self._in_place else None
-            self._sent.append((number, self._reduce_scatter(rows, bucket.group(self._mesh), into)))
+            self._sent.append((number, self._reductions[number](rows, into)))
 
     def _may_start(self) -> bool:
         return self._in_place or len(self._sent) < self._prefetch
@@ -186,6 +199,11 @@ class ShardedOptimizer:
 
     def after_validation(self) -> None:
         """Does nothing: no values were gathered for validation only."""
+
+
+def _quantised(mesh: Mesh) -> bool:
+    """Whether gradients are sent in few bits."""
+    return mesh.layout.zero_plus_plus is not None
 
 
 def _left_on(buckets: Sequence[Bucket]) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from harness.dry_run import DryRunner
-from harness.layouts import CONTEXT_LAYOUTS, DELAYED_LAYOUTS, EXPERT_LAYOUTS, LAYOUTS
+from harness.layouts import CONTEXT_LAYOUTS, DELAYED_LAYOUTS, EXPERT_LAYOUTS, LAYOUTS, QUANTISED_LAYOUTS
 
 from shardyard.strategies.layout import Layout
 from shardyard.workers.dry_run.processes import disagreements, representatives
@@ -16,6 +16,7 @@ ALL = {
     **{name: (layout, {}) for name, layout in LAYOUTS.items()},
     **{f"context-{name}": (layout, {}) for name, layout in CONTEXT_LAYOUTS.items()},
     **{f"experts-{name}": (layout, {"model": MIXTURE}) for name, layout in EXPERT_LAYOUTS.items()},
+    **{f"quantised-{name}": (layout, {}) for name, layout in QUANTISED_LAYOUTS.items()},
     **{f"delayed-{name}": (layout, {}) for name, layout in DELAYED_LAYOUTS.items()},
     **{f"biased-{name}": (EXPERT_LAYOUTS[name], {"model": BIASED}) for name in ("data2-expert2", "zbv2-expert2-zero3")},
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harness.dry_run import SPEC, DryRunner
-from harness.layouts import CUBE, DEEP, GRID
+from harness.layouts import CUBE, DEEP, GRID, SMALLER
 from harness.unfit_specs import UNFIT
 
 from shardyard.strategies.cost.node_room import GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
@@ -45,6 +45,9 @@ FULL: list[Case] = [
     ({"data": 4, "zero": 2, "micro_batch": 1}, {}),
     ({"data": 4, "zero": 3}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {}),
+    ({"data": 4, "zero": 3, "micro_batch": 1, "zero_plus_plus": {"secondary": 2}}, {}),
+    ({"data": 4, "zero": 3, "micro_batch": 1, "zero_plus_plus": SMALLER}, {"recompute": "full"}),
+    ({"data": 4, "zero": 2, "micro_batch": 1, "zero_plus_plus": {"gradients": "int8"}}, {}),
     ({"data": 4, "zero": 1}, {"offload": {"optimizer": 1}}),
     ({"data": 4, "zero": 1}, {"offload": {"activations": True}, "recompute": "full"}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"offload": {"parameters": True}}),

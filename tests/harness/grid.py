@@ -68,6 +68,7 @@ def _replicas(data: int, context: int, **_others: int) -> Iterator[dict[str, Any
     if data * context > 1:
         yield from ({"zero": zero} for zero in (1, 2, 3))
         yield from ({"zero": 3, "shard": shard} for shard in (2, 4))
+        yield {"zero": 3, "zero_plus_plus": {"secondary": 2}}
     if data > 1:
         yield from ({"parameter_server": {"servers": servers}} for servers in (1, 2))
 

@@ -14,6 +14,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "data4-zero2": {"data": 4, "zero": 2},
     "data4-zero3": {"data": 4, "zero": 3},
     "data4-zero3-shard2": {"data": 4, "zero": 3, "shard": 2},
+    "data4-zero3-secondary2": {"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}, "micro_batch": 2},
     "data4-tensor2-zero3-shard2": {"data": 4, "tensor": 2, "zero": 3, "shard": 2},
     "data3-uneven": {"data": 3, "zero": 1},
     "data3-uneven-zero2": {"data": 3, "zero": 2, "micro_batch": 2},
@@ -150,6 +151,28 @@ EXPERT_LAYOUTS: dict[str, dict[str, Any]] = {
     "tensor2-data4-expert2-groups2": {"tensor": 2, "data": 4, "expert": 2, "zero": 3, "shard": 2},
     "context2-data2-expert2-groups2": {"context": 2, "data": 2, "expert": 2, "zero": 3, "shard": 2},
     "zbv2-data4-expert2-groups2": {"pipeline": 2, "schedule": "zbv", "data": 4, "expert": 2, "zero": 3, "shard": 2},
+}
+
+SMALLER = {"weights": "int8", "secondary": 2, "gradients": "int4"}
+
+#: These equal a loop that rounds the same blocks.
+QUANTISED_LAYOUTS: dict[str, dict[str, Any]] = {
+    "data4-zero3": {"data": 4, "zero": 3, "zero_plus_plus": SMALLER, "micro_batch": 2},
+    "data4-zero3-groups": {"data": 4, "zero": 3, "shard": 2, "zero_plus_plus": {"weights": "int8", "gradients": "int8"}},
+    "data4-zero1": {"data": 4, "zero": 1, "zero_plus_plus": {"gradients": "int8", "node": 2}},
+    "data4-zero2": {"data": 4, "zero": 2, "zero_plus_plus": {"gradients": "int4"}, "micro_batch": 2},
+    "tensor2-data2-zero3": {
+        "tensor": 2,
+        "data": 2,
+        "zero": 3,
+        "zero_plus_plus": {"weights": "int8", "gradients": "int8"},
+    },
+    "pipeline2-data2-zero3": {
+        "pipeline": 2,
+        "data": 2,
+        "zero": 3,
+        "zero_plus_plus": {"weights": "int8", "gradients": "int4"},
+    },
 }
 
 #: These equal a loop whose gradients are late.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.layouts import CUBE, DEEP, GRID
+from harness.layouts import CUBE, DEEP, GRID, QUANTISED_LAYOUTS
 from harness.models import GPT2, LLAMA
 from harness.ranks import train
 
@@ -68,6 +68,10 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": NARROW}),
     ({"data": 2, "tensor": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),
     ({"data": 2, "tensor": 2, "zero": 3, "micro_batch": 4}, {"precision": "bf16"}),
+    ({"data": 4, "zero": 3, "micro_batch": 2, "zero_plus_plus": {"secondary": 2}}, {"precision": "bf16"}),
+    ({"data": 2, "context": 2, "zero": 3, "zero_plus_plus": {"secondary": 2, "gradients": "int4"}}, {}),
+    *((layout, {"precision": "bf16"}) for layout in QUANTISED_LAYOUTS.values()),
+    ({"data": 3, "zero": 2, "zero_plus_plus": {"gradients": "int4", "block": 34}}, {"precision": NARROW}),
     ({"data": 2, "parameter_server": {"servers": 2}, "micro_batch": 4}, {"precision": "bf16"}),
     ({"data": 3, "parameter_server": {"servers": 1}}, {"precision": NARROW}),
     ({"data": 2, "parameter_server": {"servers": 1}}, {"optimizer": {"name": "sgd", "lr": 0.01}}),

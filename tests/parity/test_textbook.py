@@ -16,6 +16,7 @@ from harness.ranks import train
 from harness.textbook import Record, Textbook
 from harness.textbook_delayed import Delayed, NotDelayed, Stashed, TwiceDelayed
 from harness.textbook_packed import AttendsAcross, CrossesEnds, MeansOfRows, PackedTextbook, save_records
+from harness.textbook_quantised import KeepsWeights, OtherBlocks, Quantised, RoundsWholeParameters, SumsAtOnce
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -210,6 +211,43 @@ def test_documents_alone_with_one_wrong_line_are_far_away(packed_spec_of: Any) -
     spec = packed_spec_of("llama", {}, loss=TERMS)
     expected = PackedTextbook(spec).run()
     wrong = (CrossesEnds, AttendsAcross, MeansOfRows)
+    found = {one.__name__: distance(one(spec).run(), expected) for one in wrong}
+    assert min(found.values()) > SHARP, found
+
+
+ROUNDED = {"weights": "int8", "gradients": "int8", "block": 32}
+SMALLER = {"weights": "int8", "secondary": 2, "gradients": "int4", "block": 32}
+#: Model, layout with ZeRO++, and what the spec says otherwise.
+QUANTISED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "all-three": ("llama", {"data": 4, "zero": 3, "micro_batch": 2, "zero_plus_plus": SMALLER}, {}),
+    "accumulates": ("llama", {"data": 4, "zero": 3, "micro_batch": 1, "zero_plus_plus": SMALLER}, {"loss": TERMS}),
+    "weights": ("qwen3", {"data": 2, "zero": 3, "micro_batch": 2, "zero_plus_plus": {"weights": "int8", "block": 64}}, {}),
+    "recomputes": ("llama", {"data": 4, "zero": 3, "micro_batch": 2, "zero_plus_plus": SMALLER}, {"recompute": "full"}),
+    "groups": ("llama", {"data": 4, "zero": 3, "shard": 2, "micro_batch": 1, "zero_plus_plus": ROUNDED}, {}),
+    "uneven": ("llama", {"data": 3, "zero": 3, "micro_batch": 2, "zero_plus_plus": ROUNDED}, {"global_batch": 12}),
+    "tensor": ("qwen3", {"tensor": 2, "data": 2, "zero": 3, "micro_batch": 2, "zero_plus_plus": ROUNDED}, {}),
+    "stages": ("llama", {"pipeline": 2, "data": 2, "zero": 3, "micro_batch": 1, "zero_plus_plus": ROUNDED}, {}),
+    "zero1": ("llama", {"data": 2, "zero": 1, "micro_batch": 2, "zero_plus_plus": {"gradients": "int4", "block": 32}}, {}),
+    "zero2": (
+        "qwen3",
+        {"data": 4, "zero": 2, "micro_batch": 1, "zero_plus_plus": {"gradients": "int8", "node": 2, "block": 64}},
+        {"overlap": {"bucket_mb": 0.05, "prefetch": 1}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_zero_plus_plus_equals_the_textbook_that_rounds_the_same_blocks(name: str, root: Path, spec_of: Any) -> None:
+    model, layout, changes = QUANTISED[name]
+    spec = spec_of(model, layout, **changes)
+    assert distance(ours(spec, root, f"quantised-{name}"), Quantised(spec).run()) < BOUND
+
+
+def test_rounding_with_one_wrong_line_is_far_away(spec_of: Any) -> None:
+    model, layout, changes = QUANTISED["accumulates"]
+    spec = spec_of(model, layout, **changes)
+    expected = Quantised(spec).run()
+    wrong = (Textbook, KeepsWeights, SumsAtOnce, OtherBlocks, RoundsWholeParameters)
     found = {one.__name__: distance(one(spec).run(), expected) for one in wrong}
     assert min(found.values()) > SHARP, found
 

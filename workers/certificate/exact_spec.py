@@ -45,10 +45,18 @@ def alone(train: TrainSpec) -> TrainSpec:
 
 
 def check_comparable(train: TrainSpec) -> None:
-    """Raises `Refusal` for a schedule that does not compute what one process computes."""
+    """Raises `Refusal` for a layout that does not compute what one process computes."""
     if train.layout.versions > 1:
         raise Refusal(
             "layout.schedule",
             f"{train.layout.schedule} applies gradients late, which one process does not.",
             "Set layout.schedule to 1f1b.",
         )
+    smaller = train.layout.zero_plus_plus
+    for option in ("weights", "gradients"):
+        if smaller is not None and (bits := getattr(smaller, option)):
+            raise Refusal(
+                f"layout.zero_plus_plus.{option}",
+                f"{option} in {bits} are rounded as one process rounds none.",
+                f"Leave {option} out; what remains of the layout is then compared.",
+            )

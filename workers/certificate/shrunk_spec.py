@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ...strategies.context_axes import windows
 from ...strategies.layout import Layout, Refusal
+from ...strategies.zero_plus_plus import ZeroPlusPlus
 from ..model_spec import MIXTURE, ModelSpec
 from ..models.presets import Architecture
 from ..spec import TrainSpec
@@ -133,9 +134,16 @@ def _layouts(layout: Layout) -> Iterator[Layout]:
         degrees["shard"] = degrees["shard"] if layout.shard else None
         degrees["ring_window"] = degrees["ring_window"] if layout.ring_window else None
         degrees["micro_batch"] = None if layout.micro_batch is None else layout.division.rows
+        degrees["zero_plus_plus"] = _groups_of_two(layout)
         found.append(whole.model_copy(update=degrees))
     same = [one for one in found if _axes(one) == _axes(layout)]
     yield from sorted(same, key=lambda one: (one.world_size, str(one)))
+
+
+def _groups_of_two(layout: Layout) -> ZeroPlusPlus | None:
+    """ZeRO++ with the smallest groups."""
+    given = layout.zero_plus_plus
+    return given and given.model_copy(update={name: getattr(given, name) and 2 for name in ("secondary", "node")})
 
 
 def _axes(layout: Layout) -> tuple[bool, ...]:

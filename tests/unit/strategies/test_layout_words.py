@@ -11,6 +11,11 @@ from shardyard.strategies.layout_words import in_words
     [
         ({}, "data 1"),
         ({"data": 4, "zero": 3, "shard": 2}, "data 4 (ZeRO-3 in groups of 2)"),
+        ({"data": 4, "zero": 3, "zero_plus_plus": {"weights": "int8"}}, "data 4 (ZeRO-3; int8 weights)"),
+        (
+            {"data": 8, "zero": 3, "shard": 4, "zero_plus_plus": {"secondary": 2, "gradients": "int4"}},
+            "data 8 (ZeRO-3 in groups of 4; secondary 2, int4 gradients by nodes of 2)",
+        ),
         ({"tensor": 2, "sequence": False}, "tensor 2 (no sequence parallel)"),
         ({"tensor": {"mode": "3d", "shape": [2, 2, 2]}}, "tensor 2 × 2 × 2 (3d)"),
         ({"context": 4, "ulysses": 2, "context_inner": "ring"}, "context 4 (Ulysses 2 × ring 2)"),

@@ -27,6 +27,9 @@ LAYOUTS: list[tuple[dict[str, Any], int]] = [
     ({"data": 16, "context": 32, "ulysses": 2, "ring_window": 4}, 4),
     ({"data": 64, "expert": 8, "pipeline": 8, "zero": 1}, 4),
     ({"data": 32, "zero": 3, "shard": 8, "tensor": 8, "pipeline": 2}, 5),
+    ({"data": 512, "zero": 3, "zero_plus_plus": {"weights": "int8", "secondary": 8, "gradients": "int4"}}, 2),
+    ({"data": 64, "zero": 3, "zero_plus_plus": {"secondary": 16, "gradients": "int4", "node": 8}, "tensor": 8}, 5),
+    ({"data": 64, "zero": 3, "shard": 32, "zero_plus_plus": {"gradients": "int8", "node": 8}, "pipeline": 8}, 6),
     # Neighbours of a group hold different experts: torch shards theirs over a group of one, which is formed once.
     ({"data": 64, "expert": 8, "zero": 3, "shard": 8, "pipeline": 8}, 6),
 ]
@@ -96,6 +99,12 @@ def _expected(mesh: Mesh, rank: int) -> dict[str, list[int]]:
         alike["shard_replica"] = lambda r: r % shard == replica % shard
         alike["expert_shard"] = lambda r: alike["expert_replica"](r) and alike["shard"](r)
         alike["expert_shard_replica"] = lambda r: r % max(shard, layout.expert) == replica % max(shard, layout.expert)
+    if smaller := layout.zero_plus_plus:
+        size, node = smaller.secondary or 1, smaller.gradient_node or 1
+        alike["secondary"] = lambda r: r // size == replica // size
+        alike["node"] = lambda r: r // node == replica // node
+        whole = layout.shard or replicas
+        alike["nodes"] = lambda r: r % node == replica % node and r // whole == replica // whole
     found = {
         name: [block + r * tensor + column for r in range(replicas) if same(r)]
         for name, same in alike.items()

@@ -22,6 +22,11 @@ def spec(**fields: Any) -> JobSpec:
         ({"layout": {"pipeline": {"stages": 1, "split": "profile"}}}, "train.layout.pipeline", "without a pipeline"),
         ({"layout": {"schedule": "2bw", "pipeline": 2}}, "train.layout.schedule", "the optimisation changes"),
         ({"layout": {"schedule": "pipedream", "pipeline": 3}}, "train.layout.schedule", "up to 2 steps after"),
+        (
+            {"layout": {"data": 4, "zero": 3, "zero_plus_plus": {"weights": "int8", "gradients": "int4"}}},
+            "train.layout.zero_plus_plus",
+            "rounds weights and gradients",
+        ),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
@@ -40,6 +45,7 @@ def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> No
         {"steps": 1, "schedule": {"warmup": 1}},
         {"layout": {"schedule": "gpipe", "pipeline": 2, "data": 1}},
         {"layout": {"pipeline": {"stages": 2, "split": "profile"}}},
+        {"layout": {"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}}},
         {"eval": {"every": 10}, "checkpoint": {"every": 10}, "snapshot": {"every": 0}},
     ],
 )

@@ -8,6 +8,8 @@ import pytest
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.strategies.cost.plan import Plan, plan
 from shardyard.strategies.memory_options import OFFLOAD_BUCKET_BYTES
+from shardyard.workers.cost_inputs import setting_of
+from shardyard.workers.spec import TrainSpec
 
 from .test_estimate import setting
 
@@ -106,3 +108,25 @@ def test_a_plan_of_a_split_by_profile_says_that_its_stages_are_those_of_flops() 
     assert plan(profiled).by_kind == plan(plain).by_kind
     (note,) = plan(profiled).notes
     assert "those of FLOPs" in note and plan(plain).notes == ()
+
+
+@pytest.mark.parametrize(("given", "each"), [({}, 2.0), ({"weights": "int8", "block": 64}, 1 + 4 / 64)])
+def test_a_secondary_shard_is_among_the_parameters(given: dict[str, Any], each: float) -> None:
+    """cΨ/S; in 8 bits a byte per number and 4 per block."""
+    layout: dict[str, Any] = {"data": 8, "zero": 3, "micro_batch": 1}
+    more: dict[str, Any] = {"model": {"preset": "micro"}}
+    without = of(layout, **more)
+    found = of({**layout, "zero_plus_plus": {"secondary": 4, **given}}, **more)
+    psi = 8 * without.by_kind["parameters"] / 4
+    added = found.by_kind["parameters"] - without.by_kind["parameters"]
+    assert added == pytest.approx(each * psi / 4, rel=0.01)
+
+
+def test_quantised_gradients_are_received_in_memory_of_their_own_on_gpus_too() -> None:
+    spec = {"steps": 1, "global_batch": 16, "precision": "bf16", "layout": {"data": 4, "zero": 1}}
+    layout = {"data": 4, "zero": 1, "zero_plus_plus": {"gradients": "int8"}}
+    plain, quantised = (
+        setting_of(TrainSpec.model_validate({**spec, "layout": one}), 256, "cuda") for one in (spec["layout"], layout)
+    )
+    assert isinstance(plain, Setting) and isinstance(quantised, Setting)
+    assert plan(quantised).peak > plan(plain).peak

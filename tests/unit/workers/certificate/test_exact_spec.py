@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.strategies.layout import Refusal
+from shardyard.strategies.layout import Layout, Refusal
 from shardyard.workers.certificate.exact_spec import alone, check_comparable, exact
 from shardyard.workers.spec import TrainSpec
 
@@ -45,3 +45,14 @@ def test_a_schedule_with_delayed_gradients_has_no_single_process_to_equal() -> N
     for schedule in ("2bw", "pipedream"):
         with pytest.raises(Refusal, match="gradients late"):
             check_comparable(GIVEN.model_copy(update={"layout": GIVEN.layout.with_(schedule=schedule, zero=0)}))
+
+
+@pytest.mark.parametrize("option", ["weights", "gradients"])
+def test_rounded_messages_have_no_single_process_to_equal_and_a_secondary_shard_has_one(option: str) -> None:
+    layout = {"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}}
+    check_comparable(GIVEN.model_copy(update={"layout": Layout.model_validate(layout)}))
+    layout["zero_plus_plus"] = {"secondary": 2, option: "int8"}
+    with pytest.raises(Refusal) as refused:
+        check_comparable(GIVEN.model_copy(update={"layout": Layout.model_validate(layout)}))
+    assert refused.value.field == f"layout.zero_plus_plus.{option}"
+    assert f"Leave {option} out" in refused.value.remedy

@@ -63,6 +63,13 @@ def test_a_large_one_keeps_every_axis(model: dict[str, Any], layout: dict[str, A
     assert any(change.startswith("layout: ") for change in found.changes)
 
 
+def test_groups_of_zero_plus_plus_shrink_with_the_replicas() -> None:
+    layout = {"data": 64, "zero": 3, "zero_plus_plus": {"secondary": 16}}
+    found = made(spec(layout=layout, global_batch=64)).train.layout
+    assert found.zero_plus_plus is not None
+    assert (found.data, found.zero_plus_plus.secondary, found.zero_plus_plus.node) == (4, 2, None)
+
+
 def test_what_is_small_already_stays() -> None:
     found = made(spec(model={"preset": "7B"}, layout={"data": 2}))
     assert [change.partition(":")[0] for change in found.changes] == [
