@@ -216,6 +216,7 @@ def _legal_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> list[int]:
 
 
 def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
+    _check_vertical_sync(layout)
     if layout.pipeline == 1:
         return
     if facts.layers is not None and layout.stages > facts.layers:
@@ -227,6 +228,15 @@ def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
         )
     _check_blocks(layout, facts)
     _check_profile(layout, facts)
+
+
+def _check_vertical_sync(layout: Layout) -> None:
+    if layout.vertical_sync and layout.schedule != "pipedream":
+        raise Refusal(
+            "layout.vertical_sync",
+            f"under the {layout.schedule} schedule all stages use one version of the weights already.",
+            "Leave layout.vertical_sync out, or set layout.schedule to pipedream.",
+        )
 
 
 def _check_blocks(layout: Layout, facts: ModelFacts) -> None:

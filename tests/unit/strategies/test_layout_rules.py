@@ -83,6 +83,8 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
         (PROFILED.with_(tensor=2), 8, "layout.tensor", "layout.tensor to 1, or leave split: profile out"),
         (PROFILED.with_(context=2), 8, "layout.context", "layout.context to 1, or leave split: profile out"),
+        (Layout(pipeline=2, vertical_sync=True), 8, "layout.vertical_sync", "layout.schedule to pipedream"),
+        (Layout(pipeline=2, schedule="2bw", vertical_sync=True), 8, "layout.vertical_sync", "vertical_sync out"),
         (_blocks(1, 3, schedule="zbv"), 8, "layout.pipeline", "Give 4 numbers"),
         (_blocks(2, 3), 8, "layout.pipeline", "whose sum is 4"),
         (_blocks(1, 0, 2, 1, schedule="zbv"), 8, "layout.pipeline", "Only the first and the last"),
