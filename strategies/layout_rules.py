@@ -256,15 +256,8 @@ def _check_blocks(layout: Layout, facts: ModelFacts) -> None:
 
 
 def _check_profile(layout: Layout, facts: ModelFacts) -> None:
-    """A profile runs whole modules, one after the other, on one device."""
-    if not profiled(layout):
-        return
-    flops = "or leave split: profile out: FLOPs decide then."
-    for axis in ("tensor", "context"):
-        if layout.degrees[axis] > 1:
-            message = f"a profile runs whole modules on one device, which {axis} {layout.degrees[axis]} would divide."
-            raise Refusal(f"layout.{axis}", message, f"Set layout.{axis} to 1, {flops}")
-    if facts.experts is not None:
+    """A profile measures modules before anything is learned."""
+    if profiled(layout) and facts.experts is not None:
         message = "a profile has no router's choices, on which the time of an expert depends."
         raise Refusal("layout.pipeline", message, "Leave split: profile out: FLOPs decide then.")
 

@@ -209,6 +209,7 @@ def test_vertical_sync_equals_the_textbook_with_one_delay(name: str, root: Path,
 PACKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "accumulates": ("llama", {"data": 2, "zero": 1, "micro_batch": 1}, {}),
     "stages": ("gpt2", {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}, {"loss": TERMS}),
+    "stages-by-times": ("gpt2", {"pipeline": {"stages": 2, "split": "profile"}, "context": 2}, {}),
     "smooths-cut-logits": ("qwen3", {"tensor": 2, "data": 2, "zero": 3}, {"loss": TERMS}),
     "cuts-sequences": ("llama", {"context": 2}, {"loss": TERMS}),
     "cuts-sequences-twice": ("gpt2", {"context": 4, "ulysses": 2, "data": 2, "zero": 2}, {}),
