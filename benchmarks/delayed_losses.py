@@ -7,6 +7,7 @@ sequences in all of them. The picture has those of the first rate.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ import yaml
 
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+os.environ.setdefault("SHARDYARD_TEST_PATIENCE_S", "600")  # a run takes longer than what a test waits for
 
 from harness.ranks import train  # noqa: E402
 
@@ -40,6 +42,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images" / "delayed-losses.svg")
     options = parser.parse_args()
+    if options.steps % (2 * EVERY):
+        parser.error(f"--steps: {options.steps} is no multiple of {2 * EVERY}")
     found: dict[tuple[float, str], Curve] = {}
     with tempfile.TemporaryDirectory() as folder:
         for rate in options.rates:
