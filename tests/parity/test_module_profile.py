@@ -93,6 +93,8 @@ def test_a_costly_block_gets_a_stage_of_its_own(root: Path, make_spec: Make, one
     assert _blocks(by_times) == [1, 3]
     assert _blocks(by_size) == [4, 0]  # the head has the most weights
     assert len(_times(by_times)) == 1 and _times(by_size) == []
+    (gain,) = [one for one in _plan(by_times)["choices"] if one.startswith("Stages of blocks × replicas")]
+    assert "1 × 1, 3 × 1 take" in gain and "4 × 2 would take" in gain  # two replicas of all halve the costly block
     for found in (by_times, by_size):
         _assert_equal(found, one_process(make_spec({}, **more)))
 

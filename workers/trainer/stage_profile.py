@@ -28,8 +28,8 @@ Profiler = Callable[[Recipe], ModuleCosts]
 
 #: The key of the profile among a snapshot's facts.
 PROFILE: Final = "profile"
-#: Steps of the programme of replicas that are taken, about a second of them.
-_MOST_STEPS: Final = 2_000_000
+#: The most steps of the programme of replicas, which take about half a second.
+_MOST_STEPS: Final = 500_000
 
 
 def profiler(spec: TrainSpec, mesh: Mesh, tokens: Tokens | OwnSamples, kept: ModuleCosts | None) -> Profiler | None:
@@ -91,7 +91,7 @@ def in_words(profile: ModuleCosts | None) -> tuple[str, ...]:
 def replicas_in_words(profile: ModuleCosts | None, layout: Layout, microbatches: int) -> tuple[str, ...]:
     """A sentence for the `plan` event: how fast the stages of `layout` are, and the fastest of PipeDream's programme on as many ranks.
 
-    Empty without a profile, where a rank has several stages, and where the programme would take seconds. `microbatches`: those of a
+    Empty without a profile, where a rank has several stages, and where the programme would take long. `microbatches`: those of a
     replica in a step, after which its gradients are summed over replicas.
     """
     ranks = layout.pipeline * layout.data

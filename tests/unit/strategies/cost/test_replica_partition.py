@@ -18,8 +18,8 @@ def _all(modules: int, ranks: int) -> Iterator[tuple[list[int], list[int]]]:
     """The first module of each stage and one past the last module, and the replicas of each stage, in every way."""
     for stages in range(1, min(modules, ranks) + 1):
         for cuts in combinations(range(1, modules), stages - 1):
-            for seats in combinations(range(1, ranks), stages - 1):
-                yield [0, *cuts, modules], [after - before for before, after in pairwise([0, *seats, ranks])]
+            for splits in combinations(range(1, ranks), stages - 1):
+                yield [0, *cuts, modules], [after - before for before, after in pairwise([0, *splits, ranks])]
 
 
 def _slowest(costs: ModuleCosts, edges: list[int], replicas: list[int], every: int) -> Fraction:
