@@ -11,7 +11,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dashboard client sync-client demo docs up down ready checks test budgets test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page bench-memory screenshots gpu-check clean
+.PHONY: help venv dashboard client sync-client demo docs up down ready checks test budgets test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page bench-memory loss-curves screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ bench-page: venv dashboard system-deps ## Whether the scripts of a job page that
 
 bench-memory: venv ## The memory of published training runs beside what a dry run says of them
 	$(BIN)/python benchmarks/published_memory.py $(BENCH_ARGS)
+
+loss-curves: venv ## Validation losses of 2bw and pipedream beside 1f1b's, as a table, and as a picture in docs/images
+	$(BIN)/python benchmarks/delayed_losses.py $(BENCH_ARGS)
 
 # Runs from the source tree: no environment is made, since a GPU machine has a torch of its own.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))

@@ -16,8 +16,12 @@ SCALED = ("fp16", "fp8")
 
 
 def versions_of(layout: Layout, place: int) -> int:
-    """The versions of its weights that the rank at `place` (0-based) of its pipeline holds: 2 under 2BW, p − place under PipeDream."""
-    return layout.versions - (place if layout.schedule == "pipedream" else 0)
+    """The versions of its weights that the rank at `place` (0-based) of its pipeline holds.
+
+    2 under 2BW, p − place under PipeDream, p with vertical sync.
+    """
+    by_stage = layout.schedule == "pipedream" and not layout.vertical_sync
+    return layout.versions - (place if by_stage else 0)
 
 
 def check_delayed(layout: Layout, memory_options: MemoryOptions, facts: ModelFacts, compute: str) -> None:

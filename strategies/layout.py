@@ -168,6 +168,10 @@ class Layout(BaseModel):
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes "
         "the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage.",
     )
+    vertical_sync: bool = Field(
+        False,
+        description="`pipedream` only: a step's minibatch uses one version of the weights in all stages, `pipeline` − 1 steps old.",
+    )
     virtual: int = Field(
         2,
         ge=2,

@@ -216,6 +216,7 @@ def _legal_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> list[int]:
 
 
 def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
+    _check_vertical_sync(layout)
     if layout.pipeline == 1:
         return
     if facts.layers is not None and layout.stages > facts.layers:
@@ -227,6 +228,15 @@ def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
         )
     _check_blocks(layout, facts)
     _check_profile(layout, facts)
+
+
+def _check_vertical_sync(layout: Layout) -> None:
+    if layout.vertical_sync and layout.schedule != "pipedream":
+        raise Refusal(
+            "layout.vertical_sync",
+            f"under the {layout.schedule} schedule all stages use one version of the weights already.",
+            "Leave layout.vertical_sync out, or set layout.schedule to pipedream.",
+        )
 
 
 def _check_blocks(layout: Layout, facts: ModelFacts) -> None:
@@ -246,15 +256,8 @@ def _check_blocks(layout: Layout, facts: ModelFacts) -> None:
 
 
 def _check_profile(layout: Layout, facts: ModelFacts) -> None:
-    """A profile runs whole modules, one after the other, on one device."""
-    if not profiled(layout):
-        return
-    flops = "or leave split: profile out: FLOPs decide then."
-    for axis in ("tensor", "context"):
-        if layout.degrees[axis] > 1:
-            message = f"a profile runs whole modules on one device, which {axis} {layout.degrees[axis]} would divide."
-            raise Refusal(f"layout.{axis}", message, f"Set layout.{axis} to 1, {flops}")
-    if facts.experts is not None:
+    """A profile measures modules before anything is learned."""
+    if profiled(layout) and facts.experts is not None:
         message = "a profile has no router's choices, on which the time of an expert depends."
         raise Refusal("layout.pipeline", message, "Leave split: profile out: FLOPs decide then.")
 

@@ -20,7 +20,8 @@ def in_words(layout: "Layout") -> str:
     elif layout.tensor > 1:
         parts.append(f"tensor {layout.tensor}" + ("" if layout.sequence else " (no sequence parallel)"))
     if layout.pipeline > 1:
-        parts.append(f"pipeline {layout.pipeline} ({layout.schedule}{_split(layout)})")
+        synchronised = ", vertical sync" if layout.vertical_sync else ""
+        parts.append(f"pipeline {layout.pipeline} ({layout.schedule}{synchronised}{_split(layout)})")
     spread = f", experts over {layout.expert} replicas" if layout.expert > 1 else ""
     beside = f", {layout.servers} parameter server{'s' * (layout.servers > 1)}" if layout.servers else ""
     return " × ".join(parts) + spread + beside

@@ -146,7 +146,6 @@ def _check_profile(layout: Layout, memory_options: MemoryOptions) -> None:
         return
     flops = "or leave split: profile out: FLOPs decide then."
     for name, given in (
-        ("compile", memory_options.compile),
         ("offload.activations", memory_options.offload.activations),
         ("offload.parameters", memory_options.offload.parameters),
     ):
@@ -204,9 +203,6 @@ def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> 
         )
     if facts.experts is not None:
         raise Refusal("precision", "experts multiply in stacks, for which there is no fp8 path.", "Use bf16.")
-    if profiled(layout):
-        message = "a profile measures modules whose layers are not in fp8."
-        raise Refusal("precision", message, "Use bf16, or leave split: profile out: FLOPs decide then.")
     if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
         raise Refusal(
             "layout.schedule",

@@ -100,12 +100,9 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
     parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
     tally = Tally(mesh)
+    halves = mesh.layout.pipeline > 1 and mesh.layout.schedule in SPLIT_BACKWARD
     for part in parts:
-        apply_tensor(part, mesh)
-        apply_context(part, mesh)
-        apply_experts(part, mesh, recipe.share, tally)
-        apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
-        _apply_savings(list(blocks(part)), recipe.memory_options, mesh)
+        apply_inside(part, recipe, mesh, tally, halves)
     balance = ExpertBalance(parts, mesh, recipe.precision.master)
     if mesh.layout.zero < 3:  # stage 3 shards each part by itself
         share(parts)
@@ -132,12 +129,25 @@ def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
     return Parallel([], data, Serving(), Tally(mesh), ExpertBalance([], mesh, recipe.precision.master))
 
 
-def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh) -> None:
+def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally, halves: bool = False) -> None:
+    """Apply what changes how modules compute: from tensor parallelism to activation offload. Its parameters are not allocated yet.
+
+    `halves`: a schedule runs backward passes in two halves.
+    """
+    apply_tensor(part, mesh)
+    apply_context(part, mesh)
+    apply_experts(part, mesh, recipe.share, tally)
+    apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
+    _apply_savings(list(blocks(part)), recipe.memory_options, mesh.device, halves)
+
+
+def _apply_savings(
+    blocks: Sequence[nn.Module], memory_options: MemoryOptions, device: torch.device, halves: bool
+) -> None:
     """Apply recompute, compile and activation offload, block by block."""
-    halves = mesh.layout.pipeline > 1 and mesh.layout.schedule in SPLIT_BACKWARD
     apply_recompute(blocks, memory_options.recompute, halves)
     if memory_options.compile:
-        apply_compile(blocks, mesh.device)
+        apply_compile(blocks, device)
     if memory_options.offload.activations:
         offload_activations(blocks)
 
@@ -145,18 +155,18 @@ def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, m
 def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrategy:
     stage, precision = mesh.layout.zero, recipe.precision
     if stage == 3:  # its shards are the masters
-        fill = _filler(parts, recipe, mesh, precision.master, lambda _, __: None)
+        fill = filler(parts, recipe, mesh, precision.master, lambda _, __: None)
         on_host = recipe.memory_options.offload.parameters
         place = ShardPlace(on_host, recipe.state_file if on_host else None)
         return FullyShard(parts, mesh, precision, fill, recipe.overlap, place)
     if mesh.layout.servers:  # which have the masters
-        fill = _filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
+        fill = filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
         for part in parts:
             fill(part)
         return Worker(parts, mesh, precision, recipe.overlap)
     on_host = recipe.memory_options.offload.optimizer
     masters = Masters(mesh, precision, cut=stage > 0, on_host=on_host, file=recipe.state_file)
-    fill = _filler(parts, recipe, mesh, precision.compute, masters.keep)
+    fill = filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:
         fill(part)
     if stage:
@@ -164,8 +174,8 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
     return DDP(parameters(parts, mesh), mesh, precision, recipe.overlap, masters)
 
 
-def _filler(
-    parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype, keep: Keep
+def filler(
+    parts: Sequence[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype, keep: Keep
 ) -> Callable[[nn.Module], None]:
     """A function that allocates this rank's part of a module's parameters on its device, in `dtype`.
 
@@ -179,12 +189,12 @@ def _filler(
         return lambda _: None
     known = {p.value: p for p in parameters(parts, mesh)}
     modules = [module for part in parts for module in part.modules()]
-    left = Counter(value for owner in modules for _, value in _own_parameters(owner))  # places that are not filled yet
+    left = Counter(value for owner in modules for _, value in own_parameters(owner))  # places that are not filled yet
     filled: dict[nn.Parameter, nn.Parameter] = {}  # only until the last place has it: ZeRO-3 shards it at once
 
     def fill(module: nn.Module) -> None:
         for owner in module.modules():
-            for key, value in _own_parameters(owner):
+            for key, value in own_parameters(owner):
                 if value not in known:
                     continue
                 if value not in filled:
@@ -197,7 +207,7 @@ def _filler(
     return fill
 
 
-def _own_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def own_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Those of the module itself, by each of their names."""
     return list(module.named_parameters(recurse=False, remove_duplicate=False))
 

@@ -38,7 +38,8 @@ class PipelineShape(NumberObject):
     def _equal_replicas(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and "replicas" in given:
             raise ValueError(
-                "all stages have the same number of replicas, which is layout.data: leave replicas out and set that"
+                "all stages have the same number of replicas, which is layout.data: leave replicas out and set that; with "
+                "split: profile the plan says what other numbers would gain"
             )
         return given
 

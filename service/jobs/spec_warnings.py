@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ...strategies.layout import Layout
 from ...workers.spec import TrainSpec
 from ..schemas.problem import FieldError
 from ..spec import AnySpec, JobSpec
@@ -46,14 +47,20 @@ def _layout(train: TrainSpec) -> _Found:
         message = "A split by profile has no effect without a pipeline."
         yield "layout.pipeline", message, "Use stages of 2 or more, or leave layout.pipeline out."
     if layout.versions > 1:
-        late = "one step" if layout.schedule == "2bw" else f"up to {layout.pipeline - 1} steps"
-        message = f"{layout.schedule} applies each gradient {late} after the weights that it was taken at: the optimisation changes."
-        yield "layout.schedule", message, "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
+        applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
+        yield "layout.schedule", f"{applies}: the optimisation changes.", "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
     smaller = layout.zero_plus_plus
     rounded = [word for word in ("weights", "gradients") if smaller is not None and getattr(smaller, word)]
     if rounded:
         message = f"ZeRO++ rounds {' and '.join(rounded)} to few bits when they are sent: losses differ from those without it."
         yield "layout.zero_plus_plus", message, "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse."
+
+
+def _late(layout: Layout) -> str:
+    """After how many steps a schedule with delayed gradients applies them."""
+    most = 1 if layout.schedule == "2bw" else layout.pipeline - 1
+    steps = "one step" if most == 1 else f"{most} steps"
+    return steps if layout.schedule == "2bw" or layout.vertical_sync else f"up to {steps}"
 
 
 def _rhythms(train: TrainSpec) -> _Found:

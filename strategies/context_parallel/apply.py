@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..collectives import exchange_and_sum, reduce_scatter
 from ..context_axes import place_on
+from ..documents import Packed, starts_of, within
 from ..layout import Layout, Refusal
 from ..mesh import Mesh
 from .all_gather_attention import Gather, all_gather_attention
@@ -94,6 +95,19 @@ def share(tokens: Tensor, mesh: Mesh) -> Tensor:
     if mesh.layout.context == 1:
         return tokens
     return tokens[:, positions_of(mesh.layout, mesh.index("context"), tokens.shape[1])]
+
+
+def share_batch(
+    inputs: Tensor, targets: Tensor, mesh: Mesh, end: int | None = None
+) -> tuple[Tensor | Packed, Tensor]:
+    """This rank's positions of both [rows, sequence].
+
+    `end`: the token that ends a document, if documents are packed. Whole rows show where they start, and which targets count.
+    """
+    own = share(inputs, mesh)
+    if end is None:
+        return own, share(targets, mesh)
+    return Packed(own, starts_of(inputs, end)), share(within(inputs, targets, end), mesh)
 
 
 def positions_of(layout: Layout, index: int, sequence: int, device: torch.device | None = None) -> Tensor:

@@ -13,6 +13,7 @@ divide the vocabulary V, the last rank has fewer rows.
 | 3 | mΨ/N | mΨ/N | 2mΨ/N |
 | 0 under 2BW | 2cΨ | gΨ on the first stage, 2gΨ on the others | as 0 |
 | 0 under PipeDream, rank i of p | (p − i)cΨ | gΨ | as 0 |
+| 0 under PipeDream with vertical sync | pcΨ | gΨ | as 0 |
 
 `parameter_server.py` has the table of workers and servers.
 

@@ -18,20 +18,24 @@ from .stage_partition import partition
 class ModuleCosts:
     """Work of a model's modules, forward and backward, in one unit: FLOPs per token, or nanoseconds per micro-batch.
 
-    The head includes the last norm. `messages`, of a measured profile: the time of the messages both ways over the boundary before each
-    block and after the last one. Empty: they are free.
+    The head includes the last norm. A measured profile also has `messages`: the time of the messages both ways over the boundary before
+    each block and after the last one; and `gradients`: the time to send those of the embedding, of each block and of the head once. Empty:
+    they are free.
     """
 
     embed: int
     blocks: tuple[int, ...]
     head: int
     messages: tuple[int, ...] = ()
+    gradients: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.embed, self.head, *self.blocks, *self.messages, 0) < 0:
+        if min(self.embed, self.head, *self.blocks, *self.messages, *self.gradients, 0) < 0:
             raise ValueError(f"work is never negative: {self}")
         if self.messages and len(self.messages) != len(self.blocks) + 1:
             raise ValueError(f"{len(self.blocks)} blocks have {len(self.blocks) + 1} boundaries: {self}")
+        if self.gradients and len(self.gradients) != len(self.blocks) + 2:
+            raise ValueError(f"{len(self.blocks)} blocks, embedding and head have {len(self.blocks) + 2} gradients: {self}")
 
 
 def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:

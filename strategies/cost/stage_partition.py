@@ -4,7 +4,7 @@
 
 A(s, j) is the time of the slowest of the first s stages, and of the messages between them, if these stages have blocks 0 to j − 1.
 T(s, i, j) is the work of stage s with blocks i to j − 1, and M(i) the time of the messages over the boundary before block i. All stages
-have the same number of replicas here. The paper also chooses those, which adds a dimension to A.
+have the same number of replicas here. The paper also chooses those, which adds a dimension to A: `replica_partition.py`.
 
 Several partitions may have the same slowest part, most of all where messages are the slowest. A second programme takes the most even one of
 them: the least sum of the squares of the stages' work. Between equal sums the first stages have the fewest blocks.

@@ -1,8 +1,11 @@
 """Measures what each module of a pipeline costs on this rank's device (PipeDream's profiler, 1806.03377, section 3.1).
 
-Every rank measures every module, whole and on one micro-batch: a forward and a backward pass of the embedding, of each block, and of the
-head with the loss; and a message of the largest hidden state to the next rank of the pipeline. Then all ranks of the world take the median
-of each number over all ranks. So all of them split the model alike.
+Every rank measures every module on one micro-batch: a forward and a backward pass of the embedding, of each block, and of the head with
+the loss; and a message of the largest hidden state to the next rank of the pipeline, and one of gradients. Then all ranks of the world
+take the median of each number over all ranks. So all of them split the model alike.
+
+The modules are those of the run: divided over tensor and context ranks, which measure them together, recomputed, compiled, in fp8. So a
+time has the messages inside a module. With packed documents the attention is that within documents.
 
 Equal blocks are measured once: those of a model that the spec describes by its sizes. Those of a module of the user's own are measured one
 by one. Nothing that was measured is trained. Of data parallelism and ZeRO there is no traffic in these times.
@@ -10,6 +13,7 @@ by one. Nothing that was measured is trained. Of data parallelism and ZeRO there
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median, median_low
 from typing import Final
 
@@ -17,27 +21,31 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..activation_memory.checkpointing import apply_recompute
 from ..chunked_loss import leave_heads
 from ..cost.stage_balance import ModuleCosts
+from ..documents import Packed, taken
+from ..expert_parallel import Tally
 from ..mesh import Mesh
-from ..parallelize import Recipe
+from ..parallelize import Recipe, apply_inside, filler, own_parameters
+from ..param_shard import Parameter, parameters
 from ..telemetry.device_clock import clock_of
 from .split import blocks_of, keep
 
 #: Runs of a module before those that are timed, and the number of those, whose median counts.
 _WARM_UP: Final = 2
 _ROUNDS: Final = 5
+#: The most bytes of a message of gradients that is timed. Larger ones count by their size.
+_MOST_BYTES: Final = 64 << 20
 _ENDS: Final = ("embed", "positions", "norm", "head")
 
 
-def measured(recipe: Recipe, mesh: Mesh, tokens: torch.Tensor) -> ModuleCosts:
-    """Nanoseconds of a micro-batch's passes through each module, and of its messages over each boundary.
+def measured(recipe: Recipe, mesh: Mesh, inputs: torch.Tensor | Packed, targets: torch.Tensor) -> ModuleCosts:
+    """Nanoseconds of a micro-batch's passes through each module, of its messages over each boundary, and of messages of gradients.
 
-    `tokens` [micro-batch, seq] int64 on the mesh's device are the inputs, and the targets. Collective over the world. Raises `Refusal`
-    for a module that is not embed → blocks → norm → head.
+    `inputs`, `targets`: what a rank of the first and of the last stage gets of a micro-batch, [micro-batch, positions] int64 on the
+    mesh's device. Collective over the world. Raises `Refusal` for a module that is not embed → blocks → norm → head.
     """
-    own = _Probe(recipe, mesh).costs(tokens)
+    own = _Probe(recipe, mesh, inputs, targets).costs()
     if mesh.device.type == "cuda":
         torch.cuda.empty_cache()
     everyone = [own] * dist.get_world_size()
@@ -56,77 +64,120 @@ def agreed(costs: Sequence[ModuleCosts]) -> ModuleCosts:
         medians(one.blocks for one in costs),
         median_low([one.head for one in costs]),
         medians(one.messages for one in costs),
+        medians(one.gradients for one in costs),
     )
+
+
+@dataclass(frozen=True)
+class _Module:
+    """What was measured of a module: nanoseconds of its passes, and bytes of its output and of its gradients on this rank."""
+
+    took: int
+    output: int
+    gradients: int
 
 
 class _Probe:
     """This rank's measurements. Inside, `_model` is reduced to one module at a time, which alone is on the device."""
 
-    def __init__(self, recipe: Recipe, mesh: Mesh) -> None:
+    def __init__(self, recipe: Recipe, mesh: Mesh, inputs: torch.Tensor | Packed, targets: torch.Tensor) -> None:
         self._recipe, self._mesh, self._clock = recipe, mesh, clock_of(mesh.device)
+        self._tokens, self._more = taken(inputs)
+        self._targets = targets
         self._model = recipe.build()
         self._blocks = len(blocks_of(self._model))
-        apply_recompute(list(blocks_of(self._model).values()), recipe.memory_options.recompute)
+        apply_inside(self._model, recipe, mesh, Tally(mesh))
 
-    def costs(self, tokens: torch.Tensor) -> ModuleCosts:
+    def costs(self) -> ModuleCosts:
         """This rank's own numbers."""
         equal = self._recipe.on_meta
-        embed, hidden = self._inner((), tokens, first=True)
-        blocks, sizes = [], [hidden.nbytes]
+        embed, hidden = self._inner((), self._tokens, first=True)
+        blocks = []
         for block in range(1 if equal else self._blocks):
-            took, hidden = self._inner((block,), hidden, first=False)
-            blocks.append(took)
-            sizes.append(hidden.nbytes)
+            found, hidden = self._inner((block,), hidden, first=False)
+            blocks.append(found)
         if equal:
-            blocks, sizes = blocks * self._blocks, sizes[:1] + sizes[1:] * self._blocks
-        return ModuleCosts(embed, tuple(blocks), self._head(hidden, tokens), self._messages(sizes))
+            blocks *= self._blocks
+        head = self._head(hidden)
+        return ModuleCosts(
+            embed.took,
+            tuple(block.took for block in blocks),
+            head.took,
+            tuple(2 * took for took in self._messages([module.output for module in (embed, *blocks)])),
+            self._messages([module.gradients for module in (embed, *blocks, head)]),
+        )
 
-    def _inner(self, blocks: Collection[int], given: torch.Tensor, first: bool) -> tuple[int, torch.Tensor]:
-        """The time of these blocks, with the embedding if `first`; and what they return."""
+    def _inner(self, blocks: Collection[int], given: torch.Tensor, first: bool) -> tuple[_Module, torch.Tensor]:
+        """The measurements of these blocks, with the embedding if `first`; and what they return."""
         with self._only(blocks, first=first, last=False):
             found: list[torch.Tensor] = []
 
             def passes() -> None:
-                output = self._model(_leaf(given))
+                output = self._model(_leaf(given), **self._more)
                 found[:] = [output.detach()]
                 if output.requires_grad:
                     torch.autograd.backward(output, torch.ones_like(output))
 
-            return self._timed(passes), found[0]
+            took, (output,) = self._timed(passes), found
+            return _Module(took, output.nbytes, self._gradient_bytes()), output
 
-    def _head(self, hidden: torch.Tensor, targets: torch.Tensor) -> int:
-        """The time of the last norm, the head and the loss."""
+    def _head(self, hidden: torch.Tensor) -> _Module:
+        """The measurements of the last norm, the head and the loss."""
         recipe = self._recipe
         with self._only((), first=False, last=True):
             chunked = recipe.loss_chunk and leave_heads([self._model], recipe.loss, self._mesh, recipe.loss_chunk)
             loss = chunked or recipe.loss
-            return self._timed(lambda: torch.autograd.backward(loss(self._model(_leaf(hidden)), targets)))
+
+            def passes() -> None:
+                torch.autograd.backward(loss(self._model(_leaf(hidden), **self._more), self._targets))
+
+            return _Module(self._timed(passes), 0, self._gradient_bytes())
+
+    def _gradient_bytes(self) -> int:
+        """Bytes in which the gradients of what `_model` is reduced to are summed."""
+        elements = sum(parameter.local.numel() for parameter in parameters([self._model], self._mesh))
+        return elements * self._recipe.precision.gradients.itemsize
 
     def _messages(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """The time of a hidden state of each of these sizes, and of its gradient on the way back."""
-        content = torch.zeros(max(sizes), dtype=torch.uint8, device=self._mesh.device)
+        """The times of messages of these numbers of bytes to the next rank of the pipeline, by the time of the largest."""
+        bytes_sent = max(1, min(max(sizes), _MOST_BYTES))
+        content = torch.zeros(bytes_sent, dtype=torch.uint8, device=self._mesh.device)
         arrived = torch.empty_like(content)
-        both_ways = 2 * self._timed(lambda: _pass_on(content, arrived, self._mesh))
-        return tuple(round(both_ways * size / max(sizes)) for size in sizes)
+        took = self._timed(lambda: _pass_on(content, arrived, self._mesh))
+        return tuple(round(took * size / bytes_sent) for size in sizes)
 
     @contextmanager
     def _only(self, blocks: Collection[int], first: bool, last: bool) -> Iterator[None]:
         """Inside, the model is that part of it, on the device and in the dtype of computation."""
-        model, device, dtype = self._model, self._mesh.device, self._recipe.precision.compute
+        model = self._model
         whole = {name: getattr(model, name) for name in ("blocks", *_ENDS) if hasattr(model, name)}
         model.blocks = nn.ModuleDict(whole["blocks"].items())
         keep(model, blocks, first, last)
         try:
-            if self._recipe.on_meta:
-                _fill(model.to_empty(device=device).to(dtype))
-            else:
-                model.to(device=device, dtype=dtype)
+            with self._allocated():
+                yield
+        finally:
+            for name, value in whole.items():
+                setattr(model, name, value)
+
+    @contextmanager
+    def _allocated(self) -> Iterator[None]:
+        """Inside, this rank's parts of the model's parameters are on the device, in the dtype of computation."""
+        model, device, dtype = self._model, self._mesh.device, self._recipe.precision.compute
+        if self._recipe.on_meta:
+            before = [(owner, *own) for owner in model.modules() for own in own_parameters(owner)]
+            filler([model], self._recipe, self._mesh, dtype, _small)(model)
+        else:
+            before = []
+            model.to(device=device, dtype=dtype)
+        try:
             yield
         finally:
             model.zero_grad()
-            model.to("meta" if self._recipe.on_meta else "cpu")
-            for name, value in whole.items():
-                setattr(model, name, value)
+            for owner, name, value in before:
+                setattr(owner, name, value)
+            if not self._recipe.on_meta:
+                model.to("cpu")
 
     def _timed(self, run: Callable[[], object]) -> int:
         """The median time of a run in nanoseconds, at least 1."""
@@ -144,12 +195,9 @@ def _leaf(given: torch.Tensor) -> torch.Tensor:
     return leaf.requires_grad_() if leaf.is_floating_point() else leaf
 
 
-@torch.no_grad()
-def _fill(model: nn.Module) -> None:
-    """Small values: with zeros, infinities or subnormals some kernels take another time."""
-    for value in model.parameters():
-        generator = torch.Generator(value.device).manual_seed(0)
-        value.normal_(0.0, 0.02, generator=generator)
+def _small(_: Parameter, local: torch.Tensor) -> None:
+    """Fill `local` with small values: with zeros, infinities or subnormals some kernels take another time."""
+    local.normal_(0.0, 0.02, generator=torch.Generator(local.device).manual_seed(0))
 
 
 def _pass_on(content: torch.Tensor, arrived: torch.Tensor, mesh: Mesh) -> None:

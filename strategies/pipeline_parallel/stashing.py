@@ -4,8 +4,13 @@ Narayanan et al., SOSP 2019, 1806.03377, section 3.3:
 
     W_i(t+1) = W_i(t) − ν · ∂f/∂W_i at (W_0(t − p + 1), …, W_i(t − p + 1 + i), …, W_{p−1}(t))
 
+With vertical sync (the same section) all stages use the version that was the newest at the input stage when the minibatch entered:
+
+    W(t+1) = W(t) − ν · ∇f(W(t − p + 1))
+
 A step is a minibatch: one micro-batch per replica, then an update. Rank i (0-based, of p) is p − 1 − i minibatches ahead in its
-forward passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late.
+forward passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late. With
+vertical sync every rank holds p versions, also those of minibatches that have not reached it, and its gradient is p − 1 updates late.
 
 In a step every rank runs a forward pass of its own minibatch, all of them at a time. Then the backward passes of the step's minibatch run
 from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the paper
@@ -66,7 +71,7 @@ class StashingPipeline(ContinuousPipeline):
         self._down.wait()
         output = None
         if 0 <= number <= left:
-            self._versions.use(self._ranks - 1 - turn)
+            self._versions.use(self._age(number))
             found = batch(number) if self._first or self.last else None
             given = self._given(number, found)
             output = self.stages[0].forward_one_chunk(number, given)
@@ -92,10 +97,18 @@ class StashingPipeline(ContinuousPipeline):
             self._up.exchange(None, 0)
             self._up.wait()
             gradient = self._up.arrived.pop(0)
-        self._versions.use(self._ranks - 1 - self._rank)
+        self._versions.use(self._age(0))
         leaving = self.stages[0].backward_one_chunk(0, gradient)
         if not self._first:
             self._up.exchange(leaving, None)
+
+    def _age(self, number: int) -> int:
+        """The age, in this step, of the version that both passes of minibatch `number` use.
+
+        It was the newest when this rank ran the forward pass, or with vertical sync when the first rank did.
+        """
+        behind = 0 if self._layout.vertical_sync else self._rank
+        return self._ranks - 1 - behind - number
 
     def _end(self, device: torch.device) -> torch.Tensor:
         """The step's loss (0 off the last stage). What has run of later minibatches gets its numbers in the next step."""

@@ -2,7 +2,7 @@
 
 PipeDream-2BW (2006.09503, section 3.1) has two: the passes of a global batch all use one version. The older version belongs to the batch
 whose gradients come next. The newest belongs to the batch after it, of which some passes run already. PipeDream (1806.03377, section 3.3)
-has one for each minibatch in flight.
+has one for each minibatch in flight, with vertical sync on every rank as many as on the first.
 
 Memory that living graphs refer to is never written. So the buffers change places before each update, and the optimizer writes the one
 whose batch is complete. That costs a copy of the weights. Memory beside what 1F1B holds: cΨ per older version, for c bytes per element.

@@ -182,4 +182,5 @@ DELAYED_LAYOUTS: dict[str, dict[str, Any]] = {
     "2bw4": {"pipeline": 4, "schedule": "2bw"},
     "pipedream2-data2": {"pipeline": 2, "schedule": "pipedream", "data": 2},
     "pipedream4": {"pipeline": 4, "schedule": "pipedream"},
+    "pipedream4-synchronised": {"pipeline": 4, "schedule": "pipedream", "vertical_sync": True},
 }

@@ -1,6 +1,7 @@
 """The textbook's loop with delays, in one process, a batch at a time.
 
-PipeDream-2BW's is one step for all weights: W(t+1) = W(t) − ν · ∇f(W(t−1)). PipeDream's depends on the stage.
+PipeDream-2BW's is one step for all weights: W(t+1) = W(t) − ν · ∇f(W(t−1)). PipeDream's depends on the stage. With vertical sync it is
+p − 1 steps for all weights.
 """
 
 import math
@@ -55,6 +56,14 @@ class NotDelayed(Delayed):
 
 class TwiceDelayed(Delayed):
     delay = 2
+
+
+class Synchronised(Delayed):
+    """PipeDream's with vertical sync, on p `stages`: all weights are those from before p − 1 updates."""
+
+    def __init__(self, spec: Spec, stages: int, **more: Any) -> None:
+        self.delay = stages - 1
+        super().__init__(spec, **more)
 
 
 class Stashed(Delayed):

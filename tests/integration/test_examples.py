@@ -45,7 +45,8 @@ WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 
 #: Steps of those that do not show what they learn in two, or whose steps are long. With delayed gradients the second step has the first
 #: weights too.
-STEPS = {"smollm2": 1, "pipeline-2bw": 3, "pipeline-pipedream": 3, "speech": 6, "t5": 8, "lora": 14}
+DELAYED = ("pipeline-2bw", "pipeline-pipedream", "pipeline-vertical-sync")
+STEPS = {"smollm2": 1, **dict.fromkeys(DELAYED, 3), "speech": 6, "t5": 8, "lora": 14}
 
 
 def shortened(path: Path, folder: Path) -> dict[str, Any]:

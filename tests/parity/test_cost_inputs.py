@@ -104,6 +104,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"precision": "bf16", "steps": 6},
     ),  # the last three send no hidden states
     ({"pipeline": 2, "data": 2, "schedule": "pipedream"}, {"precision": NARROW, "steps": 3}),
+    ({"pipeline": 4, "schedule": "pipedream", "vertical_sync": True}, {"steps": 6}),
 ]
 
 

@@ -31,7 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def _exact(rank: int, world: int, port: int, orders: str) -> Any:
+def exact(rank: int, world: int, port: int, orders: str) -> Any:
     """Train with fp8 products within float64, so that what is not fp8 is exact."""
     import torch
 
@@ -54,13 +54,13 @@ def _emulated(rank: int, world: int, port: int, orders: str, compute: Any, maste
 
 @pytest.fixture(scope="module")
 def alone(root: Path, make_spec: Make) -> Any:
-    return train(make_spec({"micro_batch": 4}, precision="fp8"), root, "fp8-alone", work=_exact)
+    return train(make_spec({"micro_batch": 4}, precision="fp8"), root, "fp8-alone", work=exact)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_one_process(name: str, alone: Any, root: Path, make_spec: Make) -> None:
     layout, changes = CASES[name]
-    found = train(make_spec({**layout, "micro_batch": 4}, precision="fp8", **changes), root, work=_exact)
+    found = train(make_spec({**layout, "micro_batch": 4}, precision="fp8", **changes), root, work=exact)
     assert_equal(found, alone, 1e-10)
 
 
@@ -83,7 +83,7 @@ def test_losses_follow_bf16(root: Path, make_spec: Make) -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
 def test_compiled_blocks_multiply_in_fp8_too(alone: Any, root: Path, make_spec: Make) -> None:
-    found = train(make_spec({"data": 2, "micro_batch": 4}, precision="fp8", compile=True), root, work=_exact)
+    found = train(make_spec({"data": 2, "micro_batch": 4}, precision="fp8", compile=True), root, work=exact)
     assert_equal(found, alone, 1e-10)
 
 

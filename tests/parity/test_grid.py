@@ -23,6 +23,7 @@ LEFT_OUT = {
     "tensor_shape",  # what `tensor: {mode: …}` becomes
     "pipeline_split",  # what `pipeline: {stages: …}` becomes
     "pipeline_blocks",
+    "vertical_sync",  # of a schedule that equals another loop than one process
 }
 
 COUNT = int(os.environ.get("PARITY_COUNT", "6"))

@@ -58,6 +58,7 @@ LAYOUTS: dict[str, Any] = {
     "pipeline": ({"data": 2, "pipeline": 2, "zero": 0}, {}),
     "2bw": ({"data": 2, "pipeline": 2, "schedule": "2bw"}, {}),
     "pipedream": ({"data": 2, "pipeline": 2, "schedule": "pipedream"}, {}),
+    "vertical-sync": ({"data": 2, "pipeline": 2, "schedule": "pipedream", "vertical_sync": True}, {}),
     "tied": ({"data": 2, "pipeline": 2, "zero": 0}, {"model": {**LLAMA, "tied": True}}),
     "ring": ({"data": 2, "context": 2, "zero": 0}, {}),
     "experts": ({"data": 4, "expert": 2, "zero": 0}, {"model": MIXTURE}),

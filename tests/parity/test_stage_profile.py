@@ -92,12 +92,3 @@ def test_without_the_snapshot_to_restore_a_rank_does_not_measure() -> None:
     assert stage_profile.kept(profiled, (), None) is None and stage_profile.kept(plain, (), 3) is None
     with pytest.raises(SnapshotError, match="no snapshot of step 3"):
         stage_profile.kept(profiled, (), 3)
-
-
-def test_the_plan_has_the_times_in_words() -> None:
-    costs = ModuleCosts(10**6, (2 * 10**6, 2 * 10**6, 5 * 10**5), 10**5, (0, 10**4, 0, 0))
-    assert stage_profile.in_words(costs) == (
-        "layout.pipeline is split by a micro-batch's times in ms: blocks 2 of 2, 1 of 0.5; "
-        "embedding 1, head 0.1, messages at most 0.01.",
-    )
-    assert stage_profile.in_words(None) == () and stage_profile.facts(None) == {}

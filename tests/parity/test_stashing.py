@@ -16,6 +16,7 @@ from .test_continuous import assert_goes_on, folder_of
 
 Make = Callable[..., Any]
 TWO: dict[str, Any] = {"pipeline": 2, "schedule": "pipedream"}
+SYNCHRONISED = {**TWO, "vertical_sync": True}
 SAVING = {"every": 2, "keep": 5, "final": False}
 
 
@@ -32,8 +33,19 @@ def _assert_equal(found: Any, expected: Any) -> None:
         ({**TWO, "pipeline": 4}, {"steps": 6}),
         ({**TWO, "data": 2}, {"precision": "bf16"}),
         ({**TWO, "pipeline": 3}, {"precision": "fp32", "recompute": "full", "optimizer": {"name": "sgd", "lr": 1e-2}}),
+        (SYNCHRONISED, {"precision": "bf16"}),
+        ({**SYNCHRONISED, "pipeline": 4}, {"steps": 6, "model": {**GPT2, "layers": 4, "tied": True}}),
+        ({**SYNCHRONISED, "pipeline": 3, "data": 2}, {"steps": 5}),
     ],
-    ids=["tied", "four-stages", "bf16-two-replicas", "sgd-three-stages"],
+    ids=[
+        "tied",
+        "four-stages",
+        "bf16-two-replicas",
+        "sgd-three-stages",
+        "synchronised-bf16",
+        "synchronised-four-stages-tied",
+        "synchronised-three-stages-two-replicas",
+    ],
 )
 def test_a_run_that_goes_on_has_the_same_bits(layout: Any, changes: Any, root: Path, make_spec: Make) -> None:
     assert_goes_on(layout, changes, root, make_spec)
@@ -48,10 +60,12 @@ def test_its_checkpoint_gives_other_layouts_its_newest_weights(root: Path, make_
     np.testing.assert_allclose(parts["losses"], whole["losses"], rtol=1e-10)
 
 
-def test_a_checkpoint_without_older_versions_begins_like_step_1(root: Path, make_spec: Make) -> None:
+@pytest.mark.parametrize("layout", [TWO, SYNCHRONISED], ids=["by-stage", "synchronised"])
+def test_a_checkpoint_without_older_versions_begins_like_step_1(layout: Any, root: Path, make_spec: Make) -> None:
     """Its first step takes all of the gradient where the weights are, as 1F1B does."""
-    flushed = train(make_spec({"pipeline": 2}, checkpoint=SAVING, steps=3), root, "before-stashing")
-    found = train(make_spec(TWO, steps=3), root, "stashing-from-it", resume=folder_of(root, "before-stashing", 2))
+    name = f"before-stashing-{len(layout)}"
+    flushed = train(make_spec({"pipeline": 2}, checkpoint=SAVING, steps=3), root, name)
+    found = train(make_spec(layout, steps=3), root, f"{name}-from-it", resume=folder_of(root, name, 2))
     _assert_equal(found, {**flushed, "losses": flushed["losses"][2:]})
 
 
@@ -66,20 +80,29 @@ def test_the_last_stage_alone_has_no_delay(root: Path, make_spec: Make) -> None:
     assert three[0][1] != pytest.approx(second, rel=1e-6) and three[0][1] != pytest.approx(three[1][1], rel=1e-6)
 
 
+def test_a_synchronised_run_goes_on_from_one_that_is_not(root: Path, make_spec: Make) -> None:
+    """The newest version stands for the one that the last stage lacks, so that its first step is as it would have been."""
+    before = train(make_spec(TWO, checkpoint=SAVING, steps=4), root, "by-stage")
+    found = train(make_spec(SYNCHRONISED, steps=4), root, "synchronised", resume=folder_of(root, "by-stage", 2))
+    assert found["losses"][0] == pytest.approx(before["losses"][2], rel=1e-10)
+    assert found["losses"][1] != pytest.approx(before["losses"][3], rel=1e-6)
+
+
+@pytest.mark.parametrize("vertical_sync", [False, True], ids=["by-stage", "synchronised"])
 @pytest.mark.parametrize("pipeline", [2, 4])
-def test_what_runs_is_the_exported_order(pipeline: int, root: Path, make_spec: Make) -> None:
+def test_what_runs_is_the_exported_order(pipeline: int, vertical_sync: bool, root: Path, make_spec: Make) -> None:
     from shardyard.strategies.cost.in_flight import in_flight
     from shardyard.strategies.delayed_rules import versions_of
     from shardyard.strategies.layout import Layout
     from shardyard.strategies.pipeline_parallel.schedule import planned_order
 
-    spec = make_spec({**TWO, "pipeline": pipeline})
+    spec = make_spec({**TWO, "pipeline": pipeline, "vertical_sync": vertical_sync})
     layout = Layout.model_validate(spec["layout"])
     order = planned_order(layout, 1)
     for rank, found in enumerate(spawn(_record, pipeline, spec, str(root))):
         assert found["executed"] == [str(action) for action in order[rank] if action.kind in ("F", "B")]
         assert found["held"] == in_flight(layout, 1, rank) == pipeline - rank
-        assert found["versions"] == versions_of(layout, rank) == pipeline - rank
+        assert found["versions"] == versions_of(layout, rank) == pipeline - (0 if vertical_sync else rank)
         assert found["same"] and found["left"] == 0
 
 

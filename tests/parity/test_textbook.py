@@ -14,7 +14,7 @@ import pytest
 from harness.hf_models import save_hf_model
 from harness.ranks import train
 from harness.textbook import Record, Textbook
-from harness.textbook_delayed import Delayed, NotDelayed, Stashed, TwiceDelayed
+from harness.textbook_delayed import Delayed, NotDelayed, Stashed, Synchronised, TwiceDelayed
 from harness.textbook_packed import AttendsAcross, CrossesEnds, MeansOfRows, PackedTextbook, save_records
 from harness.textbook_quantised import KeepsWeights, OtherBlocks, Quantised, RoundsWholeParameters, SumsAtOnce
 
@@ -183,10 +183,34 @@ def test_pipedream_equals_the_textbook_with_a_delay_for_each_stage(name: str, ro
     assert min(others) > SHARP, others
 
 
+#: Model, layout with PipeDream's pipeline and vertical sync, and what the spec says otherwise.
+SYNCHRONISED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "adamw-two-stages": ("llama", {"pipeline": 2}, {}),
+    "sgd-three-stages": ("qwen3", {"pipeline": 3}, {"optimizer": SGD}),
+    "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
+    "adamw-two-stages-tied-two-replicas": ("gpt2", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
+}
+
+
+@pytest.mark.parametrize("name", SYNCHRONISED)
+def test_vertical_sync_equals_the_textbook_with_one_delay(name: str, root: Path, spec_of: Any) -> None:
+    model, layout, changes = SYNCHRONISED[name]
+    spec = spec_of(model, {**layout, "schedule": "pipedream", "vertical_sync": True}, **changes)
+    run = train(spec, root, f"synchronised-{name}")
+    (blocks,) = [data["stage_blocks"] for kind, data in run["events"] if kind == "plan"]
+    found = recorded(run)
+    stages = layout["pipeline"]
+    assert distance(found, Synchronised(spec, stages).run()) < BOUND
+    others = [distance(found, Synchronised(spec, other).run()) for other in (stages - 1, stages + 1)]
+    others.append(distance(found, Stashed(spec, blocks).run()))
+    assert min(others) > SHARP, others
+
+
 #: Model, layout with packed documents, and what the spec says otherwise.
 PACKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "accumulates": ("llama", {"data": 2, "zero": 1, "micro_batch": 1}, {}),
     "stages": ("gpt2", {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}, {"loss": TERMS}),
+    "stages-by-times": ("gpt2", {"pipeline": {"stages": 2, "split": "profile"}, "context": 2}, {}),
     "smooths-cut-logits": ("qwen3", {"tensor": 2, "data": 2, "zero": 3}, {"loss": TERMS}),
     "cuts-sequences": ("llama", {"context": 2}, {"loss": TERMS}),
     "cuts-sequences-twice": ("gpt2", {"context": 4, "ulysses": 2, "data": 2, "zero": 2}, {}),

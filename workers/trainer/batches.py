@@ -8,8 +8,7 @@ import hashlib
 import numpy as np
 import torch
 
-from ...strategies.context_parallel.apply import share
-from ...strategies.documents import Packed, starts_of, within
+from ...strategies.context_parallel.apply import share_batch
 from ...strategies.fields import Fields
 from ...strategies.mesh import REPLICA, TENSOR_DEPTH, TENSOR_ROW
 from ...strategies.precision import PRECISIONS
@@ -82,11 +81,7 @@ class Batches:
         if isinstance(inputs, Fields):
             return inputs.floats_as(PRECISIONS[self._parts.spec.precision.compute].compute), targets
         assert isinstance(inputs, torch.Tensor)
-        mesh, end = self._parts.mesh, self._parts.tokens.end
-        own = share(inputs, mesh)
-        if end is None:
-            return own, share(targets, mesh)
-        return Packed(own, starts_of(inputs, end)), share(within(inputs, targets, end), mesh)
+        return share_batch(inputs, targets, self._parts.mesh, self._parts.tokens.end)
 
     def _on_device(self, pair: Pair) -> Pair:
         """`pair` on the device. The host does not wait for the copy from pinned memory."""

@@ -29,7 +29,7 @@ from .cpu_share import use_all_own_cores
 from .device_facts import decided
 from .first_values import FirstValues
 from .optimizer import make_optimizer
-from .stage_profile import Profiler, in_words, profiler
+from .stage_profile import Profiler, in_words, profiler, replicas_in_words
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,14 @@ def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> Traine
     if spec.offload.optimizer or spec.offload.parameters:
         use_all_own_cores(mesh.device)
     found = decided(spec, spec.facts(tokens.vocab), mesh.device)
-    how = profiler(found.train, mesh, tokens.vocab, profile)
+    how = profiler(found.train, mesh, tokens, profile)
     file = StateFile(run.scratch or run.cache / "scratch") if spec.offload.to == "disk" else None
     parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens, profile=how, file=file)
-    return replace(parts, choices=(*found.reasons, *in_words(parts.profile)))
+    times = (
+        *in_words(parts.profile),
+        *replicas_in_words(parts.profile, found.train.layout, parts.batch.microbatches),
+    )
+    return replace(parts, choices=(*found.reasons, *times))
 
 
 def _opened(run: Run) -> Tokens | OwnSamples:

@@ -4,19 +4,22 @@ A snapshot has the slices of its rank's own stages, so a gang that restores one 
 split. So a run that continues from one measures again, on the devices that it has then, and reports the new profile in its plan.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from math import prod
 from typing import Any, Final
 
 import torch
 
-from ...strategies.cost.stage_balance import ModuleCosts
-from ...strategies.layout import profiled
+from ...strategies.context_parallel.apply import share_batch
+from ...strategies.cost.replica_partition import Stage, partition, slowest, steps
+from ...strategies.cost.stage_balance import ModuleCosts, stage_blocks
+from ...strategies.layout import Layout, profiled
 from ...strategies.mesh import Mesh
 from ...strategies.parallelize import Recipe
 from ...strategies.pipeline_parallel.module_profile import measured
+from ..data.dataset import Tokens
+from ..data.own_source import OwnSamples
 from ..snapshot.header import read, segment_of
 from ..spec import TrainSpec
 from .segment_writer import SnapshotError
@@ -25,16 +28,26 @@ Profiler = Callable[[Recipe], ModuleCosts]
 
 #: The key of the profile among a snapshot's facts.
 PROFILE: Final = "profile"
+#: The most steps of the programme of replicas, which take about half a second.
+_MOST_STEPS: Final = 500_000
 
 
-def profiler(spec: TrainSpec, mesh: Mesh, vocab: int, kept: ModuleCosts | None) -> Profiler | None:
-    """What returns the profile of a model: `kept` if there is one, else it is measured. None where FLOPs decide."""
+def profiler(spec: TrainSpec, mesh: Mesh, tokens: Tokens | OwnSamples, kept: ModuleCosts | None) -> Profiler | None:
+    """What returns the profile of a model: `kept` if there is one, else it is measured. None where FLOPs decide.
+
+    It is measured with the first sequences of the corpus, as many as a rank gets of a micro-batch.
+    """
     if not profiled(spec.layout):
         return None
 
     def profile(recipe: Recipe) -> ModuleCosts:
-        shape = (recipe.batch.micro_batch, spec.data.seq_len)
-        return kept or measured(recipe, mesh, torch.arange(prod(shape), device=mesh.device).view(shape) % vocab)
+        if kept is not None:
+            return kept
+        sequences = recipe.batch.micro_batch // mesh.layout.division.rows
+        inputs, targets = tokens.batch(0, slice(sequences))
+        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
+        given, wanted = share_batch(inputs, targets, mesh, tokens.end)
+        return measured(recipe, mesh, given.to(mesh.device), wanted.to(mesh.device))
 
     return profile
 
@@ -55,8 +68,15 @@ def kept(spec: TrainSpec, slots: Sequence[int], step: int | None) -> ModuleCosts
     header = None if segment is None else read(segment)
     if header is None or PROFILE not in header.facts:
         raise SnapshotError(f"this rank has no snapshot of step {step} with the profile by which its model was split")
-    found = header.facts[PROFILE]
-    return ModuleCosts(found["embed"], tuple(found["blocks"]), found["head"], tuple(found["messages"]))
+    return from_facts(header.facts)
+
+
+def from_facts(found: Mapping[str, Any]) -> ModuleCosts:
+    """The profile that `facts` wrote."""
+    numbers: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found[PROFILE].items()
+    }
+    return ModuleCosts(**numbers)
 
 
 def in_words(profile: ModuleCosts | None) -> tuple[str, ...]:
@@ -68,5 +88,24 @@ def in_words(profile: ModuleCosts | None) -> tuple[str, ...]:
     return (f"layout.pipeline is split by a micro-batch's times in ms: blocks {blocks}; {ends}.",)
 
 
-def _ms(nanoseconds: int) -> str:
+def replicas_in_words(profile: ModuleCosts | None, layout: Layout, microbatches: int) -> tuple[str, ...]:
+    """A sentence for the `plan` event: how fast the stages of `layout` are, and the fastest of PipeDream's programme on as many ranks.
+
+    Empty without a profile, where a rank has several stages, and where the programme would take long. `microbatches`: those of a
+    replica in a step, after which its gradients are summed over replicas.
+    """
+    ranks = layout.pipeline * layout.data
+    if profile is None or layout.stages_per_rank > 1 or steps(profile, ranks) > _MOST_STEPS:
+        return ()
+    own = tuple(Stage(len(blocks), layout.data) for blocks in stage_blocks(layout, profile))
+    now, best = slowest(profile, own, microbatches), partition(profile, ranks, microbatches)
+    faster = f"{_stages(best.stages)} would take {_ms(best.time)} ms" if best.time < now else "no others are faster"
+    return (f"Stages of blocks × replicas: {_stages(own)} take {_ms(now)} ms per micro-batch, {faster}.",)
+
+
+def _stages(stages: Sequence[Stage]) -> str:
+    return ", ".join(map(str, stages))
+
+
+def _ms(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3g}"

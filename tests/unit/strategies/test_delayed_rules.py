@@ -84,6 +84,12 @@ def test_each_stage_holds_its_versions(schedule: str, held: list[int]) -> None:
     assert layout.versions == held[0]
 
 
+def test_with_vertical_sync_each_stage_holds_all_versions() -> None:
+    layout = Layout.model_validate({"pipeline": 3, "schedule": "pipedream", "vertical_sync": True})
+    assert [versions_of(layout, place) for place in range(3)] == [3, 3, 3]
+    assert versions_of(layout.with_(pipeline=1), 0) == 1
+
+
 @pytest.mark.parametrize("schedule", ["2bw", "pipedream"])
 def test_without_a_pipeline_there_is_one_version(schedule: str) -> None:
     layout = Layout.model_validate({"schedule": schedule})

@@ -81,8 +81,8 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
         (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),
         (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
-        (PROFILED.with_(tensor=2), 8, "layout.tensor", "layout.tensor to 1, or leave split: profile out"),
-        (PROFILED.with_(context=2), 8, "layout.context", "layout.context to 1, or leave split: profile out"),
+        (Layout(pipeline=2, vertical_sync=True), 8, "layout.vertical_sync", "layout.schedule to pipedream"),
+        (Layout(pipeline=2, schedule="2bw", vertical_sync=True), 8, "layout.vertical_sync", "vertical_sync out"),
         (_blocks(1, 3, schedule="zbv"), 8, "layout.pipeline", "Give 4 numbers"),
         (_blocks(2, 3), 8, "layout.pipeline", "whose sum is 4"),
         (_blocks(1, 0, 2, 1, schedule="zbv"), 8, "layout.pipeline", "Only the first and the last"),
@@ -95,10 +95,11 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
     assert remedy in caught.value.remedy
 
 
-def test_a_profile_goes_with_replicas_and_without_experts() -> None:
+def test_a_profile_goes_with_every_axis_and_without_experts() -> None:
     layout = PROFILED.with_(data=2, zero=3)
     assert check_layout(layout, NANO, 8, seq_len=128)
-    assert check_layout(PROFILED.with_(tensor=2, pipeline=1), NANO, 8, seq_len=128)
+    assert check_layout(PROFILED.with_(tensor=2, context=2), NANO, 8, seq_len=128)
+    assert check_layout(PROFILED.with_(tensor=4, tensor_shape={"mode": "2d", "shape": [2, 2]}), NANO, 8, seq_len=128)
     mixture = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352, experts=4)
     with pytest.raises(Refusal, match="router's choices") as caught:
         check_layout(layout, mixture, 8, seq_len=128)

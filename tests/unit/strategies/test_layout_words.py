@@ -22,6 +22,10 @@ from shardyard.strategies.layout_words import in_words
         ({"context": 4, "ring_window": 2}, "context 4 (ring 4 in windows of 2)"),
         ({"pipeline": {"stages": 2, "blocks": [1, 3]}}, "pipeline 2 (1f1b, blocks 1 + 3)"),
         ({"pipeline": {"stages": 2, "split": "profile"}}, "pipeline 2 (1f1b, split by profile)"),
+        (
+            {"pipeline": 2, "schedule": "pipedream", "vertical_sync": True},
+            "pipeline 2 (pipedream, vertical sync)",
+        ),
         ({"data": 2, "expert": 2}, "data 2, experts over 2 replicas"),
         ({"data": 2, "parameter_server": {"servers": 1}}, "data 2, 1 parameter server"),
     ],

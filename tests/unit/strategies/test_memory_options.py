@@ -116,9 +116,6 @@ ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
             "to 0",
             {"offload": {"parameters": True}},
         ),
-        ({"compile": True, "layout": PROFILED}, "compile", "compile to false", {"compile": False}),
-        ({"compile": True, "layout": PROFILED}, "compile", "split: profile out", {"layout": {"pipeline": 2}}),
-        ({"precision": "fp8", "layout": PROFILED}, "precision", "bf16", {"precision": "bf16"}),
         ({"recompute": "every-2", "layout": PROFILED}, "recompute", "full", {"recompute": "full"}),
         (
             {"offload": {"activations": True}, "layout": PROFILED},
@@ -140,3 +137,10 @@ def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, c
     assert caught.value.field == field
     assert remedy in caught.value.remedy
     _spec(**{**changes, **corrected}).check()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"compile": True}, {"precision": "fp8"}, {"recompute": "selective"}, {"layout": {"tensor": 2}}], ids=str
+)
+def test_a_profile_measures_modules_as_they_run(changes: dict[str, Any]) -> None:
+    _spec(**{**changes, "layout": {**changes.get("layout", {}), **PROFILED}}).check()

@@ -5020,6 +5020,12 @@ export interface components {
              */
             readonly schedule: "gpipe" | "1f1b" | "interleaved" | "interleaved-zb" | "zb-h1" | "zb-h2" | "zbv" | "dualpipev" | "2bw" | "pipedream";
             /**
+             * Vertical Sync
+             * @description `pipedream` only: a step's minibatch uses one version of the weights in all stages, `pipeline` − 1 steps old.
+             * @default false
+             */
+            readonly vertical_sync: boolean;
+            /**
              * Virtual
              * @description Stages per rank of the `interleaved` and `interleaved-zb` schedules (`zbv` and `dualpipev` have two).
              * @default 2
@@ -5692,6 +5698,7 @@ export interface components {
              *       "pipeline_split": "flops",
              *       "pipeline_blocks": null,
              *       "schedule": "1f1b",
+             *       "vertical_sync": false,
              *       "virtual": 2,
              *       "expert": 1,
              *       "parameter_server": null,

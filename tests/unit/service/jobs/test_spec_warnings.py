@@ -27,6 +27,12 @@ def spec(**fields: Any) -> JobSpec:
             "train.layout.zero_plus_plus",
             "rounds weights and gradients",
         ),
+        ({"layout": {"schedule": "pipedream", "pipeline": 2}}, "train.layout.schedule", "up to one step after"),
+        (
+            {"layout": {"schedule": "pipedream", "pipeline": 3, "vertical_sync": True}},
+            "train.layout.schedule",
+            "each gradient 2 steps after",
+        ),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),

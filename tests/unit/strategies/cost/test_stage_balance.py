@@ -106,6 +106,8 @@ def test_a_wide_head_takes_blocks_from_the_last_stage() -> None:
 def test_costs_have_a_message_for_every_boundary() -> None:
     with pytest.raises(ValueError, match="2 blocks have 3 boundaries"):
         ModuleCosts(0, (1, 1), 0, (1, 1))
+    with pytest.raises(ValueError, match="embedding and head have 4 gradients"):
+        ModuleCosts(0, (1, 1), 0, gradients=(1, 1))
     with pytest.raises(ValueError, match="never negative"):
         ModuleCosts(0, (1, 1), 0, (1, -1, 1))
 

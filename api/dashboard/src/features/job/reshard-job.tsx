@@ -35,6 +35,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   const servers = layout.parameter_server?.servers ?? 0;
   const ranks = Number(layout.pipeline) * Number(layout.data) * layout.context * Number(layout.tensor) + servers;
   const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), ...(name === "tensor" && { tensor_shape: null }), ...(name === "pipeline" && { pipeline_split: "flops" as const, pipeline_blocks: null }), [name]: Number(text) }); };
+  const setSchedule = (schedule: Layout["schedule"]) => { setLayout({ ...layout, schedule, vertical_sync: schedule === "pipedream" && layout.vertical_sync }); };
   return (
     <Confirm title={`Change the layout of ${job.name}`} yes="Change the layout" no="Keep the current one" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
       <div className="form">
@@ -46,7 +47,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
         ))}
         <label>
           schedule
-          <select disabled={layout.pipeline === 1} value={layout.schedule} onChange={(event) => { setLayout({ ...layout, schedule: event.target.value as Layout["schedule"] }); }}>
+          <select disabled={layout.pipeline === 1} value={layout.schedule} onChange={(event) => { setSchedule(event.target.value as Layout["schedule"]); }}>
             {SCHEDULES.map((name) => <option key={name}>{name}</option>)}
           </select>
         </label>
