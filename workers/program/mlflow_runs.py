@@ -102,6 +102,7 @@ class MlflowRuns:
             ("POST", "runs/set-tag"): lambda body: self._log(body, tags=[body]),
             ("POST", "runs/log-batch"): self._log_batch,
             ("GET", "metrics/get-history"): self._metric_history,
+            ("POST", "logged-models/search"): lambda _: {"models": []},  # clients look for them beside a run's artifacts
         }
 
     def prefix(self, number: str) -> str:
