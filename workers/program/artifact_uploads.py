@@ -88,27 +88,28 @@ class ArtifactUploads:
     def put(self, descriptor: int, file: LoggedFile, known: Artifact | None = None) -> Artifact:
         """Store a file on the caller's thread. The descriptor stays the caller's.
 
-        `known`: what this name and step had before. The same content is not stored and counted again. Raises Refused.
+        `known`: what this name and step had before. The same content is reported again, not stored and counted. Raises Refused.
         """
         self._check(descriptor, [file])
         with _mapped(descriptor) as content:
             found = _artifact(file, _part(content, file))
-            if found == known:
-                return found
             with self._change:
                 if self._abandoned:
                     raise Refused("the job is about to end")
-                self._count(1, file.bytes)
+                if found != known:
+                    self._count(1, file.bytes)
                 self._putting += 1
             try:
-                self._put(found, file, content)
+                if found != known:
+                    self._keep(found, file, content)
+                self._on_stored([found])
             finally:
                 with self._change:
                     self._putting -= 1
                     self._change.notify_all()
         return found
 
-    def _put(self, found: Artifact, file: LoggedFile, content: memoryview) -> None:
+    def _keep(self, found: Artifact, file: LoggedFile, content: memoryview) -> None:
         """Raises Refused; then the file does not count."""
         try:
             lost = _kept(self._opened(), found.sha256, file, content)
@@ -117,7 +118,6 @@ class ArtifactUploads:
         if lost is not None:
             self._count(-1, -file.bytes)
             raise Refused(f"the storage has not taken the file: {lost}")
-        self._on_stored([found])
 
     def content(self, stored: Artifact) -> Iterator[bytes]:
         """The content of a stored file, in blocks. Raises OSError, also for one whose SHA-256 is another, before its last block."""
