@@ -117,8 +117,8 @@ class Environment(SpecPart):
             raise Refusal(
                 "image",
                 "A job cannot choose an image: it is a property of the pods in which the nodes' Ray workers run before the job comes.",
-                "Ask for the packages with env: {python: requirements.txt} or env: {conda: environment.yml}. Operators: build the image for "
-                "all jobs, and name it in the Helm chart's ray.image.",
+                "Ask for packages with env: {python: requirements.txt} or env: {conda: environment.yml}. Operators build an image for all "
+                "jobs, and name it in the Helm chart's ray.image.",
             )
         if isinstance(data, dict) and data and not cls.model_fields.keys() & data.keys():
             raise Refusal(

@@ -90,10 +90,11 @@ def _ray(spec: dict[str, Any], storage: str) -> RayShare | None:
 
 
 def _python(env: dict[str, Any] | None) -> PythonEnvironment | None:
-    if env is None or env["python"] is None:
+    python = None if env is None else env.get("python")
+    if env is None or python is None:
         return None
-    file = env["python"] if isinstance(env["python"], str) else None
-    requirements = () if file is not None else tuple(env["python"])
+    file = python if isinstance(python, str) else None
+    requirements = () if file is not None else tuple(python)
     return PythonEnvironment(file, requirements, env.get("version"), env.get("inherit", False))
 
 
