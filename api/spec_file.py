@@ -62,7 +62,8 @@ def absolute(document: Any, folder: Path) -> Any:
         if ":" not in code["git"]:  # neither a URL nor `host:path`
             code["git"] = _join(folder, code["git"])
     else:  # beside `code` these are relative to that folder
-        for owner, field in ((document, "cwd"), (_mapping(document, "env"), "python")):
+        environment = _mapping(document, "env")
+        for owner, field in ((document, "cwd"), (environment, "python"), (environment, "conda")):
             if isinstance(owner, dict) and owner.get(field):
                 owner[field] = _join(folder, owner[field])
     files = _mapping(document, "files")

@@ -9,7 +9,8 @@ for what a default is worth, that with one thing changed: `ours zero-3 prefetch 
 import math
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.mesh import make_mesh
+from shardyard.strategies.telemetry.clock_sync import Aligned, offset_to_first
+from shardyard.strategies.telemetry.comm_counter import axes_of
+from shardyard.strategies.telemetry.current import Telemetry, installed
+from shardyard.strategies.telemetry.device_clock import clock_of
+from shardyard.strategies.telemetry.step_tracer import TRAINING, Span
 from shardyard.workers.data.dataset import Rows
 from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.registry import make
@@ -42,6 +48,7 @@ class Engine:
     rows: Rows
     settle: Callable[[], None] = lambda: None
     expect: Callable[[Callable[[], Any]], None] = lambda following: None  # what returns the batch after the next one
+    trace: Callable[[Callable[[], None]], dict[str, float]] | None = None  # runs a step, and returns what a trace says of it
 
 
 class TorchAllGather(Allocate):
@@ -66,6 +73,8 @@ class TorchReduceScatter(Allocate):
         return work
 
 
+#: Schedules of a pipeline with a stage on each rank, or several.
+PIPELINES = ("1f1b", "zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw")
 #: Variant of ours at stage 3 → what it sends by in the place of our own messages: (all-gather, reduce-scatter).
 STAND_INS: dict[str, tuple[Callable[[], Any] | None, Callable[[], Any] | None]] = {
     "torch's messages": (TorchAllGather, TorchReduceScatter),
@@ -112,7 +121,7 @@ class Contenders:
             run.train.layout.division.rows / run.train.layout.tensor
         )  # ranks with the same tokens have the same loss
         step, settle = partial(_our_step, built, share), built.parallel.data.settle
-        return Engine(step, rows, settle, built.parallel.runner.expect)
+        return Engine(step, rows, settle, built.parallel.runner.expect, partial(_traced, built))
 
     def _model(self) -> nn.Module:
         arch = self.spec.architecture(256)
@@ -172,7 +181,14 @@ class Contenders:
 
 
 def layout_of(name: str, ranks: int) -> dict[str, Any]:
-    """The layout of ours that a name stands for, on all `ranks`. Half of them are servers where there are any."""
+    """The layout of ours that a name stands for, on all `ranks`. Half of them are servers where there are any.
+
+    A schedule's name with `+experts` has half as many stages, and two replicas of each that share its experts.
+    """
+    schedule, _, experts = name.partition("+")
+    if experts:
+        shared = {"pipeline": ranks // 2, "data": 2, "expert": 2}
+        return {**shared, "schedule": schedule, "micro_batch": 1}
     root, side = math.isqrt(ranks), round(ranks ** (1 / 3))
     half = ranks // 2
     others: dict[str, dict[str, Any]] = {
@@ -180,8 +196,7 @@ def layout_of(name: str, ranks: int) -> dict[str, Any]:
         "2-D": {"tensor": {"mode": "2d", "shape": [root, root]}},
         "2.5-D": {"tensor": {"mode": "2.5d", "shape": [side, side, side]}},
         "3-D": {"tensor": {"mode": "3d", "shape": [side, side, side]}},
-        "1f1b": {"pipeline": ranks, "schedule": "1f1b", "micro_batch": 1},
-        **{name: {"pipeline": ranks, "schedule": name, "micro_batch": 1} for name in ("zb-h1", "zb-h2", "zbv", "2bw")},
+        **{name: {"pipeline": ranks, "schedule": name, "micro_batch": 1} for name in PIPELINES},
         "parameter-server": {"data": half, "parameter_server": {"servers": half}},
     }
     return others.get(name) or {"data": ranks, "zero": int(name[-1])}
@@ -194,6 +209,42 @@ def _our_step(built: TrainerParts, share: float, x: Tensor, y: Tensor) -> Tensor
     built.optimizer.step()
     built.parallel.data.publish()
     return loss * share
+
+
+def _traced(built: TrainerParts, train: Callable[[], None]) -> dict[str, float]:
+    """One step of a pipeline. `bubble`: the share of the schedule in which this rank computes nothing; `simulated`: that of all ranks
+    with the same durations and free messages. `exchange_s`, `waited_s`: see `exchanges`. Collective over all ranks.
+    """
+    telemetry, epoch = Telemetry(), time.time() - time.perf_counter()
+    with installed(telemetry):
+        first = offset_to_first(epoch)
+        telemetry.tracer.begin(clock_of(built.mesh.device), axes_of(built.mesh))
+        train()
+        recorded = telemetry.tracer.end()
+        clock = Aligned(first, offset_to_first(epoch))
+    (replay,) = built.parallel.runner.replay([recorded], clock)
+    exchange_s, waited_s = exchanges(recorded.spans)
+    bubbles = {"bubble": replay.bubble.measured, "simulated": replay.bubble.simulated}
+    return {**bubbles, "place": replay.place, "exchange_s": exchange_s, "waited_s": waited_s}
+
+
+def exchanges(spans: Iterable[Span]) -> tuple[float, float]:
+    """Seconds for which all-to-alls were under way, and those of them for which the training thread waited.
+
+    A wait for one that goes on in the background is recorded just before the background's own span, which it is a part of.
+    """
+    under_way = waited = wait = 0.0
+    for span in spans:
+        if not span.name.startswith("all_to_all"):
+            continue
+        seconds = span.end - span.start
+        if span.lane == TRAINING:
+            wait = seconds
+            waited += wait
+            under_way += wait
+        else:
+            under_way += seconds - wait
+    return under_way, waited
 
 
 def _torch_step(

@@ -19,8 +19,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ HOME += [
     "ours zb-h1",
     "ours zb-h2",
     "ours zbv",
+    "ours interleaved-zb",
+    "ours dualpipev",
     "ours 2bw",
     "ours parameter-server",
 ]
@@ -63,7 +65,10 @@ TARGETS = [
     ("ours 2-D", "ours TP", None),
     ("ours 2.5-D", "ours TP", None),
     ("ours 3-D", "ours TP", None),
-    *((f"ours {schedule}", "ours 1f1b", None) for schedule in ("zb-h1", "zb-h2", "zbv", "2bw")),
+    *(
+        (f"ours {schedule}", "ours 1f1b", None)
+        for schedule in ("zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw")
+    ),
     ("ours parameter-server", "torch DDP", None),
 ]
 #: Engines whose losses are the others' only in their first step: alone, ranks part, and delayed gradients come a step later.
@@ -85,11 +90,12 @@ def train_spec(ranks: int, options: argparse.Namespace, corpus: Path) -> dict[st
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of the slowest rank, processor seconds of all ranks, and each step's loss."""
+    """Seconds of the slowest rank, processor seconds of all ranks, each step's loss, and what each rank's trace says, if there is one."""
 
     seconds: float
     worked: float
     losses: list[float]
+    traces: list[dict[str, float]] = field(default_factory=list)
 
 
 class Ranks:
@@ -110,13 +116,14 @@ class Ranks:
             self._pipes[-1].send({**orders, "rank": rank, "port": self._store.port})
         self._answers()
 
-    def turn(self, engine: str, steps: int) -> Turn:
+    def turn(self, engine: str, steps: int, *, traced: bool = False) -> Turn:
         for pipe in self._pipes:
-            pipe.send((engine, steps))
+            pipe.send((engine, steps, traced))
         answers = self._answers()
         losses = [sum(shares) for shares in zip(*(answer["losses"] for answer in answers), strict=True)]
         worked = sum(answer["worked"] for answer in answers)
-        return Turn(max(answer["seconds"] for answer in answers), worked, losses)
+        traces = [answer["trace"] for answer in answers if answer["trace"]]
+        return Turn(max(answer["seconds"] for answer in answers), worked, losses, traces)
 
     def _answers(self) -> list[dict[str, Any]]:
         answers = []
@@ -140,16 +147,25 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextlib.contextmanager
+def workplace() -> Iterator[tuple[Path, Path]]:
+    """A folder, which is removed afterwards, and a text in it."""
+    folder = Path(tempfile.mkdtemp(prefix="se-"))
+    corpus = folder / "corpus.txt"
+    corpus.write_bytes(b"".join(file.read_bytes() for file in sorted((ROOT / "strategies").glob("*.py"))))
+    try:
+        yield folder, corpus
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]:
     """Engine → the processes that hold it."""
     asked = options.only or (*HOME, *DEEPSPEED)
     chosen = [name for name in (*HOME, *VARIANTS, *DEEPSPEED) if name in asked and fits(name, ranks)]
-    folder = Path(tempfile.mkdtemp(prefix="se-"))
-    corpus = folder / "corpus.txt"
-    corpus.write_bytes(b"".join(file.read_bytes() for file in sorted((ROOT / "strategies").glob("*.py"))))
-    orders = {"ranks": ranks, "train": train_spec(ranks, options, corpus), "cache": str(folder)}
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder, corpus = stack.enter_context(workplace())
+        orders = {"ranks": ranks, "train": train_spec(ranks, options, corpus), "cache": str(folder)}
         found: dict[str, Ranks] = {}
         for python, names in (
             (sys.executable, [*HOME, *VARIANTS]),
@@ -173,13 +189,18 @@ def fits(name: str, ranks: int) -> bool:
 def measure(ranks: int, options: argparse.Namespace) -> dict[str, list[Turn]]:
     """`{engine: [its turn in each round]}`."""
     with sides(ranks, options) as found:
-        check_alike({name: held.turn(name, STEPS).losses for name, held in found.items()})
-        turns: dict[str, list[Turn]] = {name: [] for name in found}
-        names = list(found)
-        for number in range(options.rounds):
-            first = number % len(names)
-            for name in (*names[first:], *names[:first]):
-                turns[name].append(found[name].turn(name, STEPS))
+        return in_turns(found, options.rounds)
+
+
+def in_turns(found: Mapping[str, Ranks], rounds: int) -> dict[str, list[Turn]]:
+    """`{engine: [its turn in each round]}`, after a first turn in which their losses are compared."""
+    check_alike({name: held.turn(name, STEPS).losses for name, held in found.items()})
+    turns: dict[str, list[Turn]] = {name: [] for name in found}
+    names = list(found)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            turns[name].append(found[name].turn(name, STEPS))
     return turns
 
 

@@ -54,12 +54,12 @@ def _serve(side: Side, conductor: Connection) -> None:
     ahead: dict[str, Any] = {}
     conductor.send({"ready": side.rank})
     while True:
-        name, steps = conductor.recv()
+        name, steps, traced = conductor.recv()
         read = partial(_batch, tokens, engines[name].rows)
         batches = [ahead[name] if name in ahead else read(done[name])]
         batches += [read(step) for step in range(done[name] + 1, done[name] + steps + 1)]
         ahead[name] = batches[-1]
-        conductor.send(_turn(engines[name], batches))
+        conductor.send(_turn(engines[name], batches, traced))
         done[name] += steps
 
 
@@ -85,22 +85,30 @@ def _batch(tokens: Any, rows: Any, step: int) -> Any:
     return tokens.batch(step * tokens.global_batch, rows)
 
 
-def _turn(engine: Any, batches: list[Any]) -> dict[str, Any]:
+def _turn(engine: Any, batches: list[Any], traced: bool) -> dict[str, Any]:
     """A step with each batch but the last, from a common start until all that they sent has arrived.
 
-    The last one is the first of the next turn: a pipeline that is not flushed has begun it.
+    The last one is the first of the next turn: a pipeline that is not flushed has begun it. `traced`: the turn is one step of a trace.
     """
     import torch.distributed as dist
 
+    losses = []
+
+    def train() -> None:
+        for batch, following in pairwise(batches):
+            engine.expect(lambda following=following: following)
+            losses.append(engine.step(*batch))
+
     dist.barrier()
     began, worked = time.perf_counter(), time.process_time()
-    losses = []
-    for batch, following in pairwise(batches):
-        engine.expect(lambda following=following: following)
-        losses.append(engine.step(*batch))
+    trace = {}
+    if traced:
+        trace = engine.trace(train)
+    else:
+        train()
     engine.settle()
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
-    return {"seconds": seconds, "worked": worked, "losses": [loss.item() for loss in losses]}
+    return {"seconds": seconds, "worked": worked, "losses": [loss.item() for loss in losses], "trace": trace}
 
 
 if __name__ == "__main__":

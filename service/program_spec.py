@@ -85,26 +85,41 @@ RequirementText = Annotated[str, StringConstraints(min_length=1, max_length=1024
 
 
 class Environment(SpecPart):
-    """The Python environment of a job's program. Each node builds it once with uv, and keeps it for other jobs."""
+    """The Python environment of a job's program. Each node builds it once with uv or conda, and keeps it for other jobs."""
 
-    python: Annotated[list[RequirementText], Field(min_length=1, max_length=1024)] | PathText = Field(
+    python: Annotated[list[RequirementText], Field(min_length=1, max_length=1024)] | PathText | None = Field(
+        None,
         description="A file of requirements in the folder of `code`, or as every node sees it: a .txt file, pyproject.toml, or uv.lock "
         "with the pyproject.toml beside it. Or a list of requirements, such as [einops==0.8, timm].",
+    )
+    conda: PathText | None = Field(
+        None,
+        description="A file of conda in the folder of `code`, or as every node sees it, such as environment.yml, in the place of `python`. "
+        "The nodes need micromamba or conda.",
     )
     version: str | None = Field(
         None,
         pattern=r"^3\.\d{1,2}(\.\d{1,3})?$",
-        description="Version of Python, such as 3.12. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.",
+        description="Version of Python, such as 3.12, for `python`. uv downloads it where a node lacks it. null: that of the nodes' Ray "
+        "workers.",
     )
     inherit: bool = Field(
         False,
         description="Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such "
-        "packages are not installed again.",
+        "packages are not installed again. Only with `python`.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _is_no_mapping_of_variables(cls, data: Any) -> Any:
+    def _asks_for_packages(cls, data: Any) -> Any:
+        """Not for an image, nor for variables."""
+        if isinstance(data, dict) and "image" in data:
+            raise Refusal(
+                "image",
+                "A job cannot choose an image: it is a property of the pods in which the nodes' Ray workers run before the job comes.",
+                "Ask for packages with env: {python: requirements.txt} or env: {conda: environment.yml}. Operators build an image for all "
+                "jobs, and name it in the Helm chart's ray.image.",
+            )
         if isinstance(data, dict) and data and not cls.model_fields.keys() & data.keys():
             raise Refusal(
                 "",
@@ -112,6 +127,22 @@ class Environment(SpecPart):
                 "Write packages as env: {python: [einops]}, and variables as resources: {env: {NAME: value}}.",
             )
         return data
+
+    @model_validator(mode="after")
+    def _is_of_one_tool(self) -> "Environment":
+        if (self.python is None) == (self.conda is None):
+            raise Refusal(
+                "python",
+                "env has both python and conda." if self.python else "env has neither python nor conda.",
+                "Write one of them: env: {python: requirements.txt}, a list of requirements, or env: {conda: environment.yml}.",
+            )
+        if self.conda is not None and (self.version is not None or self.inherit):
+            raise Refusal(
+                "inherit" if self.inherit else "version",
+                "It goes with python, and conda builds the environment.",
+                "Leave it out, and name python=3.12 and torch under dependencies in the file.",
+            )
+        return self
 
 
 #: A path at which the program finds files, relative to its code.

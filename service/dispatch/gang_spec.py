@@ -69,6 +69,7 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         per_node=spec.get("command_per") == "node" or spec.get("ray") is not None,
         tensorboard=spec.get("tensorboard"),
         python=_python(spec.get("env")),
+        conda=(spec.get("env") or {}).get("conda"),
         checkpoints=below(saves.get("uri") or settings.storage, job["id"]),
         keep=saves.get("keep", 2),
         resume=job["resume"],
@@ -93,10 +94,11 @@ def _ray(spec: dict[str, Any], storage: str) -> RayShare | None:
 
 
 def _python(env: dict[str, Any] | None) -> PythonEnvironment | None:
-    if env is None:
+    python = None if env is None else env.get("python")
+    if env is None or python is None:
         return None
-    file = env["python"] if isinstance(env["python"], str) else None
-    requirements = () if file is not None else tuple(env["python"])
+    file = python if isinstance(python, str) else None
+    requirements = () if file is not None else tuple(python)
     return PythonEnvironment(file, requirements, env.get("version"), env.get("inherit", False))
 
 

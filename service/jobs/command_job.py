@@ -41,9 +41,8 @@ async def new_row(
         await files.look(partial(program_files.check_there, paths))
     if settings.local_files and spec.cwd is not None and spec.cwd.startswith("/"):
         await files.look(partial(_check_folder, spec.cwd))
-    python = None if spec.env is None else spec.env.python
-    if settings.local_files and isinstance(python, str) and python.startswith("/"):
-        await files.look(partial(program_environment.check_there, python))
+    if settings.local_files and spec.env is not None:
+        await files.look(partial(program_environment.check_there, spec.env))
     await files.look(lambda _: program_checkpoints.check(spec, settings))
     resume = await program_checkpoints.resolved(store, settings, spec, files)
     async with store.read() as tx:

@@ -224,6 +224,8 @@ rank, again = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] 
 mlflow.set_experiment("mine")
 mlflow.start_run()
 mlflow.log_param("lr", 0.1)
+mlflow.log_text(f"of rank {rank}", f"notes/{rank}.txt")
+mlflow.log_dict({"again": again}, "settings.json")
 with SummaryWriter("runs") as train, SummaryWriter("runs/eval") as evaluation:
     for step in range(3 if again else 0, 6):
         value = step + 10 * rank + (100 if again else 0)
@@ -256,6 +258,9 @@ if not again:
         assert are(job.id, [5, 6, 7, 108, 109, 110]), client.logged_curves(job.id, list(scales)).series
         assert {"at the end", "before the end"} < {one.name for one in client.logged_metrics(job.id).items}
         assert lines(client, job.id).count("MLflow parameter lr = 0.1") == 4
+        assert [one.name for one in client.artifacts(job.id).items] == ["notes/0.txt", "notes/1.txt", "settings.json"]
+        place = client.download_artifact(job.id, "settings.json", tmp_path / "settings.json")
+        assert json.loads(place.read_text()) == {"again": True}
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])

@@ -1,11 +1,12 @@
 """Programs with packages of their own, which their nodes install."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from harness import packages
+from harness import conda, packages
 from harness.control_plane import ControlPlane, until
 from harness.patience import PATIENCE_S
 from harness.programs import alone, lines, submitted
@@ -43,6 +44,28 @@ def test_a_program_has_the_packages_that_it_asks_for(plane: ControlPlane, tmp_pa
         said = "the environment cannot be built: No solution found when resolving dependencies: "
         assert said + "Because beta was not found in the package registry" in (failed.message or "")
         assert len(client.incidents(failed.id).items) == 1
+
+
+@pytest.mark.full
+def test_a_program_runs_in_an_environment_of_conda(plane: ControlPlane, tmp_path: Path) -> None:
+    """Built once for two ranks, by a stand-in for the tool, which only the second job finds on its PATH."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "environment.yml").write_text("channels: [conda-forge]\ndependencies: [python=3.11, numpy]\n")
+    (code / "train.py").write_text("import os, sys\nprint(sys.prefix, os.environ['CONDA_PREFIX'], flush=True)\n")
+    calls = conda.stand_in(tmp_path / "bin", "conda")
+    spec = {"name": "conda", "command": ["python", "train.py"], "ranks": 2, "code": {"dir": str(code)}}
+    spec |= {"env": {"conda": "environment.yml"}}
+    with plane.client() as client:
+        failed = client.wait(client.submit(spec).id, timeout_s=PATIENCE_S)
+        assert (failed.state, failed.reason, failed.attempt) == ("failed", "environment_not_built", 1)
+        assert "neither micromamba nor conda" in (failed.message or "")
+        path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        job = client.wait(client.submit({**spec, "resources": {"env": {"PATH": path}}}).id, timeout_s=PATIENCE_S)
+        assert (job.state, client.incidents(job.id).items) == ("succeeded", []), job.message
+        first, second = (line.split() for line in lines(client, job.id) if "/environments/" in line)
+        assert first == second and first[0] == first[1]
+    assert len(calls.read_text().splitlines()) == 1
 
 
 @pytest.mark.full

@@ -34,6 +34,7 @@ NAMED = {
 }
 #: Imported and not declared: the code that needs it has it.
 THEIRS = {
+    "amdsmi": "comes with ROCm; without it GPUs of AMD have no system metrics",
     "IPython": "only a notebook shows a job as HTML",
     "deepspeed": "compared with by hand in benchmarks; an example's environment has it",
     "lightning": "an example's environment has it",

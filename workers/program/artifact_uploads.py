@@ -1,11 +1,12 @@
 """Files that a rank's program logs, on their way to the job's storage: a bounded queue, and a thread that empties it.
 
 A file arrives as a descriptor of an unnamed temporary file, so a process that dies leaves none. What cannot be stored becomes a line of
-the rank's log: the program never fails by it, and waits only a bounded time.
+the rank's log: the program never fails by it, and waits only a bounded time. `put` is for callers that wait until a file is stored.
 """
 
 import array
 import contextlib
+import errno
 import hashlib
 import json
 import mmap
@@ -37,6 +38,8 @@ STOP_S: Final = 2.0
 MOST_LINE: Final = 16 << 20
 #: Files that are stored between two events.
 _BLOCK: Final = 100
+#: Bytes of a stored file that are read at once.
+_READ_BYTES: Final = 1 << 20
 _LOOK_S: Final = 0.1
 
 #: Called, on a thread, with files that are in storage.
@@ -68,7 +71,7 @@ class ArtifactUploads:
         self._folder: Folder | None = None
         self._reserve, self._on_stored = reserve, on_stored
         self._queue: deque[tuple[int, list[LoggedFile]]] = deque()
-        self._bytes = self._busy = 0
+        self._bytes = self._busy = self._putting = 0
         self._patient = True  # whether a call waits for room
         self._abandoned = False
         self._change = threading.Condition()
@@ -82,24 +85,78 @@ class ArtifactUploads:
             os.close(descriptor)
             raise
 
-    def _admit(self, descriptor: int, files: list[LoggedFile]) -> None:
-        held, size = os.fstat(descriptor).st_size, sum(file.bytes for file in files)
+    def put(self, descriptor: int, file: LoggedFile, known: Artifact | None = None) -> Artifact:
+        """Store a file on the caller's thread. The descriptor stays the caller's.
+
+        `known`: what this name and step had before. The same content is reported again, not stored and counted. Raises Refused.
+        """
+        self._check(descriptor, [file])
+        with _mapped(descriptor) as content:
+            found = _artifact(file, _part(content, file))
+            with self._change:
+                if self._abandoned:
+                    raise Refused("the job is about to end")
+                if found != known:
+                    self._count(1, file.bytes)
+                self._putting += 1
+            try:
+                if found != known:
+                    self._keep(found, file, content)
+                self._on_stored([found])
+            finally:
+                with self._change:
+                    self._putting -= 1
+                    self._change.notify_all()
+        return found
+
+    def _keep(self, found: Artifact, file: LoggedFile, content: memoryview) -> None:
+        """Raises Refused; then the file does not count."""
+        try:
+            lost = _kept(self._opened(), found.sha256, file, content)
+        except (OSError, ValueError) as error:  # the storage cannot be opened
+            lost = _brief(error)
+        if lost is not None:
+            self._count(-1, -file.bytes)
+            raise Refused(f"the storage has not taken the file: {lost}")
+
+    def content(self, stored: Artifact) -> Iterator[bytes]:
+        """The content of a stored file, in blocks. Raises OSError, also for one whose SHA-256 is another, before its last block."""
+        folder, digest = self._opened(), hashlib.sha256()
+        for start in range(0, stored.bytes, _READ_BYTES):
+            block = bytearray(min(_READ_BYTES, stored.bytes - start))
+            folder.read_into(stored.sha256, start, memoryview(block))
+            digest.update(block)
+            if start + len(block) == stored.bytes and digest.hexdigest() != stored.sha256:
+                raise OSError(errno.EIO, "its checksum is wrong")
+            yield bytes(block)
+
+    def _check(self, descriptor: int, files: list[LoggedFile]) -> None:
+        """Raises Refused."""
+        held = os.fstat(descriptor).st_size
         if any(file.offset < 0 or file.bytes < 0 or file.offset + file.bytes > held for file in files):
             raise Refused("the files are not where the message says")
         if any(file.bytes > self.storage.file_bytes for file in files):
             raise Refused(f"a file has more than {self.storage.file_bytes:,} bytes")
+
+    def _count(self, files: int, size: int) -> None:
+        """Raises Refused."""
+        try:
+            fits = self._reserve(files, size)
+        except Exception as error:  # noqa: BLE001  # torch's store raises many; the generation is about to end
+            raise Refused(f"the job's other ranks do not answer: {type(error).__name__}") from None
+        if not fits:
+            most = f"{self.storage.files:,} files and {self.storage.bytes:,} bytes"
+            raise Refused(f"a job may log {most}, which these exceed")
+
+    def _admit(self, descriptor: int, files: list[LoggedFile]) -> None:
+        self._check(descriptor, files)
+        size = sum(file.bytes for file in files)
         with self._change:
             if not self._change.wait_for(lambda: self._has_room(size), ROOM_S if self._patient else 0.0):
                 self._patient = False
                 raise Refused("the storage is slower than files are logged")
             self._patient = True
-            try:
-                fits = self._reserve(len(files), size)
-            except Exception as error:  # noqa: BLE001  # torch's store raises many; the generation is about to end
-                raise Refused(f"the job's other ranks do not answer: {type(error).__name__}") from None
-            if not fits:
-                most = f"{self.storage.files:,} files and {self.storage.bytes:,} bytes"
-                raise Refused(f"a job may log {most}, which these exceed")
+            self._count(len(files), size)
             self._queue.append((descriptor, files))
             self._bytes += size
             if self._thread is None:
@@ -116,10 +173,10 @@ class ArtifactUploads:
         """Wait until all is stored; a bounded time, which is short once `is_to_stop`. What is left is dropped, with a warning."""
         began = time.monotonic()
         with self._change:
-            while self._queue or self._busy:
+            while self._queue or self._busy or self._putting:
                 if time.monotonic() - began > (STOP_S if is_to_stop() else FLUSH_S):
                     self._abandoned = True
-                    left = self._busy + sum(len(files) for _, files in self._queue)
+                    left = self._busy + self._putting + sum(len(files) for _, files in self._queue)
                     _warn(f"{left:,} logged files were not stored before the program's end")
                     return
                 self._change.wait(_LOOK_S)

@@ -93,10 +93,15 @@ def environment(
     return env
 
 
-def within(place: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment `env` of a program whose Python is that of the virtual environment `place`, and not this one."""
+def within(place: Path, env: Mapping[str, str], *, conda: bool = False) -> dict[str, str]:
+    """The environment `env` of a program whose Python is that of the virtual environment `place`, or conda's, and not this one."""
     path = env["PATH"].split(os.pathsep)
     if sys.prefix != sys.base_prefix:  # else other programs are in that folder, too
         path = [folder for folder in path if folder != str(Path(sys.executable).parent)]
-    own = {"VIRTUAL_ENV": str(place), "PATH": os.pathsep.join([str(place / "bin"), *path])}
-    return {name: value for name, value in env.items() if name != "PYTHONHOME"} | own
+    own = {"PATH": os.pathsep.join([str(place / "bin"), *path])}
+    if not conda:
+        own["VIRTUAL_ENV"] = str(place)
+    else:
+        own |= {"CONDA_PREFIX": str(place), "CONDA_DEFAULT_ENV": str(place)}
+    others = ("PYTHONHOME", "VIRTUAL_ENV") if conda else ("PYTHONHOME",)
+    return {name: value for name, value in env.items() if name not in others} | own

@@ -110,7 +110,7 @@ def _lead(
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
     agents, on_metrics, uploads = reports
-    with serving(start.env, on_metrics) as env:
+    with serving(start.env, on_metrics, uploads) as env:
         since = time.time()
         process = _start(program, start.folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)

@@ -26,6 +26,7 @@ from ..messages.rendezvous import RankAssignment
 from ..parent_death import adopt_orphans, children, kill_orphans
 from ..trainer.process_groups import name_interface
 from .agents import listening
+from .artifact_uploads import ArtifactUploads
 from .environment import environment, of_node, of_rank
 from .event_follower import following
 from .launch import GRACE_S, LOOK_S
@@ -123,10 +124,18 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
         name_interface("lo", env)
         on_metrics = partial(output.print_metrics, rank)
         since = time.time()
-        started[rank] = _start(run, stack.enter_context(serving(env, on_metrics)), group, rank, output)
+        served = stack.enter_context(serving(env, on_metrics, _uploads(run.program)))
+        started[rank] = _start(run, served, group, rank, output)
         events = None if run.program.tensorboard is None else run.folder / run.program.tensorboard
         stack.enter_context(following(events, started[rank].pid, since, on_metrics))
     return started
+
+
+def _uploads(program: Program) -> ArtifactUploads | None:
+    """What keeps the artifacts of MLflow clients, which may read them again until the run ends."""
+    if program.artifacts is None:
+        return None
+    return ArtifactUploads(program.artifacts, lambda *_: True, lambda _: None)
 
 
 def _start(

@@ -102,7 +102,13 @@ class MlflowRuns:
             ("POST", "runs/set-tag"): lambda body: self._log(body, tags=[body]),
             ("POST", "runs/log-batch"): self._log_batch,
             ("GET", "metrics/get-history"): self._metric_history,
+            ("POST", "logged-models/search"): lambda _: {"models": []},  # clients look for them beside a run's artifacts
         }
+
+    def prefix(self, number: str) -> str:
+        """What the names of a run's metrics and artifacts begin with. Raises MlflowError."""
+        with self._lock:
+            return self._run({"run_id": number}).prefix
 
     def answer(self, method: str, endpoint: str, body: Json) -> Json:
         """The answer of an endpoint, such as `runs/create`. Raises MlflowError."""
@@ -117,7 +123,7 @@ class MlflowRuns:
         if name in self._experiments.values():
             raise MlflowError("RESOURCE_ALREADY_EXISTS", f"the experiment {name!r} exists: use it, or another name")
         if len(self._experiments) >= MOST_KEPT:
-            raise _invalid(f"a rank keeps {MOST_KEPT:,} experiments, and {name!r} is one more: use fewer")
+            raise invalid(f"a rank keeps {MOST_KEPT:,} experiments, and {name!r} is one more: use fewer")
         number = str(len(self._experiments))
         self._experiments[number] = name
         return {"experiment_id": number}
@@ -200,7 +206,7 @@ class MlflowRuns:
         _refuse_queries(body, "filter", "order_by")
         asked = body.get("experiment_ids", [])
         if not isinstance(asked, list):
-            raise _invalid(f"experiment_ids is {ascii(asked)[:80]}: send a list")
+            raise invalid(f"experiment_ids is {ascii(asked)[:80]}: send a list")
         most = _whole(body.get("max_results") or MOST_KEPT, "max_results")
         found = [run.to_json() for run in reversed(self._runs.values()) if run.experiment in asked]
         return {"runs": found[:most]}
@@ -253,19 +259,19 @@ def _now_ms() -> int:
 def not_supported(what: str) -> MlflowError:
     return MlflowError(
         "ENDPOINT_NOT_FOUND",
-        f"{what}: Shardyard takes only metrics, parameters and tags of MLflow clients. Save artifacts and models on storage that "
-        "outlives the job, or set MLFLOW_TRACKING_URI in the job's resources.env to a server of your own",
+        f"{what}: Shardyard takes only metrics, parameters, tags and artifacts of MLflow clients. Log a model's files with "
+        "mlflow.log_artifacts, or set MLFLOW_TRACKING_URI in the job's resources.env to a server of your own",
     )
 
 
-def _invalid(message: str) -> MlflowError:
+def invalid(message: str) -> MlflowError:
     return MlflowError("INVALID_PARAMETER_VALUE", message)
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
     found = body.get(name)
     if not isinstance(found, str) or not 0 < len(found) <= MOST_KEY:
-        raise _invalid(f"{name} is {ascii(found)[:80]}: send a text of 1 to {MOST_KEY:,} characters")
+        raise invalid(f"{name} is {ascii(found)[:80]}: send a text of 1 to {MOST_KEY:,} characters")
     return found
 
 
@@ -274,12 +280,12 @@ def _whole(found: Any, name: str) -> int:
     try:
         return int(found)
     except (ValueError, TypeError, OverflowError):
-        raise _invalid(f"{name} is {ascii(found)[:80]}: send a whole number") from None
+        raise invalid(f"{name} is {ascii(found)[:80]}: send a whole number") from None
 
 
 def _records(found: Any, kind: str) -> Sequence[Json]:
     if not isinstance(found, list | tuple) or not all(isinstance(one, dict) for one in found):
-        raise _invalid(f"{kind}s are {ascii(found)[:80]}: send a list of objects")
+        raise invalid(f"{kind}s are {ascii(found)[:80]}: send a list of objects")
     return found
 
 
@@ -290,12 +296,12 @@ def _read_metric(run: Run, sent: Json) -> Json:
         check_name(run.prefix + key)
         value = float(sent.get("value", math.nan))
     except (ValueError, TypeError, OverflowError) as error:
-        raise _invalid(f"metric {ascii(key)[:80]}: {error}") from None
+        raise invalid(f"metric {ascii(key)[:80]}: {error}") from None
     step = _whole(sent.get("step") or 0, "step")
     try:
         check_step(step)
     except ValueError as error:
-        raise _invalid(f"step of metric {key!r}: {error}") from None
+        raise invalid(f"step of metric {key!r}: {error}") from None
     return {"key": key, "value": value, "step": step, "timestamp": _whole(sent.get("timestamp") or 0, "timestamp")}
 
 
@@ -306,14 +312,14 @@ def _read_pairs(found: Any, kind: str) -> dict[str, str]:
 def _value(sent: Json, kind: str) -> str:
     value = sent.get("value", "")
     if not isinstance(value, str) or len(value) > MOST_VALUE:
-        raise _invalid(f"value of {kind} {ascii(sent['key'])[:80]}: send a text of at most {MOST_VALUE:,} characters")
+        raise invalid(f"value of {kind} {ascii(sent['key'])[:80]}: send a text of at most {MOST_VALUE:,} characters")
     return value
 
 
 def _refuse_queries(body: Json, *names: str) -> None:
     for name in names:
         if body.get(name):
-            raise _invalid(f"{name} is not supported: leave it out, and choose among all that are returned")
+            raise invalid(f"{name} is not supported: leave it out, and choose among all that are returned")
 
 
 def _pairs(texts: Mapping[str, str]) -> list[Json]:

@@ -10,7 +10,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -18,12 +18,16 @@ from socketserver import ThreadingTCPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from . import http_body, mlflow_artifacts
+from .artifact_uploads import ArtifactUploads
+from .http_body import UnreadableBody
 from .metric_batch import MetricBatch, OnMetrics
-from .mlflow_runs import MlflowError, MlflowRuns, not_supported
+from .mlflow_artifacts import Download, MlflowArtifacts
+from .mlflow_runs import MlflowError, MlflowRuns, invalid, not_supported
 
 #: With one of these a program has a server of its own.
 OWN_SERVER: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME")
-#: Maximum bytes of a request. MLflow's clients send at most one megabyte.
+#: Maximum bytes of a request without a file. MLflow's clients send at most one megabyte.
 MOST_BYTES: Final = 4 << 20
 #: Maximum number of connections, each with a thread.
 MOST_CONNECTIONS: Final = 64
@@ -40,20 +44,23 @@ _STATUS: Final = {
     "ENDPOINT_NOT_FOUND": HTTPStatus.NOT_FOUND,
     "RESOURCE_DOES_NOT_EXIST": HTTPStatus.NOT_FOUND,
     "UNAUTHENTICATED": HTTPStatus.UNAUTHORIZED,
+    "NOT_IMPLEMENTED": HTTPStatus.NOT_IMPLEMENTED,
 }
 
 
 @contextmanager
-def serving(env: Mapping[str, str], on_metrics: OnMetrics) -> Iterator[Mapping[str, str]]:
+def serving(
+    env: Mapping[str, str], on_metrics: OnMetrics, uploads: ArtifactUploads | None = None
+) -> Iterator[Mapping[str, str]]:
     """The environment of a program, with the address of a server that runs until the block ends; or as it is, if it names a server.
 
-    When the block has ended, `on_metrics` has been called with all that clients logged.
+    When the block has ended, `on_metrics` has been called with all that clients logged. `uploads`: takes their artifacts.
     """
     if any(name in env for name in OWN_SERVER):
         yield env
         return
     batch = MetricBatch(on_metrics)
-    with _Server(batch) as server:
+    with _Server(batch, uploads) as server:
         thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="MLflow", daemon=True)
         thread.start()
         try:
@@ -69,9 +76,10 @@ class _Server(ThreadingTCPServer):
     block_on_close = False
     request_queue_size = MOST_CONNECTIONS
 
-    def __init__(self, batch: MetricBatch) -> None:
+    def __init__(self, batch: MetricBatch, uploads: ArtifactUploads | None) -> None:
         self.batch = batch
         self.runs = MlflowRuns(batch, _write_line)
+        self.artifacts = MlflowArtifacts(self.runs, uploads)
         self._flushed = time.monotonic()
         self.token = secrets.token_urlsafe(32)
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -120,26 +128,35 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
+        answer: dict[str, Any] | Download
         try:
             status, answer = HTTPStatus.OK, self._answer()
         except MlflowError as error:
             status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
             answer = {"error_code": error.code, "message": str(error)}
-        content = json.dumps(answer).encode()
+        if isinstance(answer, Download):
+            self._send(status, "application/octet-stream", answer.bytes, answer.content)
+        else:
+            content = json.dumps(answer).encode()
+            self._send(status, "application/json", len(content), [content])
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def _send(self, status: HTTPStatus, kind: str, size: int, content: Iterable[bytes]) -> None:
+        """Raises OSError; then the connection is closed, and the client sees that something is missing."""
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(size))
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(content)
-
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+        for block in content:
+            self.wfile.write(block)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no lines of the rank's log."""
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> dict[str, Any] | Download:
         if not hmac.compare_digest(
             self.headers.get("Authorization", "").encode(), f"Bearer {self.server.token}".encode()
         ):
@@ -147,28 +164,46 @@ class _Handler(BaseHTTPRequestHandler):
             message = "the token is not that of this rank: use MLFLOW_TRACKING_TOKEN as the job has set it"
             raise MlflowError("UNAUTHENTICATED", message)
         self.connection.settimeout(IDLE_S)
-        content = self._content()
         target = urlsplit(self.path)
+        if target.path.startswith(mlflow_artifacts.ROUTES):
+            return self._artifacts(target.path.removeprefix(mlflow_artifacts.ROUTES), dict(parse_qsl(target.query)))
+        content = self._content()
         if not target.path.startswith(_ENDPOINTS):
             raise not_supported(f"{self.command} {target.path}")
         endpoint = target.path.removeprefix(_ENDPOINTS)
         body = dict(parse_qsl(target.query)) if self.command == "GET" else _object(content)
         return self.server.runs.answer(self.command, endpoint, body)
 
+    def _artifacts(self, route: str, query: dict[str, str]) -> dict[str, Any] | Download:
+        body = self._body()
+        try:
+            return self.server.artifacts.answer(self.command, mlflow_artifacts.decoded(route), query, body)
+        finally:
+            for _ in body:  # clients send all of it before they read the answer
+                pass
+
     def _content(self) -> bytes:
         """The request's body. One that is too large is read all the same, because clients send all of it before they read."""
+        if "Transfer-Encoding" in self.headers:
+            raise self._unreadable()
+        found, size = bytearray(), 0
+        for block in self._body():
+            size += len(block)
+            if size <= MOST_BYTES:
+                found += block
+        return bytes(found) if size <= MOST_BYTES else b""
+
+    def _body(self) -> Iterator[bytes]:
+        """Raises MlflowError, ConnectionError."""
         try:
-            size = int(self.headers.get("Content-Length", "0"))
-        except ValueError:
-            size = -1
-        if size < 0 or "Transfer-Encoding" in self.headers:
-            self.close_connection = True
-            raise MlflowError("INVALID_PARAMETER_VALUE", "send a body with its size in Content-Length")
-        if size <= MOST_BYTES:
-            return self.rfile.read(size)
-        while size > 0 and (part := self.rfile.read(min(size, 1 << 20))):
-            size -= len(part)
-        return b""
+            yield from http_body.blocks(self.rfile, self.headers)
+        except UnreadableBody:
+            raise self._unreadable() from None
+
+    def _unreadable(self) -> MlflowError:
+        """What follows a body without a size cannot be read, so the connection ends."""
+        self.close_connection = True
+        return invalid("send a body with its size in Content-Length")
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -178,7 +213,7 @@ def _object(content: bytes) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         message = f"the body is no JSON object of at most {MOST_BYTES:,} bytes: send fewer values in a request"
-        raise MlflowError("INVALID_PARAMETER_VALUE", message)
+        raise invalid(message)
     return found
 
 

@@ -16,17 +16,18 @@ from ..messages.event import FilesEvent, to_json
 from ..messages.rank_event import FailedEvent, FailureFacts
 from ..messages.rendezvous import RankAssignment
 from ..trainer.event_outbox import EmitEvent
+from .build_process import EnvironmentNotBuilt
+from .conda_environment import conda_environment
 from .environment import within
+from .environment_folder import WAIT_S as BUILD_S
 from .files.errors import FilesNotFetched
 from .files.job_files import WAIT_S as FILES_S
 from .files.job_files import JobFiles, Record
 from .files.links import VARIABLE, link_into, links
 from .program import Program
-from .python_environment import WAIT_S as BUILD_S
 from .python_environment import python_environment
 from .ray_cluster import RayCluster
 from .shared_folder import EndRequested, FolderUnavailable
-from .uv_process import EnvironmentNotBuilt
 from .working_copy import CodeUnusable, working_copy
 
 #: Seconds between two looks at the store.
@@ -73,6 +74,9 @@ def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[St
                 env = env | {VARIABLE: str(stack.enter_context(_files(program, root, ranks)))}
             if program.python is not None:
                 env = within(stack.enter_context(python_environment(program.python, root, cache, is_to_stop)), env)
+            if program.conda is not None:
+                place = stack.enter_context(conda_environment(root / program.conda, cache, is_to_stop))
+                env = within(place, env, conda=True)
         except (CodeUnusable, InvalidArchive, FolderUnavailable) as error:
             raise cannot_start(str(error)) from None
         except EnvironmentNotBuilt as error:
@@ -87,7 +91,7 @@ def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[St
 
 def wait_for_others(program: Program, ranks: Ranks) -> None:
     """Wait until all ranks are prepared, where that may take long. Raises ProgramFailed, EndRequested."""
-    if program.python is not None or program.files is not None:
+    if program.python is not None or program.conda is not None or program.files is not None:
         processes = ranks.coords.nodes if program.per_node else ranks.coords.world_size
         wait_for_all(ranks.store, processes, ranks.is_to_stop, BUILD_S if program.files is None else FILES_S)
 

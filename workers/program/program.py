@@ -86,6 +86,7 @@ class Program:
     artifacts: ArtifactStorage | None = None  # None: the program cannot log files
     mounts: tuple[Mount, ...] = ()
     files: FilesCache | None = None  # None: there are no mounts
+    conda: str | None = None  # a file of conda, in the place of `python`; may be relative to the code's folder
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
     def to_json(self) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def _logged(node: RayNode) -> str:
 def reason(output: str) -> str:
     """Why `ray start` ended, as one line: of its output the daemon that ended, else the last error, else the last line."""
     if "No module named 'ray'" in output:
-        return "the program's Python has no Ray: name ray in env.python, or set env.inherit"
+        return "the program's Python has no Ray: name ray in env.python or in the file of env.conda, or set env.inherit"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     found = ([line for line in lines if sign.match(line)] for sign in _WHY)
     last = next((errors[-1] for errors in found if errors), lines[-1] if lines else "it printed nothing")

@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..regular_files import UnfitFile, read
-from .uv_process import EnvironmentNotBuilt
+from .build_process import EnvironmentNotBuilt
 
 LOCK: Final = "uv.lock"
 PROJECT: Final = "pyproject.toml"
@@ -47,10 +47,10 @@ def read_requirements(path: Path) -> Requirements:
     """Raises EnvironmentNotBuilt."""
     if path.name in (LOCK, PROJECT):
         project = path.with_name(PROJECT)
-        names = frozenset() if path.name == LOCK else names_of(_of_project(path, _content(path)))
+        names = frozenset() if path.name == LOCK else names_of(_of_project(path, content_of(path)))
         settings = path.with_name("uv.toml")
         files = dict.fromkeys((path, project, settings) if settings.exists() else (path, project))
-        return Requirements(tuple(_content(one) for one in files), names)
+        return Requirements(tuple(content_of(one) for one in files), names)
     contents: dict[Path, bytes] = {}
     names = names_of(_lines(path, contents))
     return Requirements(tuple(contents.values()), names)
@@ -70,7 +70,7 @@ def names_of(texts: Iterable[str]) -> frozenset[str]:
 
 def _lines(path: Path, files: dict[Path, bytes]) -> Iterator[str]:
     """The requirements in a list and in those that it names. `files` gets the contents, also those of constraints."""
-    files[path] = _content(path)
+    files[path] = content_of(path)
     if len(files) > _MOST_FILES:
         raise EnvironmentNotBuilt(f"{path.name} names more than {_MOST_FILES} files")
     for line in files[path].decode(errors="replace").replace("\\\n", " ").splitlines():
@@ -79,14 +79,20 @@ def _lines(path: Path, files: dict[Path, bytes]) -> Iterator[str]:
             other = Path(os.path.normpath(path.parent / included[2]))
             found = [] if "://" in included[2] or other in files else list(_lines(other, files))
             yield from found if included[1] in ("-r", "--requirement") else ()
-        elif "${" in _USER.sub("://", text):
-            raise EnvironmentNotBuilt(
-                f"{path.name} has the line {text[:200]!r}: variables are only for users and passwords"
-            )
-        elif _LOCAL.match(text):
-            raise EnvironmentNotBuilt(f"{path.name} has the line {text[:200]!r}, and {_REMEDY}")
-        elif text and not text.startswith("-"):
+            continue
+        refuse_local(path, text)
+        if text and not text.startswith("-"):
             yield text
+
+
+def refuse_local(path: Path, text: str) -> None:
+    """Raise EnvironmentNotBuilt for a line of `path` that installs from this machine, or that variables may make another one."""
+    if "${" in _USER.sub("://", text):
+        raise EnvironmentNotBuilt(
+            f"{path.name} has the line {text[:200]!r}: variables are only for users and passwords"
+        )
+    if _LOCAL.match(text):
+        raise EnvironmentNotBuilt(f"{path.name} has the line {text[:200]!r}, and {_REMEDY}")
 
 
 def _of_project(path: Path, content: bytes) -> Iterator[str]:
@@ -102,7 +108,8 @@ def _of_project(path: Path, content: bytes) -> Iterator[str]:
         raise EnvironmentNotBuilt(f"{path.name} cannot be read: {error}") from None
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
+    """The content of a file that a job names. Raises EnvironmentNotBuilt."""
     try:
         return read(path, _MOST_BYTES)
     except FileNotFoundError:

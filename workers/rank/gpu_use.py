@@ -1,4 +1,4 @@
-"""What one GPU does, by NVML. A missing NVML, or a driver of another version, is silent: there are no values then.
+"""What one GPU does: of NVIDIA by NVML, of AMD by `amd_gpu_use.py`. A missing NVML, or a driver of another version, is silent.
 
 A function that a GPU does not have is called once. A GPU that has fallen off the bus is reported as lost, and not called again.
 """
@@ -6,9 +6,10 @@ A function that a GPU does not have is called once. A GPU that has fallen off th
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..messages.system_metrics import Reading
+from .amd_gpu_use import open_amd_gpu
 
 #: Metric → its value, from NVML and the GPU's handle. Power is in mW there.
 _VALUES: Final[dict[str, Callable[[Any, Any], float]]] = {
@@ -32,7 +33,17 @@ _ALL_LINKS: Final = 0xFFFFFFFF
 _MOST_XIDS: Final = 16
 
 
-class GpuUse:
+class GpuUse(Protocol):
+    """Reads what one GPU does."""
+
+    def read(self) -> Reading:
+        """Values and counters of `system_metrics.RANK` whose names begin with `gpu` or `nvlink`; what cannot be read is left out."""
+
+    def close(self) -> None:
+        """Free what the vendor's library holds for this GPU."""
+
+
+class NvidiaGpuUse:
     """`gpu`: its number or UUID, as Ray has it. `nvml`: the module `pynvml`."""
 
     def __init__(self, nvml: Any, gpu: str) -> None:
@@ -114,11 +125,16 @@ class GpuUse:
 
 
 def open_gpu(gpu: str) -> GpuUse | None:
+    """None without such a GPU, or without the library of its vendor: NVML first, then AMD SMI."""
+    return _open_nvidia_gpu(gpu) or open_amd_gpu(gpu)
+
+
+def _open_nvidia_gpu(gpu: str) -> NvidiaGpuUse | None:
     """None without NVML, without such a GPU, or with a driver of another version."""
     try:
         import pynvml
     except ImportError:
         return None
     with contextlib.suppress(pynvml.NVMLError):
-        return GpuUse(pynvml, gpu)
+        return NvidiaGpuUse(pynvml, gpu)
     return None

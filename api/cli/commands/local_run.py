@@ -13,11 +13,12 @@ from typing import Any, Final
 import torch
 
 from ....service.jobs import rank_environment
+from ....service.policies.limits import ArtifactLimits
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
 from ....workers.checkpoint import retention
 from ....workers.one_thread import ON_CPUS
 from ....workers.program.local_ranks import LocalRun, run_locally
-from ....workers.program.program import Program, argv
+from ....workers.program.program import ArtifactStorage, Program, argv
 from ....workers.program.rank_output import RankOutput
 from ....workers.storage.open_folder import folder_at
 from ....workers.trainer.secrets import file_of
@@ -77,12 +78,19 @@ def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path) -> Iterator[L
             argv(spec.command),
             per_node=spec.command_per == "node",
             tensorboard=spec.tensorboard,
+            artifacts=_artifacts(folder),
         )
         yield LocalRun(program, spec.ranks, _working_folder(spec, folder), env, gpus)
     else:
         yield LocalRun(
             Program(spec.name, _trainer(spec, document, folder, gpus)), spec.world_size, Path.cwd(), env, gpus
         )
+
+
+def _artifacts(folder: Path) -> ArtifactStorage:
+    """Where MLflow's clients keep artifacts until the run ends. `shardyard.log_artifact` stores nothing here."""
+    limits = ArtifactLimits()
+    return ArtifactStorage(str(folder / "artifacts"), str(folder), limits.file_bytes, limits.bytes, limits.files)
 
 
 def _trainer(spec: JobSpec, document: Mapping[str, Any], folder: Path, gpus: str | None) -> tuple[str, ...]:

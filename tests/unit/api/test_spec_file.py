@@ -84,3 +84,4 @@ def test_a_file_of_requirements_counts_from_the_specs_folder_or_that_of_the_code
     assert absolute({"env": env}, tmp_path)["env"] == {"python": f"{tmp_path}/requirements.txt"}
     assert absolute({"env": env, "code": {"dir": "."}}, tmp_path)["env"] == env
     assert absolute({"env": {"python": ["einops"]}}, tmp_path)["env"] == {"python": ["einops"]}
+    assert absolute({"env": {"conda": "a.yml"}}, tmp_path)["env"] == {"conda": f"{tmp_path}/a.yml"}

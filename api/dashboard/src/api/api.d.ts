@@ -5984,23 +5984,30 @@ export interface components {
         };
         /**
          * Environment
-         * @description The Python environment of a job's program. Each node builds it once with uv, and keeps it for other jobs.
+         * @description The Python environment of a job's program. Each node builds it once with uv or conda, and keeps it for other jobs.
          */
         readonly Environment: {
             /**
              * Python
              * @description A file of requirements in the folder of `code`, or as every node sees it: a .txt file, pyproject.toml, or uv.lock with the pyproject.toml beside it. Or a list of requirements, such as [einops==0.8, timm].
+             * @default null
              */
-            readonly python: readonly string[] | string;
+            readonly python: readonly string[] | string | null;
+            /**
+             * Conda
+             * @description A file of conda in the folder of `code`, or as every node sees it, such as environment.yml, in the place of `python`. The nodes need micromamba or conda.
+             * @default null
+             */
+            readonly conda: string | null;
             /**
              * Version
-             * @description Version of Python, such as 3.12. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.
+             * @description Version of Python, such as 3.12, for `python`. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.
              * @default null
              */
             readonly version: string | null;
             /**
              * Inherit
-             * @description Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such packages are not installed again.
+             * @description Whether the program can import what the nodes' Ray workers have, such as torch, where the environment lacks it. Such packages are not installed again. Only with `python`.
              * @default false
              */
             readonly inherit: boolean;

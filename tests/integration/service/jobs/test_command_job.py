@@ -45,6 +45,10 @@ async def test_refusals_name_the_field_and_store_nothing(store: Store, settings:
         ({"env": {"python": "/shared/../x.txt"}}, InvalidSpec, "env.python"),
         ({"env": {"python": str(tmp_path / "none.txt")}}, MissingFile, "env.python"),
         ({"env": {"python": "environment.yaml"}}, InvalidSpec, "env.python"),
+        ({"env": {"conda": "environment.yml"}}, InvalidSpec, "env.conda"),
+        ({"env": {"conda": "/shared/../environment.yml"}}, InvalidSpec, "env.conda"),
+        ({"env": {"conda": "/shared/requirements.txt"}}, InvalidSpec, "env.conda"),
+        ({"env": {"conda": str(tmp_path / "none.yml")}}, MissingFile, "env.conda"),
         ({"env": {"python": "einops"}}, InvalidSpec, "env.python"),
         ({"env": {"python": ["einops", "-e ."]}}, InvalidSpec, "env.python[1]"),
         ({"env": {"python": ["einops=0.8"]}}, InvalidSpec, "env.python[0]"),
@@ -99,6 +103,15 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
         },
         "cache": str(settings.cache),
     }
+
+
+async def test_the_nodes_get_the_file_of_conda(store: Store, settings: Settings) -> None:
+    job = await submit(store, settings, env={"conda": "/shared/environment.yml"}, resources={"device": "cpu"})
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, job.id)
+    assert row is not None
+    run = gang_spec(row, {"number": 1, "gang": "g", "device": "cpu"}, settings).run  # type: ignore[arg-type]
+    assert run["conda"] == "/shared/environment.yml" and "python" not in run
 
 
 async def test_the_nodes_get_the_sources_of_files_and_the_job_what_they_had(store: Store, settings: Settings) -> None:

@@ -34,6 +34,12 @@ def test_a_virtual_environment_takes_the_place_of_this_one() -> None:
     assert env == {"PATH": os.pathsep.join(["/env/bin", "/bin"]), "VIRTUAL_ENV": "/env", "LR": "1"}
 
 
+def test_an_environment_of_conda_is_no_virtual_one() -> None:
+    env = within(Path("/env"), {"PATH": "/bin", "PYTHONHOME": "/home", "VIRTUAL_ENV": "/ours"}, conda=True)
+    paths = {"PATH": os.pathsep.join(["/env/bin", "/bin"])}
+    assert env == paths | {"CONDA_PREFIX": "/env", "CONDA_DEFAULT_ENV": "/env"}
+
+
 def test_the_agent_is_the_only_module_in_its_folder() -> None:
     """Everything there can be imported by a user's program by its bare name."""
     assert {path.stem for path in AGENT.glob("*.py")} == {"__init__", "sitecustomize"}

@@ -15,13 +15,16 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.metric_block import MetricBlock, columns
 from shardyard.workers.program import mlflow_server
+from shardyard.workers.program.artifact_uploads import ArtifactUploads
 from shardyard.workers.program.mlflow_server import MOST_BYTES, serving
 
 #: Without variables of the machine that runs the tests.
 ENV = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW")}
 
 
-def logged(script: str, env: dict[str, str] = ENV) -> tuple[dict[str, list[tuple[int, float | None]]], str]:
+def logged(
+    script: str, env: dict[str, str] = ENV, uploads: ArtifactUploads | None = None
+) -> tuple[dict[str, list[tuple[int, float | None]]], str]:
     """The metrics that came of a program, and what it printed."""
     found: dict[str, list[tuple[int, float | None]]] = {}
 
@@ -29,7 +32,7 @@ def logged(script: str, env: dict[str, str] = ENV) -> tuple[dict[str, list[tuple
         for name, pairs in (column for block in blocks for column in columns(block)):
             found.setdefault(name, []).extend(pairs)
 
-    with serving({**env, "MLFLOW_DISABLE_TELEMETRY": "true"}, take) as served:
+    with serving({**env, "MLFLOW_DISABLE_TELEMETRY": "true"}, take, uploads) as served:
         done = subprocess.run(
             [sys.executable, "-c", script], env=served, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
@@ -92,7 +95,7 @@ with mlflow.start_run(run_id="ab" * 16, nested=True):
 
 
 def test_what_is_not_kept_is_an_error_that_says_what_to_do() -> None:
-    """Also a file that is larger than the sockets' buffers: clients send all of it before they read the answer."""
+    """Also a file of a job without storage that is larger than the sockets' buffers: clients send all of it before they read the answer."""
     script = """
 import mlflow, pathlib, tempfile
 mlflow.start_run()
@@ -114,10 +117,11 @@ with tempfile.TemporaryDirectory() as folder:
 """
     metrics, printed = logged(script)
     assert metrics == {}
-    *kept_elsewhere, name, step, query = printed.splitlines()
-    assert len(kept_elsewhere) == 3
-    for line in kept_elsewhere:
-        assert "ENDPOINT_NOT_FOUND" in line and "Save artifacts and models on storage that outlives the job" in line
+    *artifacts, model, name, step, query = printed.splitlines()
+    assert len(artifacts) == 2
+    for line in artifacts:
+        assert "INVALID_PARAMETER_VALUE" in line and "this job stores no artifacts" in line
+    assert "ENDPOINT_NOT_FOUND" in model and "Log a model's files with mlflow.log_artifacts" in model
     assert name.startswith("INVALID_PARAMETER_VALUE: metric 'aaa") and "1 to 200 printable characters" in name
     assert step.startswith("INVALID_PARAMETER_VALUE: step of metric 'a': -1 is not a whole number")
     assert (

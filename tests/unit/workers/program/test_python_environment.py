@@ -18,11 +18,12 @@ from harness import packages
 from harness.control_plane import until
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.program import environment_folder
 from shardyard.workers.program import python_environment as environments
+from shardyard.workers.program.build_process import NOT_BUILT, UNREACHABLE, EnvironmentNotBuilt
 from shardyard.workers.program.program import PythonEnvironment
 from shardyard.workers.program.python_environment import python_environment
 from shardyard.workers.program.shared_folder import EndRequested
-from shardyard.workers.program.uv_process import NOT_BUILT, UNREACHABLE, EnvironmentNotBuilt
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_a_rank_that_is_to_stop_ends_uv_and_what_it_has_started(index: Path, cac
 
 def test_a_build_has_a_time_limit(index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packages.gated_source(index, "slow")
-    monkeypatch.setattr(environments, "BUILD_S", 0.5)
+    monkeypatch.setattr(environment_folder, "BUILD_S", 0.5)
     with pytest.raises(EnvironmentNotBuilt, match=r"longer than 0\.5 s"):
         built(wants("slow"), cache)
 
@@ -212,7 +213,7 @@ def test_unused_environments_go_and_those_in_use_stay(
 ) -> None:
     """uv's cache is emptied with them; it has the same files."""
     packages.wheel(index, "beta")
-    old = time.time() - environments.KEPT_S - 60
+    old = time.time() - environment_folder.KEPT_S - 60
     unused, kept = built(wants("beta"), cache), built(wants("alpha<3"), cache)
     with python_environment(wants("alpha"), Path("/"), cache, never) as used:
         for place in (unused, used):
@@ -220,7 +221,7 @@ def test_unused_environments_go_and_those_in_use_stay(
         built(wants("alpha<4"), cache)
         assert (unused.exists(), kept.exists(), used.exists()) == (False, True, True)
         assert {path.name for path in (cache / "uv").glob("archive*/*/*.py")} == {"alpha.py"}
-        monkeypatch.setattr(environments, "_SPARE_BYTES", 1 << 60)
+        monkeypatch.setattr(environment_folder, "_SPARE_BYTES", 1 << 60)
         built(wants("alpha<5"), cache)
         assert (kept.exists(), used.exists()) == (False, True)
 

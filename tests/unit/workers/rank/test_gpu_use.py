@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from shardyard.workers.messages.system_metrics import RANK, Rates
-from shardyard.workers.rank.gpu_use import GpuUse, open_gpu
+from shardyard.workers.rank.gpu_use import NvidiaGpuUse, open_gpu
 
 TRACES: Final = json.loads((Path(__file__).parents[3] / "data" / "nvml.json").read_text())["gpus"]
 MIB: Final = 1 << 20
@@ -50,7 +50,7 @@ def field_value(count: int) -> Any:
 
 
 def two_samples(nvml: Nvml) -> list[dict[str, float]]:
-    gpu, rates = GpuUse(nvml, "0"), Rates()
+    gpu, rates = NvidiaGpuUse(nvml, "0"), Rates()
     return [rates.of(gpu.read(), now) for now in (100.0, 102.0)]
 
 
@@ -96,7 +96,7 @@ def test_a_gpu_that_falls_off_the_bus_is_reported_and_not_called_again() -> None
 
 def test_what_nvml_holds_is_freed() -> None:
     nvml = Nvml("h100")
-    GpuUse(nvml, "GPU-8a1b").close()
+    NvidiaGpuUse(nvml, "GPU-8a1b").close()
     assert nvml.calls["nvmlDeviceGetHandleByUUID"] == nvml.calls["nvmlEventSetFree"] == nvml.calls["nvmlShutdown"] == 1
 
 

@@ -10,6 +10,7 @@ from harness.stored_checkpoints import save_checkpoint
 from shardyard.api.cli.commands.local_run import notices
 from shardyard.api.cli.main import run
 from shardyard.api.http.validation_errors import read_spec
+from shardyard.workers.program.mlflow_server import OWN_SERVER
 
 COMMAND = """\
 name: here
@@ -56,6 +57,24 @@ def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
 ) -> None:
     assert run(["run", "--local", str(spec), "--", "ranks=1", "resources.env.CODE='9'"]) == 9
     assert capfd.readouterr().out == "0 hi k there\n"
+
+
+def test_artifacts_of_mlflow_can_be_read_until_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in OWN_SERVER:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "train.py").write_text("""
+import os, urllib.request
+root = f"{os.environ['MLFLOW_TRACKING_URI']}/api/2.0/mlflow-artifacts/artifacts/0/{'ab' * 16}/artifacts/a.txt"
+head = {"Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]}
+for method, data in (("PUT", b"text"), ("GET", None)):
+    print(urllib.request.urlopen(urllib.request.Request(root, data, head, method=method)).read().decode())
+""")
+    path = tmp_path / "job.yaml"
+    path.write_text("name: here\ncommand: [python, train.py]\ncode: {dir: .}\nresources: {device: cpu}\n")
+    assert run(["run", "--local", str(path)]) == 0
+    assert capfd.readouterr().out == "{}\ntext\n"
 
 
 def test_a_secret_that_is_a_file_is_in_memory_only(

@@ -1,0 +1,54 @@
+"""What the benchmarks of engines make of a layout's name, and of the all-to-alls in a trace."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shardyard.strategies.layout import Layout
+from shardyard.strategies.telemetry.step_tracer import StepTracer
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from contenders import PIPELINES, exchanges, layout_of  # noqa: E402
+
+
+@pytest.mark.parametrize("schedule", PIPELINES)
+def test_a_schedules_name_is_a_layout_of_all_ranks(schedule: str) -> None:
+    for ranks in (2, 4):
+        layout = Layout.model_validate(layout_of(schedule, ranks))
+        assert (layout.schedule, layout.pipeline, layout.world_size) == (schedule, ranks, ranks)
+    layout = Layout.model_validate(layout_of(f"{schedule}+experts", 4))
+    assert (layout.schedule, layout.pipeline, layout.expert, layout.world_size) == (schedule, 2, 2, 4)
+
+
+class Ticks:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+    def passing(self, seconds: float) -> Callable[[], None]:
+        def wait() -> None:
+            self.time += seconds
+
+        return wait
+
+
+def test_what_is_hidden_of_an_exchange_is_what_the_thread_did_not_wait_for() -> None:
+    clock, tracer = Ticks(), StepTracer()
+    tracer.begin(clock, {"experts": "expert"})
+    with tracer.span("forward", "forward", 0, 0):
+        tracer.collective(clock.passing(2.0), "all_to_all", "experts", None)
+        since = tracer.now()
+        clock.passing(3.0)()  # computing
+        tracer.collective(clock.passing(1.0), "all_to_all", "experts", since)
+        tracer.collective(clock.passing(5.0), "all_reduce", "experts", tracer.now())
+    assert exchanges(tracer.end().spans) == (6.0, 3.0)

@@ -1,0 +1,96 @@
+"""Runs the commands that build an environment: their output is the rank's log.
+
+A command inherits the lock of the environment that it builds, so that no other process takes the place before it has ended, too.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ..process_state import state_of
+from .shared_folder import EndRequested
+
+#: Code of the cause of a failure that would come again.
+NOT_BUILT: Final = "environment_not_built"
+#: That of a network or a package index that did not answer.
+UNREACHABLE: Final = "package_index_unreachable"
+#: Maximum characters of a failure's reason.
+MOST_REASON: Final = 500
+#: Seconds between two looks at whether the rank is to end.
+LOOK_S: Final = 0.2
+#: Bytes at the end of the output in which the reason of a failure is sought: the error stands before all that a compiler wrote.
+_MOST_BYTES: Final = 4 << 20
+
+
+class EnvironmentNotBuilt(Exception):
+    """The environment of a program cannot be built. `cause`: NOT_BUILT or UNREACHABLE."""
+
+    def __init__(self, why: str, cause: str = NOT_BUILT) -> None:
+        super().__init__(why)
+        self.cause = cause
+
+
+class Ended(NamedTuple):
+    """A command that has ended: its exit status, and the end of its output."""
+
+    status: int
+    output: str
+
+
+class BuildProcess:
+    """Runs commands one after the other, all within `limit_s`. `lock`: a descriptor that they inherit."""
+
+    def __init__(
+        self, environment: Mapping[str, str], cwd: Path, lock: int, limit_s: float, is_to_stop: Callable[[], bool]
+    ) -> None:
+        self._environment, self._cwd, self._lock, self._is_to_stop = environment, cwd, lock, is_to_stop
+        self._limit_s, self._deadline = limit_s, time.monotonic() + limit_s
+
+    def run(self, program: str, *arguments: str) -> Ended:
+        """Raises EnvironmentNotBuilt if it cannot be started or takes too long, EndRequested."""
+        try:
+            process = subprocess.Popen(
+                [program, *arguments],
+                cwd=self._cwd,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(self._lock,),
+                process_group=0,
+            )
+        except OSError as error:
+            raise EnvironmentNotBuilt(f"{Path(program).name} cannot be started on this node: {error}") from None
+        with process:
+            try:
+                output = self._logged(process)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it has started
+                raise
+        return Ended(process.returncode, output)
+
+    def _logged(self, process: "subprocess.Popen[bytes]") -> str:
+        """Copy the command's output to the log until it ends. Returns its end."""
+        assert process.stdout is not None
+        poll, output = select.poll(), b""
+        poll.register(process.stdout, select.POLLIN)
+        while True:
+            if poll.poll(1000 * LOOK_S):
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                if not part:
+                    return output.decode(errors="replace")
+                sys.stderr.write(part.decode(errors="replace"))
+                sys.stderr.flush()
+                output = (output + part)[-_MOST_BYTES:]
+            elif state_of(process.pid) == "Z":  # a process that a build has left behind holds the pipe
+                return output.decode(errors="replace")
+            if self._is_to_stop():
+                raise EndRequested
+            if time.monotonic() >= self._deadline:
+                raise EnvironmentNotBuilt(f"it took longer than {self._limit_s:g} s")
