@@ -49,6 +49,23 @@ def _layout(train: TrainSpec) -> _Found:
         late = "one step" if layout.schedule == "2bw" else f"up to {layout.pipeline - 1} steps"
         message = f"{layout.schedule} applies each gradient {late} after the weights that it was taken at: the optimisation changes."
         yield "layout.schedule", message, "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
+    yield from _own_clocks(train)
+
+
+def _own_clocks(train: TrainSpec) -> _Found:
+    options = train.layout.parameter_server
+    if options is None or options.ahead is None:
+        return
+    late = "any number of" if options.mode == "async" else f"about {(options.ahead + 1) * train.layout.data}"
+    yield (
+        "layout.parameter_server",
+        f"mode {options.mode} applies the gradients of each of {train.layout.data} workers alone, {late} updates of others after the "
+        "values that they were taken at: the optimisation changes.",
+        "Compare the loss with mode: sync, and lower optimizer.lr if it is worse.",
+    )
+    if train.replica_check.every:
+        message = "Workers with clocks of their own have values of different steps, so replicas are never compared."
+        yield "replica_check.every", message, "Leave replica_check.every out."
 
 
 def _rhythms(train: TrainSpec) -> _Found:
