@@ -53,16 +53,17 @@ def _layout(train: TrainSpec) -> _Found:
 
 
 def _own_clocks(train: TrainSpec) -> _Found:
-    options = train.layout.parameter_server
+    options, workers = train.layout.parameter_server, train.layout.data
     if options is None or options.ahead is None:
         return
-    late = "any number of" if options.mode == "async" else f"about {(options.ahead + 1) * train.layout.data}"
-    yield (
-        "layout.parameter_server",
-        f"mode {options.mode} applies the gradients of each of {train.layout.data} workers alone, {late} updates of others after the "
-        "values that they were taken at: the optimisation changes.",
-        "Compare the loss with mode: sync, and lower optimizer.lr if it is worse.",
-    )
+    if workers > 1:
+        late = "any number of" if options.bound is None else f"up to {(2 * options.bound + 1) * (workers - 1)}"
+        yield (
+            "layout.parameter_server",
+            f"mode {options.mode} makes {workers} updates in a step, each by the gradients of one worker, {late} updates of others after "
+            "the values that they were taken at: the optimisation changes.",
+            "Compare the loss with mode: sync, and lower optimizer.lr if it is worse.",
+        )
     if train.replica_check.every:
         message = "Workers with clocks of their own have values of different steps, so replicas are never compared."
         yield "replica_check.every", message, "Leave replica_check.every out."

@@ -7,11 +7,14 @@ one that is kept, and of a sum of gradients:
 |---|---|---|---|---|---|
 | worker | cΨ | gΨ | an update counter | gΨ | cΨ |
 | server | – | mΨ_s | 3mΨ_s with AdamW | N·cΨ_s | N·gΨ_s |
+
+Where workers have clocks of their own, each also sends two requests to every server, and a server holds the gradients of one worker in
+the place of messages of all, and at most N copies of its values for workers that have not received them yet.
 """
 
 from collections.abc import Sequence
 
-from ..data_parallel.key_assignment import held
+from ..data_parallel.key_assignment import REQUEST_NUMBERS, held
 from .estimate import Setting
 from .model_shape import elements
 
@@ -40,6 +43,17 @@ def message_bytes(setting: Setting) -> int:
     largest = max(weight.elements for weight in setting.decoder.held(setting.layout, 0)) * setting.gradients
     everything = most_elements(setting) * setting.gradients
     return setting.layout.data * min(setting.prefetch * max(setting.bucket_bytes, largest), everything)
+
+
+def copies_bytes(setting: Setting) -> int:
+    """Most bytes of copies of the fullest server's values, and of gradients that are not in the dtype of the values yet."""
+    narrow = setting.gradients * (setting.gradients != setting.master)
+    return (setting.layout.data * setting.compute + narrow) * most_elements(setting)
+
+
+def requested(setting: Setting) -> int:
+    """fp64 numbers in the requests that a worker with a clock of its own sends in a step."""
+    return 2 * setting.layout.servers * REQUEST_NUMBERS
 
 
 def pushed(setting: Setting) -> int:

@@ -8,6 +8,10 @@ from shardyard.service.jobs.spec_warnings import warnings
 from shardyard.service.spec import JobSpec
 
 
+ASYNC = {"servers": 1, "mode": "async"}
+STALE = {"data": 2, "parameter_server": {"servers": 1, "mode": "stale", "bound": 2}}
+
+
 def spec(**fields: Any) -> JobSpec:
     return JobSpec.model_validate({"name": "a", "train": {"steps": 10, "global_batch": 4, **fields}})
 
@@ -22,6 +26,9 @@ def spec(**fields: Any) -> JobSpec:
         ({"layout": {"pipeline": {"stages": 1, "split": "profile"}}}, "train.layout.pipeline", "without a pipeline"),
         ({"layout": {"schedule": "2bw", "pipeline": 2}}, "train.layout.schedule", "the optimisation changes"),
         ({"layout": {"schedule": "pipedream", "pipeline": 3}}, "train.layout.schedule", "up to 2 steps after"),
+        ({"layout": STALE}, "train.layout.parameter_server", "2 updates in a step, each by the gradients of one worker, up to 5"),
+        ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "any number of updates"),
+        ({"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}}, "train.replica_check.every", "never compared"),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
@@ -40,6 +47,8 @@ def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> No
         {"steps": 1, "schedule": {"warmup": 1}},
         {"layout": {"schedule": "gpipe", "pipeline": 2, "data": 1}},
         {"layout": {"pipeline": {"stages": 2, "split": "profile"}}},
+        {"layout": {**STALE, "data": 1}},
+        {"layout": {"data": 2, "parameter_server": {"servers": 1}}, "replica_check": {"every": 2}},
         {"eval": {"every": 10}, "checkpoint": {"every": 10}, "snapshot": {"every": 0}},
     ],
 )

@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.strategies.layout import Refusal
+from shardyard.strategies.layout import Layout, Refusal
 from shardyard.workers.certificate.exact_spec import alone, check_comparable, exact
 from shardyard.workers.spec import TrainSpec
 
@@ -45,3 +45,12 @@ def test_a_schedule_with_delayed_gradients_has_no_single_process_to_equal() -> N
     for schedule in ("2bw", "pipedream"):
         with pytest.raises(Refusal, match="gradients late"):
             check_comparable(GIVEN.model_copy(update={"layout": GIVEN.layout.with_(schedule=schedule, zero=0)}))
+
+
+def test_neither_have_workers_with_clocks_of_their_own() -> None:
+    synchronous = Layout.model_validate({"data": 2, "parameter_server": {"servers": 1}})
+    check_comparable(GIVEN.model_copy(update={"layout": synchronous}))
+    apart = synchronous.with_(parameter_server={"servers": 1, "mode": "async"})
+    with pytest.raises(Refusal, match="mode to sync") as caught:
+        check_comparable(GIVEN.model_copy(update={"layout": apart}))
+    assert caught.value.field == "layout.parameter_server"
