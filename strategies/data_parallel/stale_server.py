@@ -25,7 +25,7 @@ from .stale_messages import ANSWER, REQUEST, Push, Request, empty_request
 from .step_totals import StepTotals
 
 #: Updates the param shards, whose gradients are set, for the push of a worker at this clock.
-Update = Callable[[int], None]
+Update = Callable[[int], object]
 
 
 class StaleServer(Server):

@@ -46,6 +46,12 @@ def textbook() -> tuple[dict[str, torch.Tensor], list[float]]:
     return {name: value.detach() for name, value in whole.named_parameters()}, squares
 
 
+def descend(server: StaleServer) -> None:
+    for shard in server.shards:
+        assert shard.gradient is not None
+        shard.tensor.sub_(RATE * shard.gradient)
+
+
 def run(rank: int, world: int, port: int) -> Any:
     layout = Layout.model_validate({"data": 1, "parameter_server": {"servers": 1, "mode": "async"}})
     mesh = make_mesh(layout, group(rank, world, port))
@@ -57,7 +63,7 @@ def run(rank: int, world: int, port: int) -> Any:
     data.publish()
     if isinstance(data, StaleServer):
         for step in range(STEPS):
-            data.serve(step + 1, lambda _: [s.tensor.sub_(RATE * s.tensor.grad) for s in data.shards])
+            data.serve(step + 1, lambda _: descend(data))
         data.settle()
         return {shard.name: shard.tensor.numpy() for shard in data.shards}
     assert isinstance(data, StaleWorker)
