@@ -19,7 +19,11 @@ class Replay:
     """`held`: the names of the parameters of each server; `records`: what each recorded."""
 
     def __init__(
-        self, spec: dict[str, Any], make: Callable[[], nn.Module], held: Sequence[Sequence[str]], records: Sequence[Sequence[Line]]
+        self,
+        spec: dict[str, Any],
+        make: Callable[[], nn.Module],
+        held: Sequence[Sequence[str]],
+        records: Sequence[Sequence[Line]],
     ) -> None:
         self.spec, self.recipe, self.held = spec, spec["optimizer"], held
         self.workers = spec["layout"]["data"]

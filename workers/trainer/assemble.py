@@ -22,8 +22,8 @@ from .determinism import compute_the_same_bits
 from .event_outbox import EmitEvent, EventOutbox
 from .instruments import Instruments
 from .loop import Loop
-from .own_clocks import OwnClocks, snapshot_every
 from .optimizer import optimizer_shards
+from .own_clocks import OwnClocks, snapshot_every
 from .preflight import preflight
 from .process_groups import formed
 from .reports import Reporter, log_and_emit
