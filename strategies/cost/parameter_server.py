@@ -8,8 +8,8 @@ one that is kept, and of a sum of gradients:
 | worker | cΨ | gΨ | an update counter | gΨ | cΨ |
 | server | – | mΨ_s | 3mΨ_s with AdamW | N·cΨ_s | N·gΨ_s |
 
-Where workers have clocks of their own, each also sends two requests to every server, and a server holds the gradients of one worker in
-the place of messages of all, and at most N copies of its values for workers that have not received them yet.
+Where workers have clocks of their own, each also sends two requests to every server. A server holds memory for the gradients of every
+worker, NgΨ_s, from which it updates, and at most N copies of its values, NcΨ_s, for workers that have not received them yet.
 """
 
 from collections.abc import Sequence
@@ -46,9 +46,12 @@ def message_bytes(setting: Setting) -> int:
 
 
 def copies_bytes(setting: Setting) -> int:
-    """Most bytes of copies of the fullest server's values, and of gradients that are not in the dtype of the values yet."""
-    narrow = setting.gradients * (setting.gradients != setting.master)
-    return (setting.layout.data * setting.compute + narrow) * most_elements(setting)
+    """Most bytes that the fullest server holds for workers with clocks of their own: copies of its values, and their gradients.
+
+    Without those that it updates from, where they are in the dtype of the values.
+    """
+    updating = setting.master * (setting.gradients == setting.master)
+    return (setting.layout.data * (setting.compute + setting.gradients) - updating) * most_elements(setting)
 
 
 def requested(setting: Setting) -> int:

@@ -68,14 +68,17 @@ class Clocks:
             self._write("pull", worker)
         return found
 
+    def waits(self, worker: int) -> bool:
+        """Whether `worker` is between its newest push and its next step. Its first step may begin without values from here."""
+        return worker in self._waiting or self._asked[worker] < self._pushed[worker] > 0
+
     def passed(self, clock: int) -> bool:
         """Whether every worker has pushed `clock` times, and has asked for values after that."""
         return min(self._asked) >= clock
 
     def _begun(self, worker: int) -> int:
         """The newest step that the worker may have begun: after it has its values it is in the next one."""
-        waits = worker in self._waiting or self._asked[worker] < self._pushed[worker]
-        return self._pushed[worker] + (not waits)
+        return self._pushed[worker] + (not self.waits(worker))
 
     def _meets(self, worker: int) -> bool:
         return self._ahead == 0 or self._waiting[worker] or self._pushed[worker] == self._wanted

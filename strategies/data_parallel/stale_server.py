@@ -2,12 +2,13 @@
 
 Sources: Li et al., OSDI 2014, section 3.4 (asynchronous), and Ho et al., NIPS 2013 (bounded staleness; `clocks.py` has the rule).
 
-One thread serves one request at a time, so that the order of pushes and pulls is a list. A push takes effect as a whole: a server first
-receives all gradients of a worker, and multiplies them by the factor that clips them. A pull gets the values of that moment, which are
-copied, because the next push may change them before the worker has received them. Workers that meet share one copy.
+One thread serves one request at a time, so that the order of pushes and pulls is a list. Gradients arrive while a worker's backward pass
+runs, in memory for that worker. They take effect as a whole, when it requests that: before, the factor that clips them is not known. A pull
+gets the values of that moment, which are copied, because the next push may change them before the worker has received them. Workers that
+meet share one copy.
 
-Memory of a server with Ψ_s elements and N workers: its values and the optimizer's state, the gradients of one push, and at most N copies
-of its values in the compute dtype. The first server also sums what workers report of a step (`step_totals.py`).
+Memory of a server with Ψ_s elements and N workers: its values and the optimizer's state, and for each worker Ψ_s gradients, and at most
+one copy of its values in the compute dtype. The first server also sums what workers report of a step (`step_totals.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -38,6 +39,8 @@ class StaleServer(Server):
         assert options.ahead is not None
         self.clocks = Clocks(self._workers, options.ahead)
         self._totals = StepTotals(self._workers) if mesh.index(SERVER) == self._workers else None
+        self._received: dict[int, list[torch.Tensor]] = {}  # by worker: memory for its gradients
+        self._coming: dict[int, list[Pending]] = {}  # by worker: the gradients of its next push
         self._sending: dict[int, list[Pending]] = {}  # by worker
         self._copy: list[torch.Tensor] | None = None  # of the newest values, in the order in which they are sent
 
@@ -50,6 +53,8 @@ class StaleServer(Server):
 
     def serve(self, clock: int, update: Update | None = None) -> bool:
         """Serve until every worker has pushed `clock` times, and has asked for values after that. Returns whether all met there."""
+        for worker in range(self._workers if clock else 0):
+            self._expect(worker)
         while not self.clocks.passed(clock):
             request = Request.of(receive(empty_request(), None, self._group, REQUEST)())
             if request.push is None:
@@ -59,15 +64,24 @@ class StaleServer(Server):
                 self._take(request, request.push, update)
             for worker, meets in self.clocks.answers():
                 self._answer(worker, meets)
+                if not meets:  # after a meeting there may be no further push
+                    self._expect(worker)
         return self.clocks.met == clock
+
+    def _expect(self, worker: int) -> None:
+        """Start to receive the worker's next gradients, unless it is done already or they are here."""
+        if worker in self._coming or self.clocks.waits(worker):
+            return
+        if worker not in self._received:
+            kept = self._precision.gradients
+            self._received[worker] = [torch.empty(row.numel(), dtype=kept) for row in self._rows]
+        self._coming[worker] = [receive(into, worker, self._group) for into in self._received[worker]]
 
     @torch.no_grad()
     def _take(self, request: Request, push: Push, update: Update) -> None:
-        """Receive a worker's gradients, and update the param shards by them."""
+        """Update the param shards by a worker's gradients."""
         self._finish(request.worker)
-        kept = self._precision.gradients
-        coming = [receive(torch.empty(row.numel(), dtype=kept), request.worker, self._group) for row in self._rows]
-        for number, wait in enumerate(coming):
+        for number, wait in enumerate(self._coming.pop(request.worker)):
             total = wait().to(self._precision.master)
             if push.factor != 1.0:
                 total.mul_(push.factor)

@@ -1,7 +1,8 @@
-"""A worker with a clock of its own: it pushes its gradients after the backward pass, and pulls values without waiting for the others.
+"""A worker with a clock of its own: it pushes its gradients and pulls values without waiting for the others.
 
-What it computes with may miss pushes of other workers (`clocks.py` says how many). Pulling overlaps with the next forward pass. Pushing
-does not overlap with the backward pass: a push takes effect as a whole, and its factor needs the norm of all gradients.
+What it computes with may miss pushes of other workers (`clocks.py` says how many). Gradients leave during the backward pass, bucket by
+bucket. A request follows them, with the factor that clips them, which needs the norm of all: only then do they take effect. Pulling
+overlaps with the next forward pass.
 
 Traffic per step: Ψ gradients and a request to each server, then another request to each, and Ψ values. The first server answers before
 its values whether all workers meet. The others learn that from the request.
@@ -34,23 +35,18 @@ class StaleWorker(Worker):
         self._totals: list[Total] = []
 
     def _push(self, number: int) -> None:
-        """The bucket is complete: keep it until all are."""
-        self._rows[number] = self._buckets[number].finish()[0]
+        row = self._rows[number] = self._buckets[number].finish()[0]
+        self._pushed.append(send(row, self._servers[number], self._group))
 
     def square_sum(self) -> float:
         """The sum of squares of this worker's own gradients. Call it after `reduce`."""
         return square_sum(list(self._rows.values()), self._device).item()
 
     def push(self, push: Push) -> None:
-        """Send the gradients to the servers, and wait until they have them."""
+        """Let the gradients take effect, which the servers have received."""
         self.clock += 1
         for server in (self._first, *self._others):
             self._request(server, push=push)
-        for number, row in sorted(self._rows.items()):
-            self._pushed.append(send(row, self._servers[number], self._group))
-        for wait in self._pushed:
-            wait()
-        self._pushed.clear()
 
     def pull(self, meets: bool) -> bool:
         """Start to pull all values. Waits until the bound allows it, or if `meets` until all workers are at this clock.

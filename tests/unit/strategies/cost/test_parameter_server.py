@@ -70,14 +70,14 @@ def test_a_worker_with_a_clock_of_its_own_also_sends_two_requests_to_each_server
     assert moved.words == "Ψ to the servers + requests" and plain.words == "Ψ to the servers"
 
 
-def test_its_servers_hold_a_copy_of_their_values_for_each_worker() -> None:
-    """In the compute dtype, 2 bytes; and of gradients in 2 bytes one push."""
+def test_its_servers_hold_gradients_and_a_copy_of_their_values_for_each_worker() -> None:
+    """Copies have 2 bytes per element, and gradients 4 or 2."""
     found = setting(8, 1, "async", data={"seq_len": 16})
-    assert copies_bytes(found) == 8 * 2 * most_elements(found)
+    assert copies_bytes(found) == (8 * 2 + 7 * 4) * most_elements(found)
     assert plan(found).by_kind["buffers"] == copies_bytes(found)
     assert plan(found).by_kind["gradients"] == 4 * most_elements(found)
     narrow = setting(8, 1, "async", precision={"compute": "bf16", "gradients": "compute"})
-    assert copies_bytes(narrow) == (8 * 2 + 2) * most_elements(narrow)
+    assert copies_bytes(narrow) == (8 * 2 + 8 * 2) * most_elements(narrow)
 
 
 @pytest.mark.parametrize("servers", [1, 2])
