@@ -29,7 +29,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - selective and full recompute exchange once more what a block's attention exchanges forward.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
 - parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis. With a clock of
-  its own it also sends each server two requests of eight numbers.
+  its own it also sends each server two requests of nine numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -21,12 +21,13 @@ class Push:
     """One worker's step, in numbers.
 
     The server multiplies its gradients by `factor`. `loss`: its summand of the step's loss; `squares`: the squared norm of its own mean
-    gradient; `meets`: whether it wants all workers to meet soon.
+    gradient; `rate`: its steps per second; `meets`: whether it wants all workers to meet soon.
     """
 
     factor: float
     loss: float
     squares: float
+    rate: float
     meets: bool
 
 
@@ -41,14 +42,14 @@ class Request:
 
     def numbers(self) -> torch.Tensor:
         """As a message [REQUEST_NUMBERS] in fp64, in which whole numbers below 2⁵³ are exact."""
-        push = self.push or Push(0.0, 0.0, 0.0, False)
+        push = self.push or Push(0.0, 0.0, 0.0, 0.0, False)
         numbers = (self.worker, self.clock, self.meets, self.push is not None, *astuple(push))
         return torch.tensor(numbers, dtype=torch.float64)
 
     @classmethod
     def of(cls, numbers: torch.Tensor) -> "Request":
-        worker, clock, meets, pushes, factor, loss, squares, soon = numbers.tolist()
-        push = Push(factor, loss, squares, bool(soon)) if pushes else None
+        worker, clock, meets, pushes, factor, loss, squares, rate, soon = numbers.tolist()
+        push = Push(factor, loss, squares, rate, bool(soon)) if pushes else None
         return cls(int(worker), int(clock), bool(meets), push)
 
 

@@ -23,7 +23,7 @@ from ..precision import Precision
 from .clocks import Clocks
 from .parameter_server import Server
 from .stale_messages import ANSWER, REQUEST, Push, Request, empty_request
-from .step_totals import StepTotals
+from .step_totals import StepTotals, Total
 
 #: Updates the param shards, whose gradients are set, for the push of a worker at this clock.
 Update = Callable[[int], object]
@@ -95,7 +95,7 @@ class StaleServer(Server):
             shard.set_gradient(None)
         self.clocks.push(request.worker)
         if self._totals is not None:  # one server decides, and workers pass it on to the others
-            self._totals.add(request.clock, push.loss, push.squares)
+            self._totals.add(request.clock, Total(push.loss, push.squares, push.rate))
             if push.meets:
                 self.clocks.meet_soon()
 

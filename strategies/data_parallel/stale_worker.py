@@ -79,6 +79,6 @@ class StaleWorker(Worker):
         head = receive(torch.empty(2, dtype=torch.float64), self._first, self._group, ANSWER)()
         meets, count = head.tolist()
         if count:
-            rows = receive(torch.empty(int(count), 2, dtype=torch.float64), self._first, self._group, ANSWER)()
-            self._totals += [(loss, squares) for loss, squares in rows.tolist()]
+            rows = torch.empty(int(count), len(Total._fields), dtype=torch.float64)
+            self._totals += [Total(*row) for row in receive(rows, self._first, self._group, ANSWER)().tolist()]
         return bool(meets)

@@ -223,5 +223,5 @@ def test_all_ranks_together_send_2_psi_per_worker(root: Path, make_spec: Make) -
     (found,) = [data for kind, data in run["events"] if kind == "probe"]
     psi = sum(value.size for value in run["parameters"].values())
     sent = found["traffic_sum"]["parameter_server"]["send"]
-    small = 3 * 2 * 2 * 8 + 3 * 2 + 2
+    small = 3 * 2 * 2 * 9 + 3 * 2 + 3
     assert (sent["elements"], sent["bytes"]) == (2 * psi * 3 + small, (4 + 2) * psi * 3 + 8 * small)

@@ -3,7 +3,7 @@
 A step of the loop is a clock. On a worker it ends when its gradients are pushed and it may pull; on a server when all workers have
 finished that step, while faster ones may be ahead. No collective runs in it. What the sums over all ranks give elsewhere:
 
-- Loss and gradient norm travel with the pushes to the first server, and back to rank 0 once all workers have finished the step. So rank 0
+- Loss, gradient norm and speed travel with the pushes to the first server, and back to rank 0 once all workers have finished the step. So rank 0
   reports a step later than it trains it, in order and once.
 - A worker's gradients are clipped by their own norm, and the run ends if that is not finite, before they are pushed.
 - A request to stop, or for a trace, is agreed on at a meeting of all ranks, which the worker that has the request asks for.
@@ -57,11 +57,12 @@ class OwnClocks(Loop):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._start = 0  # the step at which all clocks are 0
+        self._pushed_at = 0.0  # monotonic seconds
         self._met = False  # whether all ranks are at the end of the newest step
         self._late: deque[StepRecord] = deque()  # steps of rank 0 whose totals are not known yet
 
     def _run(self) -> None:
-        self._start = self.state.step
+        self._start, self._pushed_at = self.state.step, time.monotonic()
         super()._run()
 
     def train_step(self, step: int) -> StepRecord:
@@ -95,10 +96,11 @@ class OwnClocks(Loop):
             return
         assert isinstance(data, StaleWorker)
         self._late.append(record)
-        for loss, squares in data.take_totals():
+        for total in data.take_totals():
             late = self._late.popleft()
-            known = replace(late, stats=replace(late.stats, loss=loss, grad_norm=math.sqrt(squares)))
-            self.state.advance(known.step, loss, known.seconds)
+            stats = replace(late.stats, loss=total.loss, grad_norm=math.sqrt(total.squares))
+            known = replace(late, stats=stats, mean_s=1 / total.rate)
+            self.state.advance(known.step, total.loss, known.seconds)
             self._reporter.step(known)
 
     def _serve(self, step: int, loss_share: torch.Tensor, data: StaleServer) -> OwnStep:
@@ -123,8 +125,10 @@ class OwnClocks(Loop):
         self.callbacks.before_push(step, workers * loss, norm)
         wanted = bool(stop) or self._instruments.pending_trace.vote(step) != 0
         clip = clip_factor(norm, spec.optimizer.clip_norm) / factor
+        since, self._pushed_at = self._pushed_at, time.monotonic()
+        rate = 1 / max(self._pushed_at - since, 1e-9)
         with self._instruments.phase("gradients"):
-            data.push(Push(clip, loss, norm * norm, wanted and step < spec.steps))
+            data.push(Push(clip, loss, norm * norm, rate, wanted and step < spec.steps))
         with self._instruments.phase("publish"):
             met = data.pull(step == spec.steps or self.callbacks.meets(step))
         set_updates_done(self.parts.optimizer, updates_done(self.parts.optimizer) + workers)

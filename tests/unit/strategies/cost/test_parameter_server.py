@@ -66,7 +66,7 @@ def test_the_fullest_rank_is_a_server_where_many_workers_have_few_tokens() -> No
 def test_a_worker_with_a_clock_of_its_own_also_sends_two_requests_to_each_server() -> None:
     moved = traffic(setting(4, 3, "async")).moved["parameter_server", "send"]
     plain = traffic(setting(4, 3)).moved["parameter_server", "send"]
-    assert (moved.elements - plain.elements, moved.bytes - plain.bytes) == (2 * 3 * 8, 2 * 3 * 8 * 8)
+    assert (moved.elements - plain.elements, moved.bytes - plain.bytes) == (2 * 3 * 9, 2 * 3 * 9 * 8)
     assert moved.words == "Ψ to the servers + requests" and plain.words == "Ψ to the servers"
 
 

@@ -83,7 +83,7 @@ def compute(rank: int, data: StaleWorker, whole: nn.Module, wants: int) -> Any:
         loss.backward()
         data.reduce()
         soon = rank == WORKERS - 1 and clock == wants
-        data.push(Push(FACTOR, loss.item(), data.square_sum(), soon))
+        data.push(Push(FACTOR, loss.item(), data.square_sum(), 1.0, soon))
         if data.pull(clock in TOGETHER):
             at.append(clock)
     data.settle()
@@ -136,7 +136,7 @@ def test_a_replay_of_the_recorded_order_has_the_same_bits(mode: dict[str, Any], 
     for found in [own for _, _, own, _ in servers] + [own for _, own, _ in workers]:
         assert all(torch.equal(torch.from_numpy(value), values[name]) for name, value in found.items())
     assert sorted(name for _, _, own, _ in servers for name in own) == sorted(values)
-    assert [known for known, _ in workers[0][2]] == pytest.approx(list(totals.values()), rel=1e-14)
+    assert [known.loss for known in workers[0][2]] == pytest.approx(list(totals.values()), rel=1e-14)
     assert [found for *_, found in workers[1:]] == [[], []]
 
     everything = [("push", w, c) for w in range(WORKERS) for c in range(1, CLOCKS + 1)]

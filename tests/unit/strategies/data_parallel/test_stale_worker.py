@@ -74,7 +74,7 @@ def run(rank: int, world: int, port: int) -> Any:
             parallel.parts[0](rows(step, number)).square().sum().backward()
         data.reduce()
         squares.append(data.square_sum())
-        data.push(Push(1.0, float(step), squares[-1], False))
+        data.push(Push(1.0, float(step), squares[-1], 2.0, False))
         data.pull(meets=False)
     data.settle()
     return squares, data.take_totals(), data.clock
@@ -88,5 +88,5 @@ def test_a_lone_worker_has_plain_gradient_descent() -> None:
         name: value.tolist() for name, value in expected.items()
     }
     assert squares == pytest.approx(norms, rel=1e-14)
-    assert totals == [(float(step), squares[step]) for step in range(STEPS)]
+    assert totals == [(float(step), squares[step], 2.0) for step in range(STEPS)]
     assert clock == STEPS
