@@ -21,7 +21,7 @@ class Push:
     """One worker's step, in numbers.
 
     The server multiplies its gradients by `factor`. `loss`: its summand of the step's loss; `squares`: the squared norm of its own mean
-    gradient; `rate`: its steps per second; `meets`: whether it wants all workers to meet soon.
+    gradient; `rate`: its steps per second, by the step before; `meets`: whether it wants all workers to meet soon.
     """
 
     factor: float

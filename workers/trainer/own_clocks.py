@@ -57,17 +57,17 @@ class OwnClocks(Loop):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._start = 0  # the step at which all clocks are 0
-        self._pushed_at = 0.0  # monotonic seconds
+        self._began, self._newest_s = 0.0, 0.0  # monotonic seconds of the step's begin, and the length of the one before
         self._met = False  # whether all ranks are at the end of the newest step
         self._late: deque[StepRecord] = deque()  # steps of rank 0 whose totals are not known yet
 
     def _run(self) -> None:
-        self._start, self._pushed_at = self.state.step, time.monotonic()
+        self._start = self.state.step
         super()._run()
 
     def train_step(self, step: int) -> StepRecord:
         """One step of this rank's clock."""
-        began, stop = time.monotonic(), self._instruments.asked()
+        self._began, stop = time.monotonic(), self._instruments.asked()
         self.callbacks.before_serving(step)
         self.batches.seed(step)
         lr = self.set_learning_rate(step)
@@ -85,7 +85,8 @@ class OwnClocks(Loop):
         stats = self._at_meeting(step, own, stop) if own.met else self._stats(step, own.loss, own.grad_norm)
         self.callbacks.before_update(stats)
         self.callbacks.after_update(step)
-        return StepRecord(stats, lr, time.monotonic() - began)
+        self._newest_s = time.monotonic() - self._began
+        return StepRecord(stats, lr, self._newest_s)
 
     def report(self, record: StepRecord) -> None:
         """Report the step, or on rank 0 those of which all workers are known to have finished."""
@@ -125,8 +126,7 @@ class OwnClocks(Loop):
         self.callbacks.before_push(step, workers * loss, norm)
         wanted = bool(stop) or self._instruments.pending_trace.vote(step) != 0
         clip = clip_factor(norm, spec.optimizer.clip_norm) / factor
-        since, self._pushed_at = self._pushed_at, time.monotonic()
-        rate = 1 / max(self._pushed_at - since, 1e-9)
+        rate = 1 / max(self._newest_s or time.monotonic() - self._began, 1e-9)
         with self._instruments.phase("gradients"):
             data.push(Push(clip, loss, norm * norm, rate, wanted and step < spec.steps))
         with self._instruments.phase("publish"):
