@@ -123,17 +123,20 @@ def all_gather_together(
     return wait
 
 
-def send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup) -> Pending:
+def send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup, tag: int = 0) -> Pending:
     """Start to send `tensor` to the rank `peer` of `group`. It must be contiguous and must not change until `peer` has received it."""
     since = now()
-    work = dist.isend(tensor, group=group, group_dst=peer)
+    work = dist.isend(tensor, group=group, tag=tag, group_dst=peer)
     return _message(work, tensor, "send", group, since)
 
 
-def receive(into: torch.Tensor, peer: int, group: dist.ProcessGroup) -> Pending:
-    """Start to receive into `into`, contiguous, the next tensor that the rank `peer` of `group` sends. Messages keep their order."""
+def receive(into: torch.Tensor, peer: int | None, group: dist.ProcessGroup, tag: int = 0) -> Pending:
+    """Start to receive into `into`, contiguous, the next tensor that the rank `peer` of `group` sends with the same `tag`.
+
+    Messages of a tag keep their order. None: the next one of any rank, on gloo; of several that have arrived the lowest rank's.
+    """
     since = now()
-    work = dist.irecv(into, group=group, group_src=peer)
+    work = dist.irecv(into, group=group, tag=tag, group_src=peer)
     return _message(work, into, "receive", group, since)
 
 

@@ -29,13 +29,14 @@ def sum_over_ranks(
         put(numbers, place, number)
     if counts_loss:
         numbers[0] = loss.detach().double()
-    numbers[1] = _square_sum([p.gradient for p in shards if p.gradient is not None and p.owned(mesh)], mesh.device)
+    numbers[1] = square_sum([p.gradient for p in shards if p.gradient is not None and p.owned(mesh)], mesh.device)
     if mesh.layout.world_size > 1:
         wait_on(lambda: dist.all_reduce(numbers), "all_reduce")
     return tuple(numbers.tolist())
 
 
-def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+def square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """The sum of the squares of all numbers, in fp64, on `device`."""
     if not gradients:
         return torch.zeros((), dtype=torch.float64, device=device)
     # Offloaded parameters have their gradients on the host.

@@ -14,6 +14,7 @@ from .elastic import MOST, DataRange, number_or_range
 from .layout_words import in_words
 from .number_object import beside_the_number
 from .pipeline_shape import PipelineShape, StageBlocks, StageSplit, stages_or_shape
+from .server_options import ParameterServer
 from .tensor_shape import Division, TensorShape, degree_or_shape
 from .zero_plus_plus import ZeroPlusPlus
 
@@ -67,16 +68,6 @@ class Batch:
             f"global batch {self.global_batch} = {self.data} data × "
             f"{self.microbatches} micro-batches × {self.micro_batch} sequences"
         )
-
-
-class ParameterServer(BaseModel):
-    """Ranks that hold the values and the optimizer's state for `data` workers, which compute (Li et al., OSDI 2014). CPUs only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    servers: int = Field(
-        ge=1, le=1024, description="Number of servers, ranks beside the workers; parameters are distributed by bytes."
-    )
 
 
 class Layout(BaseModel):
@@ -187,7 +178,8 @@ class Layout(BaseModel):
     parameter_server: ParameterServer | None = Field(
         None,
         description="`{servers: 2}`: that many further ranks hold parameters and optimizer state; `data` workers push gradients to them "
-        "and pull values, synchronously, on CPUs. Not with another axis, nor with `zero`.",
+        "and pull values, on CPUs. Not with another axis, nor with `zero`. Each step equals data parallelism, or with "
+        "`{servers: 2, mode: stale, bound: 2}` or `mode: async` workers do not wait for each other, which changes the optimisation.",
     )
     micro_batch: int | None = Field(
         None,
@@ -237,6 +229,11 @@ class Layout(BaseModel):
     def servers(self) -> int:
         """Parameter servers: the last ranks, after all workers."""
         return 0 if self.parameter_server is None else self.parameter_server.servers
+
+    @property
+    def own_clocks(self) -> bool:
+        """Whether each worker of parameter servers has a clock of its own, and applies its gradients without the others."""
+        return self.parameter_server is not None and self.parameter_server.ahead is not None
 
     @property
     def degrees(self) -> dict[str, int]:

@@ -23,8 +23,15 @@ def in_words(layout: "Layout") -> str:
         synchronised = ", vertical sync" if layout.vertical_sync else ""
         parts.append(f"pipeline {layout.pipeline} ({layout.schedule}{synchronised}{_split(layout)})")
     spread = f", experts over {layout.expert} replicas" if layout.expert > 1 else ""
-    beside = f", {layout.servers} parameter server{'s' * (layout.servers > 1)}" if layout.servers else ""
-    return " × ".join(parts) + spread + beside
+    return " × ".join(parts) + spread + _servers(layout)
+
+
+def _servers(layout: "Layout") -> str:
+    options = layout.parameter_server
+    if options is None:
+        return ""
+    how = {"sync": "", "stale": f" (stale, bound {options.bound})", "async": " (async)"}[options.mode]
+    return f", {options.servers} parameter server{'s' * (options.servers > 1)}{how}"
 
 
 def _split(layout: "Layout") -> str:

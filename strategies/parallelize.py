@@ -35,6 +35,8 @@ from .data_parallel.fsdp import FullyShard, ShardPlace, blocks
 from .data_parallel.master_weights import Masters
 from .data_parallel.parameter_server import Server, Worker
 from .data_parallel.serving import Serving
+from .data_parallel.stale_server import StaleServer
+from .data_parallel.stale_worker import StaleWorker
 from .data_parallel.zero import ShardedOptimizer
 from .data_strategy import DataStrategy
 from .expert_balance import ExpertBalance
@@ -125,7 +127,8 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
 
 def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
     """A parameter server: param shards without a model that computes."""
-    data = Server(parameters([recipe.build()], mesh), mesh, recipe.precision, recipe.overlap)
+    kind = StaleServer if mesh.layout.own_clocks else Server
+    data = kind(parameters([recipe.build()], mesh), mesh, recipe.precision, recipe.overlap)
     return Parallel([], data, Serving(), Tally(mesh), ExpertBalance([], mesh, recipe.precision.master))
 
 
@@ -163,7 +166,7 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
         fill = filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
         for part in parts:
             fill(part)
-        return Worker(parts, mesh, precision, recipe.overlap)
+        return (StaleWorker if mesh.layout.own_clocks else Worker)(parts, mesh, precision, recipe.overlap)
     on_host = recipe.memory_options.offload.optimizer
     masters = Masters(mesh, precision, cut=stage > 0, on_host=on_host, file=recipe.state_file)
     fill = filler(parts, recipe, mesh, precision.compute, masters.keep)

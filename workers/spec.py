@@ -19,6 +19,7 @@ from ..strategies.memory_options import (
     check_memory_options,
 )
 from ..strategies.packed_rules import check_packed
+from ..strategies.stale_rules import check_own_clocks
 from ..strategies.zero_plus_plus_rules import check_zero_plus_plus
 from .data_spec import DataSpec as DataSpec  # noqa: PLC0414  (most import it from here)
 from .model_spec import ModelSpec
@@ -153,7 +154,8 @@ class SnapshotSpec(SpecPart):
     every: int | None = Field(
         None,
         ge=0,
-        description="Number of steps between snapshots; null: as many as cost at most 2% of the time; 0: none.",
+        description="Number of steps between snapshots; 0: none; null: as many as cost at most 2% of the time, and 50 where workers of "
+        "parameter servers have clocks of their own.",
     )
 
 
@@ -253,6 +255,7 @@ class TrainSpec(SpecPart):
         self._check_loss()
         self._check_own_source()
         check_delayed(self.layout, self.memory_options, facts, self.precision.compute)
+        check_own_clocks(self.layout, self.precision.compute)
         if self.data.is_packed:
             check_packed(self.layout, self.memory_options, facts, self.precision.compute)
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)

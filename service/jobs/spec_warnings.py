@@ -54,6 +54,7 @@ def _layout(train: TrainSpec) -> _Found:
     if rounded:
         message = f"ZeRO++ rounds {' and '.join(rounded)} to few bits when they are sent: losses differ from those without it."
         yield "layout.zero_plus_plus", message, "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse."
+    yield from _own_clocks(train)
 
 
 def _late(layout: Layout) -> str:
@@ -61,6 +62,23 @@ def _late(layout: Layout) -> str:
     most = 1 if layout.schedule == "2bw" else layout.pipeline - 1
     steps = "one step" if most == 1 else f"{most} steps"
     return steps if layout.schedule == "2bw" or layout.vertical_sync else f"up to {steps}"
+
+
+def _own_clocks(train: TrainSpec) -> _Found:
+    options, workers = train.layout.parameter_server, train.layout.data
+    if options is None or options.ahead is None:
+        return
+    if workers > 1:
+        late = "any number of" if options.bound is None else f"up to {(2 * options.bound + 1) * (workers - 1)}"
+        yield (
+            "layout.parameter_server",
+            f"mode {options.mode} makes {workers} updates in a step, each by the gradients of one worker, {late} updates of others after "
+            "the values that they were taken at: the optimisation changes.",
+            "Compare the loss with mode: sync, and lower optimizer.lr if it is worse.",
+        )
+    if train.replica_check.every:
+        message = "Workers with clocks of their own have values of different steps, so replicas are never compared."
+        yield "replica_check.every", message, "Leave replica_check.every out."
 
 
 def _rhythms(train: TrainSpec) -> _Found:

@@ -28,7 +28,8 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - all-gather: the same elements, keys and values by all-gathers, the gradients by a reduce-scatter.
 - selective and full recompute exchange once more what a block's attention exchanges forward.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
-- parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis.
+- parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis. With a clock of
+  its own it also sends each server two requests of nine numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -141,6 +142,8 @@ def _reduced(setting: Setting, times: int, part: float, element_bytes: int) -> S
 def _pushes(setting: Setting) -> Sent:
     """Gradients of a worker, which rank 0 is; the servers send it as many values."""
     yield "send", _moved("Ψ to the servers", parameter_server.pushed(setting), setting.gradients)
+    if setting.layout.own_clocks:
+        yield "send", _moved("requests", parameter_server.requested(setting), 8)
 
 
 def _between(setting: Setting) -> Sent:

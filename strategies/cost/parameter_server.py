@@ -7,11 +7,14 @@ one that is kept, and of a sum of gradients:
 |---|---|---|---|---|---|
 | worker | cΨ | gΨ | an update counter | gΨ | cΨ |
 | server | – | mΨ_s | 3mΨ_s with AdamW | N·cΨ_s | N·gΨ_s |
+
+Where workers have clocks of their own, each also sends two requests to every server. A server holds memory for the gradients of every
+worker, NgΨ_s, from which it updates, and at most N copies of its values, NcΨ_s, for workers that have not received them yet.
 """
 
 from collections.abc import Sequence
 
-from ..data_parallel.key_assignment import held
+from ..data_parallel.key_assignment import REQUEST_NUMBERS, held
 from .estimate import Setting
 from .model_shape import elements
 
@@ -40,6 +43,20 @@ def message_bytes(setting: Setting) -> int:
     largest = max(weight.elements for weight in setting.decoder.held(setting.layout, 0)) * setting.gradients
     everything = most_elements(setting) * setting.gradients
     return setting.layout.data * min(setting.prefetch * max(setting.bucket_bytes, largest), everything)
+
+
+def copies_bytes(setting: Setting) -> int:
+    """Most bytes that the fullest server holds for workers with clocks of their own: copies of its values, and their gradients.
+
+    Without those that it updates from, where they are in the dtype of the values.
+    """
+    updating = setting.master * (setting.gradients == setting.master)
+    return (setting.layout.data * (setting.compute + setting.gradients) - updating) * most_elements(setting)
+
+
+def requested(setting: Setting) -> int:
+    """fp64 numbers in the requests that a worker with a clock of its own sends in a step."""
+    return 2 * setting.layout.servers * REQUEST_NUMBERS
 
 
 def pushed(setting: Setting) -> int:

@@ -113,10 +113,11 @@ class Rank:
 
 
 def _server(setting: Setting) -> Held:
-    """The fullest parameter server, when the gradients of all workers are summed."""
+    """The fullest parameter server: when the gradients of all workers are summed, or those of one worker have arrived."""
     sizes = max(parameter_server.keys(setting), key=sum)
     gradients = setting.master * sum(sizes)
-    messages = parameter_server.message_bytes(setting)
+    own = setting.layout.own_clocks
+    messages = parameter_server.copies_bytes(setting) if own else parameter_server.message_bytes(setting)
     return {
         "optimizer": parameter_server.state_bytes(setting, sizes),
         "gradients": gradients,

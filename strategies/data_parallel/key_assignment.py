@@ -6,6 +6,10 @@ All ranks compute the same assignment, without a message.
 """
 
 from collections.abc import Sequence
+from typing import Final
+
+#: fp64 numbers of a worker's request to a server, where workers have clocks of their own (`stale_messages.py`).
+REQUEST_NUMBERS: Final = 9
 
 
 def assign(sizes: Sequence[int], servers: int) -> list[int]:

@@ -1,153 +1,125 @@
-"""Stale synchronous parallel: workers compute with values that miss at most some clocks of others' updates (Ho et al., NIPS 2013).
+"""A parameter server whose workers have clocks of their own: each push is one update, applied when it arrives.
 
-A worker's clock is its number of pushes. It may pull at clock c if every living worker has pushed at least c − `bound` times
-(section 2 of the paper); with a bound of None it never waits (asynchronous; Li et al., OSDI 2014, section 3.4). A push is one update,
-applied when it arrives. The server records the order of pushes and pulls, so that a serial replay computes the same bits.
+Sources: Li et al., OSDI 2014, section 3.4 (asynchronous), and Ho et al., NIPS 2013 (bounded staleness; `clocks.py` has the rule).
 
-Each worker has a group of two with each server: a worker that dies, leaves, or is silent for the group's time-out ends that group only.
-It no longer counts, and the others go on. The slowest living worker never waits, so that no two wait for each other.
+One thread serves one request at a time, so that the order of pushes and pulls is a list. Gradients arrive while a worker's backward pass
+runs, in memory for that worker. They take effect as a whole, when it requests that: before, the factor that clips them is not known. A pull
+gets the values of that moment, which are copied, because the next push may change them before the worker has received them. Workers that
+meet share one copy.
 
-No spec asks for it: the training loop has a collective over all ranks in every step.
+Memory of a server with Ψ_s elements and N workers: its values and the optimizer's state, and for each worker Ψ_s gradients, and at most
+one copy of its values in the compute dtype. The first server also sums what workers report of a step (`step_totals.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from threading import Condition, Thread
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.distributed as dist
 
-LEAVE: Final = 0
-PUSH: Final = 1
-PULL: Final = 2
+from ..collectives import Pending, receive, send
+from ..comm_overlap import Overlap
+from ..mesh import SERVER, Mesh
+from ..param_shard import Parameter
+from ..precision import Precision
+from .clocks import Clocks
+from .parameter_server import Server
+from .stale_messages import ANSWER, REQUEST, Push, Request, empty_request
+from .step_totals import StepTotals, Total
 
-#: Changes a server's values in place by a worker's gradient, of the same shape [n].
-Update = Callable[[torch.Tensor], object]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of a server's record: what `worker` did at its `clock`. Lines are in the order in which they took effect."""
-
-    kind: Literal["push", "pull"]
-    worker: int
-    clock: int
+#: Updates the param shards, whose gradients are set, for the push of a worker at this clock.
+Update = Callable[[int], object]
 
 
-class StaleServer:
-    """Serves `values` [n] to workers; `groups`: worker → the group of it and this server."""
+class StaleServer(Server):
+    """The data strategy of such a server. The loop calls `serve` in the place of `reduce` and `publish`."""
 
-    def __init__(
-        self, values: torch.Tensor, update: Update, groups: Mapping[int, dist.ProcessGroup], bound: int | None
-    ) -> None:
-        self.values, self._update, self._groups, self._bound = values, update, groups, bound
-        self._clocks = dict.fromkeys(groups, 0)  # of the living workers
-        self._changed = Condition()
-        self.record: list[Entry] = []
-        self.lost: dict[int, str] = {}  # worker that did not leave by itself → the error
+    def __init__(self, found: Sequence[Parameter], mesh: Mesh, precision: Precision, overlap: Overlap) -> None:
+        super().__init__(found, mesh, precision, overlap)
+        options = mesh.layout.parameter_server
+        assert options is not None
+        assert options.ahead is not None
+        self.clocks = Clocks(self._workers, options.ahead)
+        self._totals = StepTotals(self._workers) if mesh.index(SERVER) == self._workers else None
+        self._received: dict[int, list[torch.Tensor]] = {}  # by worker: memory for its gradients
+        self._coming: dict[int, list[Pending]] = {}  # by worker: the gradients of its next push
+        self._sending: dict[int, list[Pending]] = {}  # by worker
+        self._copy: list[torch.Tensor] | None = None  # of the newest values, in the order in which they are sent
 
-    def serve(self) -> None:
-        """Serve until every worker has left or is lost."""
-        threads = [Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._groups]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    def reduce(self) -> None:
+        """Does nothing: gradients arrive in `serve`."""
 
-    def _serve(self, worker: int) -> None:
-        try:
-            while self._answer(worker):
-                pass
-        except RuntimeError as error:  # gloo's, for a connection that ended and for its time-out
-            self.lost[worker] = str(error)
-        finally:
-            with self._changed:
-                del self._clocks[worker]
-                self._changed.notify_all()
+    def publish(self) -> None:
+        """Send the first values to every worker, which asks for them before its first push."""
+        self.serve(0)
 
-    def _answer(self, worker: int) -> bool:
-        """Answer one request. Returns False if the worker leaves."""
-        group = self._groups[worker]
-        request = torch.empty(1, dtype=torch.int64)
-        _receive(request, group)
-        if request.item() == PUSH:
-            gradient = torch.empty_like(self.values)
-            _receive(gradient, group)
-            self._push(worker, gradient)
-        elif request.item() == PULL:
-            _send(self._pull(worker), group)
-        return request.item() != LEAVE
+    def serve(self, clock: int, update: Update | None = None) -> bool:
+        """Serve until every worker has pushed `clock` times, and has asked for values after that. Returns whether all met there."""
+        for worker in range(self._workers if clock else 0):
+            self._expect(worker)
+        while not self.clocks.passed(clock):
+            request = Request.of(receive(empty_request(), None, self._group, REQUEST)())
+            if request.push is None:
+                self.clocks.ask(request.worker, request.meets)
+            else:
+                assert update is not None, "values are asked for before the first push"
+                self._take(request, request.push, update)
+            for worker, meets in self.clocks.answers():
+                self._answer(worker, meets)
+                if not meets:  # after a meeting there may be no further push
+                    self._expect(worker)
+        return self.clocks.met == clock
 
-    def _push(self, worker: int, gradient: torch.Tensor) -> None:
-        with self._changed:
-            self._update(gradient)
-            self.record.append(Entry("push", worker, self._clocks[worker]))
-            self._clocks[worker] += 1
-            self._changed.notify_all()
+    def _expect(self, worker: int) -> None:
+        """Start to receive the worker's next gradients, unless it is done already or they are here."""
+        if worker in self._coming or self.clocks.waits(worker):
+            return
+        if worker not in self._received:
+            kept = self._precision.gradients
+            self._received[worker] = [torch.empty(row.numel(), dtype=kept) for row in self._rows]
+        self._coming[worker] = [receive(into, worker, self._group) for into in self._received[worker]]
 
-    def _pull(self, worker: int) -> torch.Tensor:
-        with self._changed:
-            self._changed.wait_for(lambda: self._may_pull(worker))
-            self.record.append(Entry("pull", worker, self._clocks[worker]))
-            return self.values.clone()
+    @torch.no_grad()
+    def _take(self, request: Request, push: Push, update: Update) -> None:
+        """Update the param shards by a worker's gradients."""
+        self._finish(request.worker)
+        for number, wait in enumerate(self._coming.pop(request.worker)):
+            total = wait().to(self._precision.master)
+            if push.factor != 1.0:
+                total.mul_(push.factor)
+            parts = total.split(self._widths[number])
+            for shard, part in zip(self._shards[number], parts, strict=True):
+                shard.set_gradient(part.view_as(shard.tensor))
+        self.gradient_peak = max(self.gradient_peak, sum(row.nbytes for row in self._rows))
+        self._copy = None
+        update(request.clock)
+        for shard in self.shards:
+            shard.set_gradient(None)
+        self.clocks.push(request.worker)
+        if self._totals is not None:  # one server decides, and workers pass it on to the others
+            self._totals.add(request.clock, Total(push.loss, push.squares, push.rate))
+            if push.meets:
+                self.clocks.meet_soon()
 
-    def _may_pull(self, worker: int) -> bool:
-        return self._bound is None or self._clocks[worker] - min(self._clocks.values()) <= self._bound
+    @torch.no_grad()
+    def _answer(self, worker: int, meets: bool) -> None:
+        """Start to send the values of now, and from the first server before them what it knows of steps."""
+        self._finish(worker)
+        sending = self._sending[worker] = []
+        if self._totals is not None:
+            known = self._totals.take() if worker == 0 else []  # which reports on the job
+            head = torch.tensor([meets, len(known)], dtype=torch.float64)
+            sending.append(send(head, worker, self._group, ANSWER))
+            if known:
+                sending.append(send(torch.tensor(known, dtype=torch.float64), worker, self._group, ANSWER))
+        if self._copy is None:
+            self._copy = [row.to(self._precision.compute, copy=True) for row in reversed(self._rows)]
+        sending += [send(values, worker, self._group) for values in self._copy]
 
+    def _finish(self, worker: int) -> None:
+        """Wait until the worker has received what was sent to it."""
+        for wait in self._sending.pop(worker, []):
+            wait()
 
-class StaleWorker:
-    """A worker's side: `groups` with each server in turn, and the number of values that each server has.
-
-    Methods raise `RuntimeError` if a server is lost, or does not answer within its group's time-out.
-    """
-
-    def __init__(self, groups: Sequence[dist.ProcessGroup], sizes: Sequence[int], dtype: torch.dtype) -> None:
-        self._groups, self._sizes, self._dtype = groups, sizes, dtype
-
-    def pull(self) -> list[torch.Tensor]:
-        """Each server's values [n]. Waits where another worker is too far behind."""
-        for group in self._groups:
-            _request(PULL, group)
-        found = [torch.empty(size, dtype=self._dtype) for size in self._sizes]
-        for values, group in zip(found, self._groups, strict=True):
-            _receive(values, group)
-        return found
-
-    def push(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Send each server its gradient [n]; the worker's clock is one more then."""
-        for gradient, group in zip(gradients, self._groups, strict=True):
-            _request(PUSH, group)
-            _send(gradient, group)
-
-    def leave(self) -> None:
-        """End the exchange with every server."""
-        for group in self._groups:
-            _request(LEAVE, group)
-
-
-def pair_groups(workers: Sequence[int], servers: Sequence[int]) -> dict[int, dist.ProcessGroup]:
-    """Peer → the group of it and this rank. Collective over the world.
-
-    Torch names a group that only its members form by how many groups a process has, and these numbers differ here: so all form each.
-    """
-    rank = dist.get_rank()
-    found = {}
-    for server in servers:
-        for worker in workers:
-            group = dist.new_group([server, worker], group_desc="stale_server")
-            if rank in (server, worker):
-                found[worker if rank == server else server] = group
-    return found
-
-
-def _request(kind: int, group: dist.ProcessGroup) -> None:
-    _send(torch.tensor([kind]), group)
-
-
-def _send(tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    dist.send(tensor, group=group, group_dst=1 - group.rank())
-
-
-def _receive(into: torch.Tensor, group: dist.ProcessGroup) -> None:
-    dist.recv(into, group=group, group_src=1 - group.rank())
+    def settle(self) -> None:
+        """Wait until every worker has received the values that it got."""
+        for worker in list(self._sending):
+            self._finish(worker)

@@ -52,7 +52,7 @@ def train(
         "events": events,
         "losses": [data["loss"] for kind, data in events if kind == "step"],
         "norms": [data.get("grad_norm") for kind, data in events if kind == "step"],
-        "parameters": _assemble([shard for result in results for shard in result["pieces"]]),
+        "parameters": whole_parameters(results),
     }
 
 
@@ -145,7 +145,8 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     return device
 
 
-def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
+def train_rank(rank: int, world: int, port: int, orders: str, prepared: Any = None) -> Result:
+    """One rank's events and pieces. `prepared(parts)` returns the instruments of a run that is watched or disturbed."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import allocate
@@ -156,7 +157,8 @@ def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     events: list[Any] = []
     mesh = make_mesh(run.train.layout, device)
     built = allocate(run, mesh)
-    assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
+    instruments = prepared(built) if prepared else Instruments()
+    assemble(built, lambda kind, data: events.append((kind, data)), instruments).run()
     kept = [*built.parallel.data.shards, *built.parallel.balance.shards]
     shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in kept if p.owned(mesh)]
     return {"events": events, "pieces": shards}
@@ -167,9 +169,10 @@ def callback_of(loop: Any, kind: type[T]) -> T:
     return next(callback for callback in loop.callbacks.ordered if isinstance(callback, kind))
 
 
-def _assemble(shards: list[Any]) -> dict[str, Any]:
+def whole_parameters(results: list[Result]) -> dict[str, Any]:
+    """The parameters by name, of the pieces of all ranks."""
     whole: dict[str, Any] = {}
-    for name, shape, offset, tensor in shards:
+    for name, shape, offset, tensor in (piece for result in results for piece in result["pieces"]):
         target = whole.setdefault(name, np.full(shape, np.nan, dtype=tensor.dtype))
         where = tuple(slice(start, start + length) for start, length in zip(offset, tensor.shape, strict=True))
         assert np.isnan(target[where]).all(), f"{name}: two ranks own the same rectangle"

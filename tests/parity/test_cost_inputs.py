@@ -75,6 +75,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"data": 2, "parameter_server": {"servers": 2}, "micro_batch": 4}, {"precision": "bf16"}),
     ({"data": 3, "parameter_server": {"servers": 1}}, {"precision": NARROW}),
     ({"data": 2, "parameter_server": {"servers": 1}}, {"optimizer": {"name": "sgd", "lr": 0.01}}),
+    ({"data": 2, "parameter_server": {"servers": 2, "mode": "async"}, "micro_batch": 4}, {"precision": "bf16"}),
+    ({"data": 3, "parameter_server": {"servers": 1, "mode": "stale", "bound": 1}}, {"precision": NARROW}),
     ({"context": 2, "ulysses": 2}, {"precision": "bf16"}),
     ({"context": 2}, {"precision": "bf16"}),
     ({"context": 4, "ulysses": 2, "zero": 1}, {"recompute": "full"}),

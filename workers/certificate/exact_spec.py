@@ -46,6 +46,12 @@ def alone(train: TrainSpec) -> TrainSpec:
 
 def check_comparable(train: TrainSpec) -> None:
     """Raises `Refusal` for a layout that does not compute what one process computes."""
+    if train.layout.own_clocks:
+        raise Refusal(
+            "layout.parameter_server",
+            "workers with clocks of their own apply their gradients one after the other, which one process does not.",
+            "Set layout.parameter_server.mode to sync.",
+        )
     if train.layout.versions > 1:
         raise Refusal(
             "layout.schedule",

@@ -23,6 +23,7 @@ from .event_outbox import EmitEvent, EventOutbox
 from .instruments import Instruments
 from .loop import Loop
 from .optimizer import optimizer_shards
+from .own_clocks import OwnClocks, snapshot_every
 from .preflight import preflight
 from .process_groups import formed
 from .reports import Reporter, log_and_emit
@@ -67,7 +68,7 @@ def assemble(
     shards += parts.parallel.runner.older
     notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
     shares = SnapshotShares(shards, parts.mesh)
-    every, device = parts.spec.snapshot.every, parts.mesh.device
+    every, device = snapshot_every(parts.spec), parts.mesh.device
     snapshots = Snapshots(memory.slots, every, shares.kept, device, instruments, notifier)
     saved = SavedState(parts, state, outbox, reporter.is_first)
     checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
@@ -91,4 +92,5 @@ def assemble(
         # Last: when it flushes the buffered events, they include all events of the step.
         Snapshotting(snapshots, saved.for_snapshot, outbox, instruments, memory.allocation, reporter),
     ]
-    return Loop(parts, state, batches, Callbacks(callbacks), reporter, instruments)
+    kind = OwnClocks if parts.spec.layout.own_clocks else Loop
+    return kind(parts, state, batches, Callbacks(callbacks), reporter, instruments)

@@ -59,7 +59,7 @@ class Loop:
             self._instruments.heartbeat.beat("step" if step > first else "first step", step)
             self.callbacks.before_step(step)
             record = self.train_step(step)
-            self._reporter.step(record)
+            self.report(record)
             self.callbacks.after_step(record)
             if record.stats.stop and step < last:
                 self.stop_early(step, record.stats.stop)
@@ -67,6 +67,10 @@ class Loop:
         self.callbacks.finish(last, Ending.NO)
         self._instruments.heartbeat.beat("end", last)
         self._reporter.summary()
+
+    def report(self, record: StepRecord) -> None:
+        """Report a step that is done."""
+        self._reporter.step(record)
 
     def stop_early(self, step: int, stop: Ending) -> None:
         """Stop before the last step."""
@@ -78,7 +82,7 @@ class Loop:
         """One optimizer step on one global batch."""
         began, stop = time.monotonic(), self._instruments.asked()
         self.batches.seed(step)
-        lr = self._set_learning_rate(step)
+        lr = self.set_learning_rate(step)
         loss_share = self.forward_backward(step)
         stats = self.reduce_and_clip(step, loss_share, stop)
         self.optimizer_step(stats)
@@ -89,6 +93,14 @@ class Loop:
 
     def forward_backward(self, step: int) -> torch.Tensor:
         """This rank's share of the loss. Gradients are reduced over the data ranks."""
+        loss_share = self.passes(step)
+        with self._instruments.phase("gradients"):
+            self.parts.parallel.data.reduce()
+        self.callbacks.after_reduce(step)
+        return loss_share
+
+    def passes(self, step: int) -> torch.Tensor:
+        """This rank's share of the loss, after the forward and backward passes of its batch."""
         with self._instruments.phase("batch"):
             batch = self.batches.training(step)
             left = self.parts.spec.steps - step
@@ -100,9 +112,6 @@ class Loop:
         self._counted.add(batch[1])
         loss_share = self.parts.parallel.runner.train(*batch)
         self.callbacks.after_backward(step)
-        with self._instruments.phase("gradients"):
-            self.parts.parallel.data.reduce()
-        self.callbacks.after_reduce(step)
         return loss_share
 
     def reduce_and_clip(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
@@ -140,7 +149,7 @@ class Loop:
             share, more = self._counted.share(more), more[len(counted) :]
             intervals, sums = more[: len(measured)], more[len(measured) :]
             means = self._logged.means(sums)
-        timing, factor = self._lap(step, intervals), parts.loss.factor * share
+        timing, factor = self.lap(step, intervals), parts.loss.factor * share
         return StepStats(
             step=step,
             loss=loss / factor,
@@ -154,7 +163,7 @@ class Loop:
             logged=means,
         )
 
-    def _lap(self, step: int, intervals: Sequence[float]) -> StepTiming | None:
+    def lap(self, step: int, intervals: Sequence[float]) -> StepTiming | None:
         """The step's busy and wait time, if it was measured; decides whether the next one is, which a probe needs."""
         clock, sampling = self._instruments.telemetry.clock, self._sampling
         sampling.decide(intervals, self.parts.spec.layout.world_size)
@@ -163,7 +172,8 @@ class Loop:
             sampling.measured(clock.cost_s, timing.busy_s + timing.wait_s)
         return timing
 
-    def _set_learning_rate(self, step: int) -> float:
+    def set_learning_rate(self, step: int) -> float:
+        """The rate of the step, which the optimizer has from now on."""
         spec = self.parts.spec
         lr = learning_rate(step, spec.steps, spec.optimizer.lr, spec.schedule)
         for group in self.parts.optimizer.param_groups:

@@ -77,7 +77,7 @@ class Reporter:
     def _with_job(self, event: RankStepEvent, record: StepRecord) -> RankStepEvent:
         """Rank 0's event, with the numbers of the whole job."""
         stats = record.stats
-        speed = self._throughput.of(self._step_tokens, record.seconds)
+        speed = self._throughput.of(self._step_tokens, record.mean_s or record.seconds)
         logged = {**stats.logged, **self._disk(record.seconds)}
         return replace(
             event,

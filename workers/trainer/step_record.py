@@ -25,11 +25,15 @@ class StepStats:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A step that is done. `seconds` is its length by this rank's clock."""
+    """A step that is done. `seconds` is its length by this rank's clock.
+
+    `mean_s`: harmonic mean over workers that take steps of different length, by which the job trains; None: all take equally long.
+    """
 
     stats: StepStats
     lr: float
     seconds: float
+    mean_s: float | None = None
 
     @property
     def step(self) -> int:

@@ -69,11 +69,13 @@ class TrainState:
             scale.restore(state["loss_scale"])
         self.step = int(state["step"])
 
-    def advance(self, step: int, loss: float, seconds: float) -> None:
-        """Record that `step` is completed."""
+    def advance(self, step: int, loss: float | None, seconds: float) -> None:
+        """Record that `step` is completed. `loss`: None where this rank does not know that of all ranks."""
         progress = self.progress
         self.step = step
         progress.trained_s += seconds
+        if loss is None:
+            return
         if progress.first_step_s is None:
             progress.first_loss, progress.first_step_s = loss, time.monotonic() - self._started
         progress.last_losses = [*progress.last_losses, loss][-averaged_steps(self._parts.spec.steps) :]

@@ -22,13 +22,17 @@ class Validation(Callback):
         self._parts, self._batches, self._reporter, self._state = parts, batches, reporter, state
         self._instruments = instruments
 
-    def after_step(self, record: StepRecord) -> None:
+    def meets(self, step: int) -> bool:
+        """Whether it validates after the step."""
         if not self._parts.tokens.validation_windows:  # a source of the user's own without a validation split
-            return
-        every, step = self._parts.spec.eval.every, record.step
-        if step == self._parts.spec.steps or (every is not None and step % every == 0):
-            with self._instruments.phase("validation", step):
-                self._validate(step)
+            return False
+        every = self._parts.spec.eval.every
+        return step == self._parts.spec.steps or (every is not None and step % every == 0)
+
+    def after_step(self, record: StepRecord) -> None:
+        if self.meets(record.step):
+            with self._instruments.phase("validation", record.step):
+                self._validate(record.step)
 
     def _validate(self, step: int) -> None:
         """The loss over the first `eval.batches` global batches of the validation split."""

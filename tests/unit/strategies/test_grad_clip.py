@@ -28,7 +28,7 @@ def test_an_untried_torch_takes_gradients_one_by_one(dtype: torch.dtype, monkeyp
     found = []
     for tried in (True, False):
         monkeypatch.setattr(grad_clip, "tried", lambda tried=tried: tried)
-        norm = grad_clip._square_sum(gradients, torch.device("cpu"))
+        norm = grad_clip.square_sum(gradients, torch.device("cpu"))
         shards = []
         for gradient in gradients:
             parameter = torch.nn.Parameter(torch.zeros_like(gradient))

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shardyard.strategies.layout import Batch, Layout, ParameterServer, Refusal
+from shardyard.strategies.layout import Batch, Layout, Refusal
+from shardyard.strategies.server_options import ParameterServer
 
 
 def test_world_size_is_the_product_of_the_degrees() -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.layout import Layout, ModelFacts, ParameterServer, Refusal
+from shardyard.strategies.layout import Layout, ModelFacts, Refusal
 from shardyard.strategies.layout_rules import check_layout, check_whole_samples
+from shardyard.strategies.server_options import ParameterServer
 
 NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
 SERVER = ParameterServer(servers=1)

@@ -28,6 +28,11 @@ from shardyard.strategies.layout_words import in_words
         ),
         ({"data": 2, "expert": 2}, "data 2, experts over 2 replicas"),
         ({"data": 2, "parameter_server": {"servers": 1}}, "data 2, 1 parameter server"),
+        (
+            {"data": 2, "parameter_server": {"servers": 2, "mode": "stale", "bound": 3}},
+            "data 2, 2 parameter servers (stale, bound 3)",
+        ),
+        ({"data": 2, "parameter_server": {"servers": 1, "mode": "async"}}, "data 2, 1 parameter server (async)"),
     ],
 )
 def test_each_part_has_its_words(given: dict[str, Any], words: str) -> None:

@@ -18,11 +18,21 @@ class Callback:
     def before_step(self, step: int) -> None:
         """Before a step. Its time begins after this."""
 
+    def before_serving(self, step: int) -> None:
+        """Only where workers have clocks of their own: before the step, in which their pushes may change the state at any time."""
+
     def before_forward(self, step: int) -> None:
         """The batch is on the device. The forward and backward passes of all micro-batches come next."""
 
     def after_backward(self, step: int) -> None:
         """The passes have run. Gradients are not yet reduced over the data ranks."""
+
+    def before_push(self, step: int, loss: float, grad_norm: float) -> None:
+        """Only on a worker with a clock of its own: its mean loss and the norm of its mean gradient, which no server has yet."""
+
+    def meets(self, step: int) -> bool:  # noqa: ARG002
+        """Whether all ranks must be at the end of the step together, where workers have clocks of their own."""
+        return False
 
     def after_reduce(self, step: int) -> None:
         """Gradients are reduced. The collective over all ranks is next: the sum of their losses and norms."""
@@ -57,6 +67,10 @@ class Callbacks:
         for callback in self.ordered:
             callback.before_step(step)
 
+    def before_serving(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.before_serving(step)
+
     def before_forward(self, step: int) -> None:
         for callback in self.ordered:
             callback.before_forward(step)
@@ -64,6 +78,13 @@ class Callbacks:
     def after_backward(self, step: int) -> None:
         for callback in self.ordered:
             callback.after_backward(step)
+
+    def before_push(self, step: int, loss: float, grad_norm: float) -> None:
+        for callback in self.ordered:
+            callback.before_push(step, loss, grad_norm)
+
+    def meets(self, step: int) -> bool:
+        return any(callback.meets(step) for callback in self.ordered)
 
     def after_reduce(self, step: int) -> None:
         for callback in self.ordered:

@@ -47,10 +47,14 @@ class Checkpointing(Callback):
         self._saver = Saver(self._root, self._spec.keep, shards, parts.mesh, parts.state_file)
         self._begun = 0  # the step of the newest save
 
+    def before_serving(self, step: int) -> None:  # noqa: ARG002
+        self._settle()
+
     def before_update(self, stats: StepStats) -> None:  # noqa: ARG002
-        """Wait until the state is copied, before it changes."""
-        with self._phase("checkpoint"):
-            self._saver.settle()
+        self._settle()
+
+    def meets(self, step: int) -> bool:
+        return self.due(step)
 
     def after_step(self, record: StepRecord) -> None:
         """Report which saves have ended, and begin one if it is due."""
@@ -80,6 +84,11 @@ class Checkpointing(Callback):
     def wait(self) -> None:
         """Wait until no save is being written."""
         self._saver.wait()
+
+    def _settle(self) -> None:
+        """Wait until the state is copied, before it changes."""
+        with self._phase("checkpoint"):
+            self._saver.settle()
 
     def _begin(self, step: int, tries: int) -> None:
         training = self._training(step)

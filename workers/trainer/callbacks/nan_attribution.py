@@ -88,13 +88,25 @@ class NanAttribution(Callback):
             raise Overflowed(scale, first)
         raise Diverged(f"loss {stats.loss}, gradient norm {stats.grad_norm}", first)
 
+    def before_push(self, step: int, loss: float, grad_norm: float) -> None:
+        """Raises `Diverged` on this rank alone: the others are in other steps."""
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return
+        mine = Seen(stage=0)
+        with _watching(self._parts, mine):
+            self._passes(step)
+        others = [Seen(stage=0)] * dist.get_rank()
+        raise Diverged(f"loss {loss}, gradient norm {grad_norm}", judged([*others, mine]))
+
     def _once_more(self, step: int) -> None:
         """The passes of a step whose update was not made."""
-        parallel = self._parts.parallel
-        parallel.data.publish()
+        self._parts.parallel.data.publish()
+        self._passes(step)
+        self._parts.parallel.data.reduce()
+
+    def _passes(self, step: int) -> None:
         self._batches.seed(step)
-        parallel.runner.train(*self._batches.training(step))
-        parallel.data.reduce()
+        self._parts.parallel.runner.train(*self._batches.training(step))
 
 
 def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:

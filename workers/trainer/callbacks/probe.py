@@ -42,6 +42,10 @@ class StepProbe(Callback):
             self._probe = Probe(self._parts)
             self._counting.enter_context(self._probe.computing())
 
+    def meets(self, step: int) -> bool:
+        """After a probed step, and before one: then each worker pushes once in it."""
+        return any(map(self._parts.spec.probe.due, (step, step + 1)))
+
     def before_forward(self, step: int) -> None:  # noqa: ARG002
         if self._probe:
             self._timing.enter_context(self._probe.running())

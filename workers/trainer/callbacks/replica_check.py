@@ -56,7 +56,8 @@ class ReplicaCheck(Callback):
     def __init__(
         self, parts: TrainerParts, shards: Sequence[ParamShard], saves: Callable[[int], bool], instruments: Instruments
     ) -> None:
-        every = parts.spec.replica_check.every  # None: as `COST` allows; 0: never
+        # None: as `COST` allows; 0: never. Workers with clocks of their own have values of different steps.
+        every = 0 if parts.mesh.layout.own_clocks else parts.spec.replica_check.every
         self._parts, self._every, self._saves, self._seen = parts, every, saves, 0
         self._instruments = instruments
         self._agreed: int | None = None

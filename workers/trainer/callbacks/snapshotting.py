@@ -46,10 +46,15 @@ class Snapshotting(Callback):
         self._allocation: Allocation | None = allocation  # None: it is done
         self._reporter = reporter
 
+    def before_serving(self, step: int) -> None:
+        self._settle(step)
+
+    def meets(self, step: int) -> bool:
+        return self.snapshots.due(step)
+
     def after_reduce(self, step: int) -> None:
         # Before the collective: so no rank begins its next snapshot while another rank's last one is incomplete, or not copied.
-        with self._instruments.phase("snapshot"):
-            self.snapshots.settle(copied=self.snapshots.due(step))
+        self._settle(step)
 
     def before_update(self, stats: StepStats) -> None:
         if self.snapshots.due(stats.step):
@@ -61,6 +66,10 @@ class Snapshotting(Callback):
             self._allocate(self._allocation, step)
         step_s = self.snapshots.cost.length(record)
         self.snapshots.after(step, step_s, lambda: self._facts(step), self._outbox.flush)
+
+    def _settle(self, step: int) -> None:
+        with self._instruments.phase("snapshot"):
+            self.snapshots.settle(copied=self.snapshots.due(step))
 
     def _allocate(self, allocation: Allocation, step: int) -> None:
         """Allocate the memory of all snapshots, or report why there are none. Collective."""

@@ -68,6 +68,9 @@ class StepTrace(Callback):
             end = min(stats.step + trace.steps, last)
             self._running = _Running(trace, stats.step + 1, end, time.time() - time.perf_counter())
 
+    def meets(self, step: int) -> bool:
+        return self._running is not None and step == self._running.last
+
     def after_update(self, step: int) -> None:
         if self._running and self._tracer.on:
             self._running.steps.append((step, self._tracer.stop()))

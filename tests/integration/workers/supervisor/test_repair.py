@@ -300,3 +300,25 @@ async def test_a_parameter_server_that_dies_costs_no_step_and_no_bit(cluster: Cl
     assert parameters(folder) == parameters(tmp_path / "whole")
     assert [event["data"]["rank"] for event in events if event["kind"] == "repair"] == [2, 3]
     await closed(cluster, broken.name, pids(folder))
+
+
+@pytest.mark.full
+async def test_workers_with_clocks_of_their_own_go_on_from_their_newest_meeting(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A server's trainer dies between two meetings. Each step is reported once, in order."""
+    layout = {"data": 2, "parameter_server": {"servers": 2, "mode": "stale", "bound": 2}}
+    folder = tmp_path / "clocks"
+    gang = train_gang("clocks", folder, layout, snapshot={"every": 4})
+    held = gate(folder, 6)
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(5))
+    os.kill(pids(folder)[2], signal.SIGKILL)
+    events += await follow(cluster, gang.name, after=len(events), until=is_running)
+    held.unlink()
+    events += await follow(cluster, gang.name, after=len(events))
+    assert states(events) == ["starting", "running", "recovering", "running", "succeeded"]
+    assert [step for step, *_ in curve(events)] == list(range(1, STEPS + 1))
+    assert [event["data"]["restored"] for event in events if event["kind"] == "repair"] == [5]
+    assert [step for step, _ in facts(events, "eval")] == [8, 16, 24, 32]
+    await closed(cluster, gang.name, pids(folder))

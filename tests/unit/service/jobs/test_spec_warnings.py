@@ -8,6 +8,10 @@ from shardyard.service.jobs.spec_warnings import warnings
 from shardyard.service.spec import JobSpec
 
 
+ASYNC = {"servers": 1, "mode": "async"}
+STALE = {"data": 2, "parameter_server": {"servers": 1, "mode": "stale", "bound": 2}}
+
+
 def spec(**fields: Any) -> JobSpec:
     return JobSpec.model_validate({"name": "a", "train": {"steps": 10, "global_batch": 4, **fields}})
 
@@ -33,6 +37,9 @@ def spec(**fields: Any) -> JobSpec:
             "train.layout.schedule",
             "each gradient 2 steps after",
         ),
+        ({"layout": STALE}, "train.layout.parameter_server", "2 updates in a step, each by the gradients of one worker, up to 5"),
+        ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "any number of updates"),
+        ({"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}}, "train.replica_check.every", "never compared"),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
@@ -52,6 +59,8 @@ def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> No
         {"layout": {"schedule": "gpipe", "pipeline": 2, "data": 1}},
         {"layout": {"pipeline": {"stages": 2, "split": "profile"}}},
         {"layout": {"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}}},
+        {"layout": {**STALE, "data": 1}},
+        {"layout": {"data": 2, "parameter_server": {"servers": 1}}, "replica_check": {"every": 2}},
         {"eval": {"every": 10}, "checkpoint": {"every": 10}, "snapshot": {"every": 0}},
     ],
 )

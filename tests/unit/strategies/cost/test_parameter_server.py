@@ -6,7 +6,14 @@ import pytest
 
 from shardyard.strategies.cost.communication import traffic
 from shardyard.strategies.cost.estimate import Setting
-from shardyard.strategies.cost.parameter_server import keys, message_bytes, most_elements, pushed, state_bytes
+from shardyard.strategies.cost.parameter_server import (
+    copies_bytes,
+    keys,
+    message_bytes,
+    most_elements,
+    pushed,
+    state_bytes,
+)
 from shardyard.strategies.cost.plan import plan
 from shardyard.strategies.cost.snapshots import fullest_bytes, rank_bytes
 from shardyard.workers.cost_inputs import setting_of
@@ -15,8 +22,8 @@ from shardyard.workers.spec import TrainSpec
 MODEL = {"layers": 8, "dim": 512, "heads": 8, "kv_heads": 8, "hidden": 1536, "vocab": 8000}
 
 
-def setting(workers: int, servers: int, **train: Any) -> Setting:
-    layout = {"data": workers, "parameter_server": {"servers": servers}}
+def setting(workers: int, servers: int, mode: str = "sync", **train: Any) -> Setting:
+    layout = {"data": workers, "parameter_server": {"servers": servers, "mode": mode}}
     spec = {"steps": 1, "global_batch": 4 * workers, "layout": layout, "precision": "bf16", "model": MODEL, **train}
     found = setting_of(TrainSpec.model_validate(spec), 8000, "cpu")
     assert isinstance(found, Setting)
@@ -54,6 +61,23 @@ def test_the_fullest_rank_is_a_server_where_many_workers_have_few_tokens() -> No
     assert kinds["optimizer"] == state_bytes(found, keys(found)[0])
     assert kinds["gradients"] == 4 * most_elements(found)
     assert "parameters" in plan(setting(2, 8, data={"seq_len": 2048})).by_kind, "a worker with its activations"
+
+
+def test_a_worker_with_a_clock_of_its_own_also_sends_two_requests_to_each_server() -> None:
+    moved = traffic(setting(4, 3, "async")).moved["parameter_server", "send"]
+    plain = traffic(setting(4, 3)).moved["parameter_server", "send"]
+    assert (moved.elements - plain.elements, moved.bytes - plain.bytes) == (2 * 3 * 9, 2 * 3 * 9 * 8)
+    assert moved.words == "Ψ to the servers + requests" and plain.words == "Ψ to the servers"
+
+
+def test_its_servers_hold_gradients_and_a_copy_of_their_values_for_each_worker() -> None:
+    """Copies have 2 bytes per element, and gradients 4 or 2."""
+    found = setting(8, 1, "async", data={"seq_len": 16})
+    assert copies_bytes(found) == (8 * 2 + 7 * 4) * most_elements(found)
+    assert plan(found).by_kind["buffers"] == copies_bytes(found)
+    assert plan(found).by_kind["gradients"] == 4 * most_elements(found)
+    narrow = setting(8, 1, "async", precision={"compute": "bf16", "gradients": "compute"})
+    assert copies_bytes(narrow) == (8 * 2 + 8 * 2) * most_elements(narrow)
 
 
 @pytest.mark.parametrize("servers", [1, 2])

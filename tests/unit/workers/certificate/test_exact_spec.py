@@ -56,3 +56,12 @@ def test_rounded_messages_have_no_single_process_to_equal_and_a_secondary_shard_
         check_comparable(GIVEN.model_copy(update={"layout": Layout.model_validate(layout)}))
     assert refused.value.field == f"layout.zero_plus_plus.{option}"
     assert f"Leave {option} out" in refused.value.remedy
+
+
+def test_neither_have_workers_with_clocks_of_their_own() -> None:
+    synchronous = Layout.model_validate({"data": 2, "parameter_server": {"servers": 1}})
+    check_comparable(GIVEN.model_copy(update={"layout": synchronous}))
+    apart = synchronous.with_(parameter_server={"servers": 1, "mode": "async"})
+    with pytest.raises(Refusal, match="mode to sync") as caught:
+        check_comparable(GIVEN.model_copy(update={"layout": apart}))
+    assert caught.value.field == "layout.parameter_server"

@@ -1,0 +1,161 @@
+"""The training loop where each worker of parameter servers has a clock of its own (`strategies/data_parallel/clocks.py`).
+
+A step of the loop is a clock. On a worker it ends when its gradients are pushed and it may pull; on a server when all workers have
+finished that step, while faster ones may be ahead. No collective runs in it. What the sums over all ranks give elsewhere:
+
+- Loss, gradient norm and speed travel with the pushes to the first server, and back to rank 0 once all workers have finished the step. So rank 0
+  reports a step later than it trains it, in order and once.
+- A worker's gradients are clipped by their own norm, and the run ends if that is not finite, before they are pushed.
+- A request to stop, or for a trace, is agreed on at a meeting of all ranks, which the worker that has the request asks for.
+
+All ranks also meet where they need one state: before and after probed steps, and for snapshots, checkpoints, validations, the ends of
+traces, and the last step. At a meeting the servers' state is that after the same number of pushes of every worker, and the ranks run the
+callbacks' collectives as in any other layout.
+"""
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from ...strategies.data_parallel.stale_messages import Push
+from ...strategies.data_parallel.stale_server import StaleServer
+from ...strategies.data_parallel.stale_worker import StaleWorker
+from ...strategies.grad_clip import clip_factor, sum_over_ranks
+from ..messages.stop_request import Ending, agreed, votes
+from ..spec import TrainSpec
+from .loop import Loop
+from .optimizer import set_updates_done, updates_done
+from .step_record import StepRecord, StepStats
+
+#: Steps between two snapshots if the spec leaves that open. Each is a meeting, whose cost a measurement of copies does not see.
+SNAPSHOT_EVERY: Final = 50
+
+
+def snapshot_every(train: TrainSpec) -> int | None:
+    """Steps between two snapshots; 0: none; None: as many as cost little."""
+    every = train.snapshot.every
+    return SNAPSHOT_EVERY if every is None and train.layout.own_clocks else every
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """A step as one rank knows it: mean loss over its own samples, norm of its own mean gradient, and whether all ranks are at its end."""
+
+    loss_share: torch.Tensor  # its summand of the step's loss
+    loss: float
+    grad_norm: float
+    met: bool
+
+
+class OwnClocks(Loop):
+    """One rank's run, as a worker or as a server."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._start = 0  # the step at which all clocks are 0
+        self._began, self._newest_s = 0.0, 0.0  # monotonic seconds of the step's begin, and the length of the one before
+        self._met = False  # whether all ranks are at the end of the newest step
+        self._late: deque[StepRecord] = deque()  # steps of rank 0 whose totals are not known yet
+
+    def _run(self) -> None:
+        self._start = self.state.step
+        super()._run()
+
+    def train_step(self, step: int) -> StepRecord:
+        """One step of this rank's clock."""
+        self._began, stop = time.monotonic(), self._instruments.asked()
+        self.callbacks.before_serving(step)
+        self.batches.seed(step)
+        lr = self.set_learning_rate(step)
+        loss_share = self.passes(step)
+        data = self.parts.parallel.data
+        if isinstance(data, StaleServer):
+            own = self._serve(step, loss_share, data)
+        else:
+            assert isinstance(data, StaleWorker)
+            own = self._exchange(step, loss_share, stop, data)
+        self._met = own.met
+        if own.met:
+            data.settle()
+        self.callbacks.after_reduce(step)
+        stats = self._at_meeting(step, own, stop) if own.met else self._stats(step, own.loss, own.grad_norm)
+        self.callbacks.before_update(stats)
+        self.callbacks.after_update(step)
+        self._newest_s = time.monotonic() - self._began
+        return StepRecord(stats, lr, self._newest_s)
+
+    def report(self, record: StepRecord) -> None:
+        """Report the step, or on rank 0 those of which all workers are known to have finished."""
+        data = self.parts.parallel.data
+        if not self._reporter.is_first:
+            self.state.advance(record.step, record.stats.loss if self._met else None, record.seconds)
+            self._reporter.step(record)
+            return
+        assert isinstance(data, StaleWorker)
+        self._late.append(record)
+        for total in data.take_totals():
+            late = self._late.popleft()
+            stats = replace(late.stats, loss=total.loss, grad_norm=math.sqrt(total.squares))
+            known = replace(late, stats=stats, mean_s=1 / total.rate)
+            self.state.advance(known.step, total.loss, known.seconds)
+            self._reporter.step(known)
+
+    def _serve(self, step: int, loss_share: torch.Tensor, data: StaleServer) -> OwnStep:
+        with self._instruments.phase("gradients"):
+            met = data.serve(step - self._start, self._update)
+        return OwnStep(loss_share, 0.0, 0.0, met)
+
+    def _update(self, clock: int) -> None:
+        """One worker's gradients of `clock`, at the rate of that step."""
+        self.set_learning_rate(self._start + clock)
+        self.parts.optimizer.step()
+
+    def _exchange(self, step: int, loss_share: torch.Tensor, stop: Ending, data: StaleWorker) -> OwnStep:
+        """Push this worker's gradients and pull values. A gradient is a summand of the mean over all: N times it is the worker's own mean."""
+        spec, factor = self.parts.spec, self.parts.loss.factor
+        workers = spec.layout.data
+        with self._instruments.phase("gradients"):
+            data.reduce()
+            squares = data.square_sum()
+        loss = loss_share.item() / factor
+        norm = workers * math.sqrt(squares) / factor if math.isfinite(squares) else math.inf
+        self.callbacks.before_push(step, workers * loss, norm)
+        wanted = bool(stop) or self._instruments.pending_trace.vote(step) != 0
+        clip = clip_factor(norm, spec.optimizer.clip_norm) / factor
+        rate = 1 / max(self._newest_s or time.monotonic() - self._began, 1e-9)
+        with self._instruments.phase("gradients"):
+            data.push(Push(clip, loss, norm * norm, rate, wanted and step < spec.steps))
+        with self._instruments.phase("publish"):
+            met = data.pull(step == spec.steps or self.callbacks.meets(step))
+        set_updates_done(self.parts.optimizer, updates_done(self.parts.optimizer) + workers)
+        return OwnStep(loss_share, workers * loss, norm, met)
+
+    def _at_meeting(self, step: int, own: OwnStep, stop: Ending) -> StepStats:
+        """What all ranks agree on, and the step's loss, in one all-reduce."""
+        logged = self._logged.ballot()
+        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *logged)
+        with self._instruments.phase("norm"):
+            loss, _, stops, saves, traces, *sums = sum_over_ranks(
+                [], own.loss_share, self.parts.counts_loss, self.parts.mesh, *ballot
+            )
+            means = self._logged.means(sums)
+        stats = self._stats(step, loss / self.parts.loss.factor, own.grad_norm)
+        return replace(stats, stop=agreed(stops, saves), trace_votes=traces, logged=means)
+
+    def _stats(self, step: int, loss: float, grad_norm: float) -> StepStats:
+        """A step at whose end nothing is agreed on."""
+        return StepStats(
+            step=step,
+            loss=loss,
+            grad_norm=grad_norm,
+            grad_factor=1.0,
+            loss_scale=None,
+            skipped=False,
+            stop=Ending.NO,
+            trace_votes=0.0,
+            timing=self.lap(step, ()),
+        )
