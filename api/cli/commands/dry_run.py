@@ -43,7 +43,7 @@ def dry_run(
     json: Json = False,
 ) -> None:
     """Say what one step of a spec needs on GPUs, without one: memory by phase and kind, host waits, collectives."""
-    model = _gpu(gpu)
+    model = gpu_model(gpu)
     train = _resized(read_training_spec(spec_file.load(spec)).train, world)
     vocab = vocabulary_here(train)
     check_layout(train, vocab)
@@ -68,7 +68,8 @@ def dry_run(
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _gpu(name: str) -> GpuModel:
+def gpu_model(name: str) -> GpuModel:
+    """The model of this name. Raises InvalidParameter."""
     model = gpu_named(name)
     if model is None:
         known = ", ".join(one.name for one in GPU_MODELS)
