@@ -1,47 +1,50 @@
 """`shardyard advise`: the fastest layouts of a spec that fit, by formulas. Takes no device and no control plane."""
 
-import math
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from typing import Annotated, Any, Final
+from dataclasses import replace
+from typing import Annotated, Final
 
 import typer
 import yaml
 
+from ....service.jobs import advice
+from ....service.schemas.advice import AdvisedHardware, AdvisedLayout, LayoutAdvice, LeftOut
 from ....service.spec import JobSpec
-from ....strategies.advisor.hardware import Hardware
 from ....strategies.layout import Refusal
-from ....workers.advisor.known_hardware import (
-    GPUS_PER_NODE,
-    INTER_GBPS,
-    MFU,
-    Given,
-    as_measured,
-    of_cpus,
-    of_gpus,
-)
-from ....workers.advisor import search
-from ....workers.advisor.search import Advice, Question, Row
-from ....workers.device_choices import DeviceFacts, choices
+from ....workers.advisor.known_hardware import GPUS_PER_NODE, INTER_GBPS, MFU, Given, as_measured
+from ....workers.advisor.search import Question
 from ....workers.host_memory import total_memory
 from ....workers.models.presets import Architecture
-from ....workers.spec import TrainSpec, facts_of
+from ....workers.spec import TrainSpec
 from ... import spec_file
 from ...errors import InvalidParameter
+from ...gpu_argument import gpu_model
 from ...http.validation_errors import read_training_spec
 from ..exit_codes import ExitCode
 from ..options import Json, SpecPath
 from ..terminal.screen import Screen, milliseconds, number, size
-from .dry_run import gpu_model, vocabulary_here
+from .dry_run import vocabulary_here
 
-_GBPS: Final = 1e9 / 8
+_GBIT: Final = 1e9 / 8
+_COLUMNS: Final = (
+    "LAYOUT",
+    "MICRO-BATCHES",
+    "RECOMPUTE",
+    "STEP",
+    "COMPUTE",
+    "AGAIN",
+    "MESSAGES",
+    "BUBBLE",
+    "UPDATE",
+    "NEEDS",
+)
 
 
 def advise(  # noqa: PLR0913, PLR0917 - an option each
     spec: SpecPath,
     world: Annotated[
-        int | None, typer.Option("--world", min=1, max=16_384, help="Number of ranks. Default: the spec's.")
+        int | None, typer.Option("--world", min=1, max=4096, help="Number of ranks. Default: the spec's.")
     ] = None,
     gpu: Annotated[
         str | None,
@@ -71,60 +74,50 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say which layouts of a number of ranks train a spec fastest, with their memory and time, by formulas."""
-    given = read_training_spec(spec_file.load(spec))
-    vocab = vocabulary_here(given.train)
-    ranks = world or given.world_size
-    question = _question(given, vocab, ranks, gpu, Given(peak_tflops, mfu, intra_gbps, inter_gbps, per_node), measure)
-    try:
-        found = search.advise(replace(question, top=top))
-    except Refusal as refusal:
-        raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+    """Say which layouts of a number of ranks train a spec fastest, with their time and memory, by formulas."""
+    loaded = read_training_spec(spec_file.load(spec))
+    given = Given(peak_tflops, mfu, intra_gbps, inter_gbps, per_node)
+    asked = _question(loaded, world or loaded.world_size, gpu, given, measure)
+    found = advice.answered(replace(asked, top=top))
     screen = Screen()
     if json:
-        screen.json(_document(question, found))
+        screen.json(found)
     else:
-        _show(screen, question, found)
-    if not found.rows:
+        _show(screen, found)
+    if not found.layouts:
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _question(spec: JobSpec, vocab: int, world: int, gpu: str | None, given: Given, measure: bool) -> Question:
-    """What is asked. Raises InvalidParameter for a model whose sizes the spec does not say, and for an unknown GPU."""
-    architecture = _architecture(spec.train, vocab)
+def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure: bool) -> Question:
+    """What is asked. Raises InvalidParameter for a GPU or a machine that it cannot be asked of, and InvalidSpec."""
+    train, vocab = spec.train, vocabulary_here(spec.train)
     cpu = gpu is None and spec.device == "cpu"
     if measure:
         cpu = _measures_cpus(gpu)
-    model = gpu_model(gpu or "H100")
-    capability = None if cpu else model.capability
-    facts = DeviceFacts("cpu" if cpu else "cuda", capability)
-    precision = choices(spec.train, facts_of(architecture), facts).train.precision.compute
-    cores = len(os.sched_getaffinity(0))
-    hardware = (
-        of_cpus(cores, total_memory() or None, world, given) if cpu else of_gpus(model, precision, world, given)
+    devices = (
+        advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
+        if cpu
+        else gpu_model(gpu or "H100", "--gpu")
     )
-    if measure:
-        from .local_hardware import measured_here
+    found = advice.question(train, _architecture(train, vocab), advice.Wanted(world, devices, given=given))
+    if not measure:
+        return found
+    from .local_hardware import measured_here  # needs torch
 
-        hardware = as_measured(hardware, measured_here(spec.train, vocab, world), given)
-    return Question(spec.train, architecture, hardware, world, capability=capability)
+    return replace(found, hardware=as_measured(found.hardware, measured_here(train, vocab, world), given))
 
 
-def _architecture(train: TrainSpec, vocab: int) -> Architecture:
+def _architecture(train: TrainSpec, vocab: int) -> Architecture | None:
+    """Raises InvalidParameter for a folder that cannot be used."""
     try:
-        found = train.architecture(vocab)
+        return train.architecture(vocab)
     except Refusal as refusal:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
-    if found is None:
-        message = "The sizes of a module of your own cannot be computed from the spec."
-        remedy = "Time the layouts that you consider: shardyard run --local, with a few steps of each."
-        raise InvalidParameter(message, field="train.model.import", remedy=remedy)
-    return found
 
 
 def _measures_cpus(gpu: str | None) -> bool:
-    """Whether ranks of this machine are on CPUs. Raises InvalidParameter if GPUs are asked for that it does not have."""
-    from .local_hardware import device_here
+    """Whether ranks of this machine are on CPUs. Raises InvalidParameter if GPUs are asked for, which it does not have."""
+    from .local_hardware import device_here  # needs torch
 
     cpu = device_here() == "cpu"
     if cpu and gpu is not None:
@@ -134,117 +127,66 @@ def _measures_cpus(gpu: str | None) -> bool:
     return cpu
 
 
-# Output.
-
-
-def _show(screen: Screen, question: Question, found: Advice) -> None:
-    screen.facts(f"{question.world} ranks", _hardware_facts(question.hardware))
-    if found.rows:
-        head = (
-            "LAYOUT", "MICRO-BATCHES", "RECOMPUTE", "STEP", "COMPUTE", "AGAIN", "MESSAGES", "BUBBLE", "UPDATE", "MEMORY",
-        )  # fmt: skip
-        screen.table(head, [_cells(row) for row in found.rows])
-        _show_first(screen, found.rows[0])
+def _show(screen: Screen, found: LayoutAdvice) -> None:
+    screen.facts(f"{found.world_size} ranks", _hardware_facts(found.hardware))
+    if found.layouts:
+        screen.table(_COLUMNS, [_cells(row) for row in found.layouts])
+        _show_fastest(screen, found.layouts[0])
     else:
-        least = "" if math.isinf(found.least_needed) else f" The most frugal one needs {size(found.least_needed)} or more."
-        screen.error(f"No layout of {question.world} ranks fits.{least} Use more ranks, or a smaller model.")
-    screen.facts("left out", _left_out(found))
+        needed = size(found.left_out.least_needed_bytes)
+        least = f" The most frugal one needs {needed} per rank or more." if needed else ""
+        screen.error(f"No layout of {found.world_size} ranks fits.{least} Use more ranks, or a smaller model.")
+    screen.facts("Left out", _left_out(found.left_out))
+    if found.offloaded and found.layouts:
+        screen.say("Nothing fits without offload of the optimizer's state to the host.")
 
 
-def _hardware_facts(hardware: Hardware) -> Iterator[tuple[str, str | None]]:
-    yield "passes", f"{hardware.flops / 1e12:,.4g} TFLOP/s of a rank, {_time(hardware.block_s)} more per block and micro-batch"
-    memory = f"{size(hardware.memory)}, " if hardware.memory else ""
-    yield "memory", f"{memory}{hardware.memory_bandwidth / 1e9:,.4g} GB/s for updates"
+def _hardware_facts(hardware: AdvisedHardware) -> Iterator[tuple[str, str | None]]:
+    per_block = f"{_time(hardware.block_s)} beside that per block and micro-batch"
+    yield "passes", f"{hardware.flops / 1e12:,.4g} TFLOP/s per rank, {per_block}"
+    shared = " for all its ranks" if hardware.device == "cpu" else ""
+    yield "memory", f"{size(hardware.memory_bytes)}{shared}" if hardware.memory_bytes else None
+    yield "updates", f"{hardware.memory_bandwidth / 1e9:,.4g} GB/s"
     for name, link in (("within a node", hardware.intra), ("between nodes", hardware.inter)):
-        yield name, f"{link.bandwidth / _GBPS:,.4g} Gbit/s, {_time(link.latency)} more per message"
-    shared = f", which share cores: {hardware.cores:.2g} each" if hardware.cores < 1 else ""
-    yield "node", f"{hardware.ranks_per_node} ranks{shared}"
-    yield "hidden", f"{hardware.hidden:.0%} of computing hides messages beside it"
+        yield name, f"{link.bandwidth / _GBIT:,.4g} Gbit/s, {_time(link.latency_s)} beside that per message"
+    cores = f", {hardware.cores:.2g} cores each" if hardware.cores < 1 else ""
+    yield "node", f"{hardware.ranks_per_node} ranks{cores}"
+    yield "overlap", f"{hardware.hidden:.0%} of computing hides messages beside it"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    time, batch = row.time, row.batch
-    passes = time.passes
+def _cells(row: AdvisedLayout) -> tuple[str, ...]:
+    times = (row.seconds, row.compute_s, row.recompute_s, row.messages_s, row.bubble_s, row.optimizer_s)
     return (
-        str(row.train.layout),
-        f"{batch.microbatches} × {batch.micro_batch}",
-        row.train.recompute.mode,
-        *map(_time, (time.seconds, passes.compute, passes.recompute, time.communication, passes.bubble, time.optimizer)),
-        size(row.verdict.needed) or "",
+        row.layout,
+        f"{row.microbatches} × {row.micro_batch}",
+        row.train["recompute"],
+        *map(_time, times),
+        size(row.needed_bytes) or "",
     )
 
 
-def _show_first(screen: Screen, row: Row) -> None:
-    """Print the first row's lines of a spec, and what its time and memory consist of."""
-    time = row.time
-    sent = {**time.passes.sent, "data": time.data}
-    tokens = row.batch.global_batch * row.train.data.tokens_per_sample
-    lines = yaml.safe_dump(_fields(row), default_flow_style=None, sort_keys=False, width=1000).strip()
-    screen.paragraph("train", lines)
+def _show_fastest(screen: Screen, row: AdvisedLayout) -> None:
+    """Print the lines of a spec that select the fastest layout, and what its time and memory consist of."""
+    lines = yaml.safe_dump(row.train, default_flow_style=None, sort_keys=False, width=1000).strip()
+    screen.paragraph("The fastest, below train:", lines)
     screen.facts(
-        "of which",
+        "Its parts",
         [
-            ("tokens/s", number(tokens / time.seconds)),
-            ("messages", ", ".join(f"{axis} {_time(seconds)}" for axis, seconds in sent.items() if seconds)),
-            ("memory", ", ".join(f"{kind} {size(held)}" for kind, held in row.plan.by_kind.items())),
+            ("tokens/s", number(row.tokens_per_s)),
+            ("messages", ", ".join(f"{one.axis} {_time(one.seconds)}" for one in row.messages)),
+            ("memory", ", ".join(f"{held.kind} {size(held.bytes)}" for held in row.kinds)),
         ],
     )
 
 
-def _left_out(found: Advice) -> Iterator[tuple[str, str | None]]:
+def _left_out(found: LeftOut) -> Iterator[tuple[str, str | None]]:
+    for one in found.degrees:
+        yield one.field, f"{one.count} degrees, such as: {one.message}"
     yield "candidates", number(found.candidates)
-    for field, reason, count in found.axes.refused:
-        yield field, f"{count} degrees: {reason}"
-    for field, count in sorted(found.refused.items()):
-        yield field, f"{number(count)} candidates are refused with the others of their degrees"
-    yield "memory", f"{number(found.too_large)} do not fit" if found.too_large else None
-    yield "time", f"{number(found.slower)} are slower than those shown, or than another one of their degrees"
-    yield "offload", "nothing fits without it" if found.offloaded else None
-
-
-def _fields(row: Row) -> dict[str, Any]:
-    """What a spec's `train` says for this row."""
-    offload = row.train.offload.model_dump(exclude_defaults=True)
-    return {
-        "layout": row.train.layout.model_dump(mode="json", exclude_defaults=True),
-        "recompute": row.train.recompute.mode,
-        **({"offload": offload} if offload else {}),
-    }
-
-
-def _document(question: Question, found: Advice) -> dict[str, Any]:
-    return {
-        "world_size": question.world,
-        "hardware": asdict(question.hardware),
-        "layouts": [_row(row) for row in found.rows],
-        "left_out": {
-            "candidates": found.candidates,
-            "degrees": [{"field": field, "message": reason, "count": count} for field, reason, count in found.axes.refused],
-            "refused": dict(found.refused),
-            "does_not_fit": found.too_large,
-            "slower": found.slower,
-        },
-        "offloaded": found.offloaded,
-    }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    time = row.time
-    tokens = row.batch.global_batch * row.train.data.tokens_per_sample
-    return {
-        **_fields(row),
-        "words": str(row.train.layout),
-        "microbatches": row.batch.microbatches,
-        "seconds": time.seconds,
-        "tokens_per_s": tokens / time.seconds,
-        "compute_s": time.passes.compute,
-        "recompute_s": time.passes.recompute,
-        "bubble_s": time.passes.bubble,
-        "optimizer_s": time.optimizer,
-        "messages_s": {**time.passes.sent, "data": time.data},
-        "needed_bytes": row.verdict.needed,
-        "kinds": dict(row.plan.by_kind),
-    }
+    for refused in found.refused:
+        yield refused.field, f"{number(refused.count)} of them are refused"
+    yield "memory", f"{number(found.does_not_fit)} do not fit" if found.does_not_fit else None
+    yield "time", f"{number(found.slower)} are slower than those above, or than another one of their degrees"
 
 
 def _time(seconds: float) -> str:
