@@ -49,7 +49,7 @@ def test_the_passes_are_megatrons_flops(layout: dict[str, Any], recompute: str, 
     flops = factor * B * S * L * H**2 * (1 + S / (6 * H) + V / (head * L * H))
     ranks = TrainSpec.model_validate({"steps": 1, "global_batch": B, "layout": layout}).layout.world_size
     found = timed(layout, recompute=recompute)
-    assert found.seconds == pytest.approx(flops / ranks / IDEAL.flops, rel=1e-12)
+    assert found.seconds == pytest.approx(flops / ranks / IDEAL.flops, rel=1e-9)
     assert found.communication == found.optimizer == found.passes.bubble == 0
 
 
@@ -87,13 +87,13 @@ def test_replicas_send_twice_their_parameters(zero: int, bytes_each: int) -> Non
 
 
 def test_computing_hides_messages_but_for_the_last_bucket() -> None:
-    slow = replace(IDEAL, intra=Link(10e9, 0.0))
+    slow = replace(IDEAL, intra=Link(50e9, 0.0))
     whole, hidden = timed({"data": 8}, slow), timed({"data": 8}, replace(slow, hidden=1.0))
     backward = whole.passes.compute * 2 / 3
-    bucket = 8 * 2**20 / 10e9
+    bucket = 8 * 2**20 / 50e9
     assert whole.data < backward and bucket / 2 < hidden.data <= bucket
     slower = timed({"data": 8}, replace(slow, intra=Link(1e9, 0.0), hidden=0.5))
-    assert slower.data == pytest.approx(10 * whole.data - 0.5 * backward)
+    assert slower.data == pytest.approx(50 * whole.data - 0.5 * backward)
 
 
 def test_an_update_reads_and_writes_the_state() -> None:
