@@ -47,6 +47,7 @@ class Degrees:
 class Axes:
     """The degrees that the rules allow on each axis alone; of context with that of Ulysses. `refused`: field → first reason, how many."""
 
+    data: tuple[int, ...]
     tensor: tuple[int, ...]
     pipeline: tuple[int, ...]
     context: tuple[tuple[int, int], ...]
@@ -75,12 +76,13 @@ def axes_of(base: Layout, facts: ModelFacts, global_batch: int, seq_len: int, wo
             return False
         return True
 
+    data = tuple(d for d in divisors(world) if allowed(data=d))
     degrees = [degree for degree in divisors(world) if degree <= _MOST]
     tensor = tuple(t for t in degrees if allowed(tensor=t))
     pipeline = tuple(p for p in degrees if allowed(pipeline=p, schedule="gpipe"))
     context = tuple((c, u) for c in degrees for u in divisors(c) if allowed(context=c, ulysses=u))
     counted = tuple((field, messages[0], len(messages)) for field, messages in refused.items())
-    return Axes(tensor, pipeline, context, counted)
+    return Axes(data, tensor, pipeline, context, counted)
 
 
 def shapes(base: Layout, axes: Axes, facts: ModelFacts, global_batch: int, world: int) -> Iterator[Shape]:
@@ -89,7 +91,7 @@ def shapes(base: Layout, axes: Axes, facts: ModelFacts, global_batch: int, world
         for tensor in axes.tensor:
             for context, ulysses in axes.context:
                 data, rest = divmod(world, pipeline * tensor * context)
-                if not rest and data and global_batch % data == 0:
+                if not rest and data in axes.data:
                     changes = {"pipeline": pipeline, "data": data, "context": context, "tensor": tensor}
                     yield from _of_degrees(base.with_(**changes, ulysses=ulysses), facts, global_batch // data)
 

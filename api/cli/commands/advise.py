@@ -14,6 +14,7 @@ from ....service.spec import JobSpec
 from ....strategies.layout import Refusal
 from ....workers.advisor.known_hardware import GPUS_PER_NODE, INTER_GBPS, MFU, Given, as_measured
 from ....workers.advisor.search import Question
+from ....workers.gpu_models import GpuModel
 from ....workers.host_memory import total_memory
 from ....workers.models.presets import Architecture
 from ....workers.spec import TrainSpec
@@ -94,11 +95,11 @@ def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure:
     cpu = gpu is None and spec.device == "cpu"
     if measure:
         cpu = _measures_cpus(gpu)
-    devices = (
-        advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
-        if cpu
-        else gpu_model(gpu or "H100", "--gpu")
-    )
+    devices: advice.Cpus | GpuModel
+    if cpu:
+        devices = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
+    else:
+        devices = gpu_model(gpu or "H100", "--gpu")
     found = advice.question(train, _architecture(train, vocab), advice.Wanted(world, devices, given=given))
     if not measure:
         return found

@@ -7,12 +7,14 @@ FACTS = ModelFacts(layers=6, heads=4, kv_heads=2, hidden=352)
 
 
 def test_an_axis_has_the_degrees_that_the_rules_allow() -> None:
-    axes = axes_of(Layout(), FACTS, 8, 64, 8)
+    axes = axes_of(Layout(), FACTS, 4, 64, 8)
+    assert axes.data == (1, 2, 4)
     assert axes.tensor == (1, 2)
     assert axes.pipeline == (1, 2, 4)
     assert axes.context == ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4), (8, 1), (8, 2), (8, 4))
     refused = {field: (message, count) for field, message, count in axes.refused}
     assert refused["layout.tensor"] == ("2 (key/value heads) is not divisible by 4.", 2)
+    assert refused["global_batch"] == ("4 sequences do not divide over 8 data ranks.", 1)
     assert refused["layout.pipeline"][1] == 1 and refused["layout.ulysses"][1] == 1
 
 
