@@ -20,6 +20,7 @@ from .http.origin_guard import LOOPBACK, AllowedHosts, OwnOrigin
 from .http.query_parameters import refuse_unknown
 from .http.watch_hub import Hub
 from .routes import (
+    advice,
     artifacts,
     certificates,
     checkpoint_files,
@@ -90,8 +91,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it runs before all others
     problems.install(app)
     for part in (
-        jobs,
-        job_life,
+        *(jobs, job_life, advice),
         certificates,
         code,
         events,

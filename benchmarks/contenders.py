@@ -3,9 +3,11 @@
 All start from the same weights, read the same rows of the same text, compute the same loss in fp32 and update by AdamW with torch's
 fused kernel (DeepSpeed: the client optimizer that it is handed). None of them clips gradients. Ours are what
 `workers/trainer/build.py` builds, or,
-for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`, or a name of `STAND_INS`.
+for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`, or a name of `STAND_INS`. `layout {…}` is ours with
+these keys of `train`, as JSON.
 """
 
+import json
 import math
 import os
 import sys
@@ -21,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from shardyard.strategies.context_parallel.apply import share
 from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.mesh import make_mesh
@@ -94,7 +97,8 @@ class Contenders:
 
     def make(self, name: str) -> Engine:
         family, _, rest = name.partition(" ")
-        return {"ours": self._ours, "torch": self._torch, "deepspeed": self._deepspeed}[family](rest)
+        makers = {"ours": self._ours, "layout": self._laid_out, "torch": self._torch, "deepspeed": self._deepspeed}
+        return makers[family](rest)
 
     def _own_rows(self) -> slice:
         size = self.spec.global_batch // self._ranks
@@ -105,23 +109,19 @@ class Contenders:
         overlap = dict(self._train["overlap"])
         if variant.startswith("prefetch "):
             overlap["prefetch"] = int(variant.removeprefix("prefetch "))
-        run = Run(
-            job="bench",
-            train=TrainSpec.model_validate(
-                {**self._train, "layout": layout_of(layout, self._ranks), "overlap": overlap}
-            ),
-            checkpoints=self._cache / "checkpoints",
-            cache=self._cache,
-        )
-        built = build(run, make_mesh(run.train.layout, torch.device("cpu")))
+        built = self._built({"layout": layout_of(layout, self._ranks), "overlap": overlap})
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
-        rows = rows_of(built)
-        share = (
-            run.train.layout.division.rows / run.train.layout.tensor
-        )  # ranks with the same tokens have the same loss
-        step, settle = partial(_our_step, built, share), built.parallel.data.settle
-        return Engine(step, rows, settle, built.parallel.runner.expect, partial(_traced, built))
+        return _our_engine(built)
+
+    def _laid_out(self, keys: str) -> Engine:
+        return _our_engine(self._built(json.loads(keys)))
+
+    def _built(self, keys: dict[str, Any]) -> TrainerParts:
+        """Ours with these keys of `train`."""
+        train = TrainSpec.model_validate({**self._train, **keys})
+        run = Run(job="bench", train=train, checkpoints=self._cache / "checkpoints", cache=self._cache)
+        return build(run, make_mesh(run.train.layout, torch.device("cpu")))
 
     def _model(self) -> nn.Module:
         arch = self.spec.architecture(256)
@@ -202,13 +202,20 @@ def layout_of(name: str, ranks: int) -> dict[str, Any]:
     return others.get(name) or {"data": ranks, "zero": int(name[-1])}
 
 
-def _our_step(built: TrainerParts, share: float, x: Tensor, y: Tensor) -> Tensor:
-    loss = built.parallel.runner.train(x, y)
+def _our_engine(built: TrainerParts) -> Engine:
+    layout = built.spec.layout
+    part = layout.division.rows / layout.tensor  # ranks with the same tokens have the same loss
+    runner, settle = built.parallel.runner, built.parallel.data.settle
+    return Engine(partial(_our_step, built, part), rows_of(built), settle, runner.expect, partial(_traced, built))
+
+
+def _our_step(built: TrainerParts, part: float, x: Tensor, y: Tensor) -> Tensor:
+    loss = built.parallel.runner.train(share(x, built.mesh), share(y, built.mesh))
     built.parallel.data.reduce()
     built.parallel.runner.before_update()
     built.optimizer.step()
     built.parallel.data.publish()
-    return loss * share
+    return loss * part
 
 
 def _traced(built: TrainerParts, train: Callable[[], None]) -> dict[str, float]:

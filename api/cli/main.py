@@ -14,6 +14,7 @@ from ..client import ApiError
 from ..errors import InvalidDocument
 from .commands import (
     access,
+    advise,
     artifacts,
     chaos,
     checkpoints,
@@ -66,6 +67,7 @@ _PANELS = {
         run_watch.run,
         submit.submit,
         dry_run.dry_run,
+        advise.advise,
         verify.verify,
         run_watch.watch,
         jobs.pause,

@@ -39,7 +39,7 @@ from ..context_axes import key_copies, windows
 from ..layout import divides_hidden
 from . import cube_traffic, grid_traffic, parameter_server, zero_plus_plus
 from .estimate import Setting, axis_names
-from .model_shape import Weight, chunks, elements
+from .model_shape import chunks, elements
 
 #: Axis and collective.
 Flow = tuple[str, str]
@@ -69,17 +69,9 @@ class Traffic:
 def traffic(setting: Setting) -> Traffic:
     """The traffic under the names that a probe counts by."""
     names = axis_names(setting.layout)
-    parts = {
-        **_replicas(setting),
-        **_tensors(setting),
-        "ulysses": (None, lambda: _ulysses(setting)),
-        **{axis: (None, _around(setting, axis)) for axis in ("ring", "inner_ring", "outer_ring")},
-        "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
-        "parameter_server": (None, lambda: _pushes(setting)),
-    }
     moved: dict[Flow, Moved] = {}
     unknown: dict[str, str] = {}
-    for axis, (reason, of) in parts.items():
+    for axis, (reason, of) in _parts(setting).items():
         if axis in names and reason:
             unknown[names[axis]] = reason
         elif axis in names:
@@ -89,14 +81,46 @@ def traffic(setting: Setting) -> Traffic:
     return Traffic({flow: one for flow, one in moved.items() if one.elements and flow[0] not in unknown}, unknown)
 
 
+def estimated_bytes(setting: Setting, axes: Iterable[str]) -> dict[Flow, float]:
+    """Bytes that rank 0 sends in a step over these axes of the mesh, by axis and collective.
+
+    By the same formulas, also where `traffic` has a reason in place of a number: what they give there is close enough for an estimate of
+    time, and is not what a probe counts.
+    """
+    parts = _parts(setting)
+    found: dict[Flow, float] = {}
+    for axis in axes:
+        for kind, one in parts[axis][1]() if axis in parts else ():
+            if one.bytes:
+                found[axis, kind] = found.get((axis, kind), 0.0) + one.bytes
+    return found
+
+
 Sent = Iterator[tuple[str, Moved]]
+#: Axis of the mesh → why there is no formula for its traffic, if there is none, and the traffic.
+_Parts = dict[str, tuple[str | None, Callable[[], Sent]]]
 
 
-def _held(setting: Setting) -> list[Weight]:
-    return setting.decoder.held(setting.layout, 0)
+def _parts(setting: Setting) -> _Parts:
+    return {
+        **_replicas(setting),
+        **_tensors(setting),
+        "ulysses": (None, lambda: _ulysses(setting)),
+        **{axis: (None, _around(setting, axis)) for axis in ("ring", "inner_ring", "outer_ring")},
+        "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
+        "parameter_server": (None, lambda: _pushes(setting)),
+    }
 
 
-def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
+def _elements(setting: Setting) -> int:
+    return setting.decoder.sum_held(setting.layout, 0, elements)
+
+
+def _chunks(setting: Setting, parts: int) -> int:
+    return setting.decoder.sum_held(setting.layout, 0, lambda held: chunks(held, parts))
+
+
+def _replicas(setting: Setting) -> _Parts:
     """Gradients and parameters: over all replicas, or inside and between sharding groups."""
     reason = "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
     held = _held(setting)
@@ -111,12 +135,12 @@ def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sen
 
 
 def _data(setting: Setting) -> Sent:
-    held, n, c = _held(setting), setting.cut, setting.compute
+    n, c = setting.cut, setting.compute
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     if setting.layout.zero == 0:
-        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * elements(held) * (n - 1) / n, setting.sent)
+        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * _elements(setting) * (n - 1) / n, setting.sent)
         return
-    part = n * chunks(held, n) * (n - 1) / n
+    part = n * _chunks(setting, n) * (n - 1) / n
     if setting.layout.zero == 3:
         turns = f" × {times} micro-batches" * (times > 1)
         gathers = 1 if setting.layout.pipeline > 1 else 2 * times
@@ -150,11 +174,11 @@ def _between(setting: Setting) -> Sent:
     groups = setting.replicas // setting.cut
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     turns = f" × {times} micro-batches" * (times > 1)
-    part = 2 * chunks(_held(setting), setting.cut) * (groups - 1) / groups
+    part = 2 * _chunks(setting, setting.cut) * (groups - 1) / groups
     yield "all_reduce", _moved(f"2(Ψ/S)(G−1)/G{turns}", times * part, setting.master)
 
 
-def _tensors(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
+def _tensors(setting: Setting) -> _Parts:
     """The tensor axis, the two of a grid, or the three of a cube."""
     if setting.layout.tensor_shape is None:
         return {"tensor": (_why_not_tensor(setting), lambda: _tensor(setting))}

@@ -108,15 +108,20 @@ def axis_names(layout: Layout) -> dict[str, str]:
 
 def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Axis → the ranks that rank 0 shares it with, in the order in which `strategies/mesh.py` makes them."""
+    return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides(layout).items()}
+
+
+def strides(layout: Layout) -> dict[str, tuple[int, int]]:
+    """Axis → its number of ranks, and how far apart two neighbours on it are in the numbering of ranks."""
     t, c, d, copies = layout.tensor, layout.context, layout.degrees["data"], layout.division.copies
-    strides = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "replica": (d * c * copies, t // copies)}
-    strides |= {"data": (d, t)} if c * copies == 1 else {}  # otherwise nothing is sent over it
-    strides |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
+    found = {"pipeline": (layout.pipeline, d * c * t), "tensor": (t, 1), "replica": (d * c * copies, t // copies)}
+    found |= {"data": (d, t)} if c * copies == 1 else {}  # otherwise nothing is sent over it
+    found |= {"context": (c, t)} | {part: (size, stride * t) for part, (size, stride) in context_axes(layout).items()}
     if layout.tensor_shape is not None:
         side = layout.division.columns
-        strides |= {"tensor_row": (side, side), "tensor_column": (side, 1)}
-        strides |= {"tensor_depth": (side, side**2)} if layout.tensor_shape.mode == "3d" else {}
+        found |= {"tensor_row": (side, side), "tensor_column": (side, 1)}
+        found |= {"tensor_depth": (side, side**2)} if layout.tensor_shape.mode == "3d" else {}
     if layout.shard:
-        strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
-    strides |= {axis: (size, stride * t // copies) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
-    return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}
+        found |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
+    found |= {axis: (size, stride * t // copies) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
+    return found

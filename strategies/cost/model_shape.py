@@ -1,6 +1,6 @@
 """A decoder as its formulas see it: the shapes of its parameters and the widths of its activations. Imports no torch."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..layout import Layout
@@ -112,6 +112,14 @@ class Decoder:
             weights += self.block * blocks
             weights += self.end if stage == layout.stages - 1 else ()
         return [weight.of(layout, tensor_rank) for weight in weights]
+
+    def sum_held(self, layout: Layout, pipeline_rank: int, size: Callable[[Sequence[Weight]], int]) -> int:
+        """The sum of `size` over all parameters of a pipeline rank's first tensor rank; it is taken of one block for all of them."""
+        stages = self.stages(layout, pipeline_rank)
+        first, last = (any(stage == end for stage, _ in stages) for end in (0, layout.stages - 1))
+        embed, block, end = ([weight.of(layout) for weight in part] for part in (self.embed, self.block, self.end))
+        blocks = sum(count for _, count in stages)
+        return first * size(embed) + (blocks * size(block) if blocks else 0) + last * size(end)
 
 
 def share(number: int, parts: int, index: int) -> int:

@@ -76,6 +76,12 @@ def plan(setting: Setting) -> Plan:
     )
 
 
+def least_bytes(setting: Setting) -> float:
+    """A lower bound of the plan's peak, in a fraction of its time: what the first rank of a pipeline has before its backward pass."""
+    rank = _rank(setting, 0, [len(part) for part in stage_blocks(setting.layout, setting.decoder.costs)])
+    return sum(_lasting(rank).values()) + _activations(rank) + _gradients_before(rank)
+
+
 Held = dict[Kind, float]
 
 

@@ -8,9 +8,10 @@ improve it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
-from ..layout import Layout
+from ..layout import Layout, Schedule
 from .stage_partition import partition
 
 
@@ -50,10 +51,35 @@ def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:
         raise ValueError(f"{len(costs.blocks)} blocks do not fill {stages} stages")
     if layout.pipeline_blocks is not None:
         return _ranges(layout.pipeline_blocks)
+    return _balanced(layout.pipeline, layout.schedule, layout.virtual, costs)
+
+
+@lru_cache(maxsize=1024)  # a search over layouts, and each plan, asks several times for one split
+def _balanced(pipeline: int, schedule: Schedule, virtual: int, costs: ModuleCosts) -> tuple[range, ...]:
+    """The blocks of each stage of a layout with these values."""
+    layout = Layout(pipeline=pipeline, schedule=schedule, virtual=virtual)
     if len(set(costs.blocks)) == 1 and len(set(costs.messages)) <= 1:
         return _ranges(_equal_blocks(layout, costs))
-    counts = partition(stages, costs.blocks, costs.messages, embed=costs.embed, head=costs.head)
+    counts = partition(layout.stages, costs.blocks, costs.messages, embed=costs.embed, head=costs.head)
     return _ranges(counts if layout.stages_per_rank == 1 else _improved(layout, costs, counts))
+
+
+def busiest_rank(layout: Layout, costs: ModuleCosts) -> tuple[int, int]:
+    """The work of the pipeline rank that has most, and its number of blocks. Stages are those of `stage_blocks`."""
+    if layout.pipeline_blocks is not None:
+        return _busiest(layout, costs)
+    return _busiest_of(layout.pipeline, layout.schedule, layout.virtual, costs)
+
+
+@lru_cache(maxsize=1024)
+def _busiest_of(pipeline: int, schedule: Schedule, virtual: int, costs: ModuleCosts) -> tuple[int, int]:
+    return _busiest(Layout(pipeline=pipeline, schedule=schedule, virtual=virtual), costs)
+
+
+def _busiest(layout: Layout, costs: ModuleCosts) -> tuple[int, int]:
+    blocks = stage_blocks(layout, costs)
+    counts = [sum(len(blocks[stage]) for stage in layout.stages_of(rank)) for rank in range(layout.pipeline)]
+    return max(zip(rank_costs(layout, costs, blocks), counts, strict=True))
 
 
 def stage_costs(costs: ModuleCosts, blocks: Sequence[range]) -> list[int]:

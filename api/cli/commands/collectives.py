@@ -44,7 +44,7 @@ def collectives(
     if submit:
         _submit(screen, arguments, world, given, url, json)
         return
-    report = _here(arguments, world)
+    report = timed_here(arguments, world)
     if json:
         screen.json(report)
         return
@@ -64,7 +64,7 @@ def _bytes(sizes: str) -> list[int]:
     return found
 
 
-def _here(arguments: list[str], world: int) -> dict[str, Any]:
+def timed_here(arguments: list[str], world: int) -> dict[str, Any]:
     """The report of ranks on this machine. Raises InvalidParameter."""
     from ....workers.program.captured_run import RanksFailed, lines_of_rank_0
     from .local_run import gpus_here

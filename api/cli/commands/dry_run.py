@@ -13,10 +13,11 @@ from ....workers.data.errors import DataError
 from ....workers.data.tokenizer import load_tokenizer
 from ....workers.dry_run.processes import DryRunFailed, Request, disagreements, dry_runs, representatives
 from ....workers.dry_run.report import DryRun
-from ....workers.gpu_models import GPU_MODELS, GpuModel, gpu_named
+from ....workers.gpu_models import GpuModel
 from ....workers.spec import TrainSpec
 from ... import spec_file
 from ...errors import InvalidParameter
+from ...gpu_argument import gpu_model
 from ...http.validation_errors import read_training_spec
 from ..exit_codes import ExitCode
 from ..options import Json, SpecPath
@@ -43,7 +44,7 @@ def dry_run(
     json: Json = False,
 ) -> None:
     """Say what one step of a spec needs on GPUs, without one: memory by phase and kind, host waits, collectives."""
-    model = _gpu(gpu)
+    model = gpu_model(gpu, "--gpu")
     train = _resized(read_training_spec(spec_file.load(spec)).train, world)
     vocab = vocabulary_here(train)
     check_layout(train, vocab)
@@ -66,16 +67,6 @@ def dry_run(
             screen.error(problem)
     if problems or not fits:
         raise typer.Exit(ExitCode.ERROR)
-
-
-def _gpu(name: str) -> GpuModel:
-    model = gpu_named(name)
-    if model is None:
-        known = ", ".join(one.name for one in GPU_MODELS)
-        raise InvalidParameter(
-            f"{name!r} is not a GPU model that is known.", field="--gpu", remedy=f"Use one of: {known}"
-        )
-    return model
 
 
 def _reports(requests: Sequence[Request]) -> dict[int, DryRun]:

@@ -80,6 +80,12 @@ ASKED: dict[str, list[Ask]] = {
     "attachCertificate": [lambda client, job, trace: client.attach_certificate(job, _proof())],
     "getCertificate": [lambda client, job, trace: client.certificate(job)],
     "previewJob": [lambda client, job, trace: client.preview(SPEC)],
+    "adviseJob": [
+        lambda client, job, trace: client.advise(SPEC, world=4, top=2, gpu="H100", gpus_per_node=2),
+        lambda client, job, trace: client.advise(
+            SPEC, intra_gbps=800.5, inter_gbps=100, peak_tflops=300.5, mfu=0.4
+        ),
+    ],
     "listJobs": [
         lambda client, job, trace: client.jobs(
             state="running", label={"team": "search"}, name="tiny", text="t", sort="name", limit=5

@@ -1,0 +1,196 @@
+"""`shardyard advise`: the fastest layouts of a spec that fit, by formulas. Takes no device and no control plane."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Final
+
+import typer
+import yaml
+
+from ....service.jobs import advice
+from ....service.schemas.advice import AdvisedHardware, AdvisedLayout, LayoutAdvice, LeftOut
+from ....service.spec import JobSpec
+from ....strategies.layout import Refusal
+from ....workers.advisor.known_hardware import GPUS_PER_NODE, INTER_GBPS, MFU, Given, as_measured
+from ....workers.advisor.search import Question
+from ....workers.gpu_models import GpuModel
+from ....workers.host_memory import total_memory
+from ....workers.models.presets import Architecture
+from ....workers.spec import TrainSpec
+from ... import spec_file
+from ...errors import InvalidParameter
+from ...gpu_argument import gpu_model
+from ...http.validation_errors import read_training_spec
+from ..exit_codes import ExitCode
+from ..options import Json, SpecPath
+from ..terminal.screen import Screen, milliseconds, number, size
+from .dry_run import vocabulary_here
+
+_GBIT: Final = 1e9 / 8
+_COLUMNS: Final = (
+    "LAYOUT",
+    "MICRO-BATCHES",
+    "RECOMPUTE",
+    "STEP",
+    "COMPUTE",
+    "AGAIN",
+    "MESSAGES",
+    "BUBBLE",
+    "UPDATE",
+    "NEEDS",
+)
+
+
+def advise(  # noqa: PLR0913, PLR0917 - an option each
+    spec: SpecPath,
+    world: Annotated[
+        int | None, typer.Option("--world", min=1, max=4096, help="Number of ranks. Default: the spec's.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", help="GPU model. Default: H100; CPUs if the spec's resources.device is cpu."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, max=100, help="Number of layouts, each of other degrees.")] = 10,
+    per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", min=1, help=f"Ranks of a node. Default: {GPUS_PER_NODE} GPUs.")
+    ] = None,
+    intra_gbps: Annotated[
+        float | None,
+        typer.Option("--intra-gbps", min=0.001, help="Gbit/s of a GPU's link within a node. Default: the model's."),
+    ] = None,
+    inter_gbps: Annotated[
+        float | None,
+        typer.Option("--inter-gbps", min=0.001, help=f"Gbit/s of a GPU's network card. Default: {INTER_GBPS:.0f}."),
+    ] = None,
+    peak_tflops: Annotated[
+        float | None, typer.Option("--peak-tflops", min=0.001, help="Peak TFLOP/s of a rank. Default: the model's.")
+    ] = None,
+    mfu: Annotated[
+        float | None,
+        typer.Option("--mfu", min=0.01, max=1.0, help=f"Share of the peak that passes reach. Default: {MFU}."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure FLOP/s, memory and links on this machine, and count with them.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say which layouts of a number of ranks train a spec fastest, with their time and memory, by formulas."""
+    loaded = read_training_spec(spec_file.load(spec))
+    given = Given(peak_tflops, mfu, intra_gbps, inter_gbps, per_node)
+    asked = _question(loaded, world or loaded.world_size, gpu, given, measure)
+    found = advice.answered(replace(asked, top=top))
+    screen = Screen()
+    if json:
+        screen.json(found)
+    else:
+        _show(screen, found)
+    if not found.layouts:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure: bool) -> Question:
+    """What is asked. Raises InvalidParameter for a GPU or a machine that it cannot be asked of, and InvalidSpec."""
+    train, vocab = spec.train, vocabulary_here(spec.train)
+    cpu = gpu is None and spec.device == "cpu"
+    if measure:
+        cpu = _measures_cpus(gpu)
+    devices: advice.Cpus | GpuModel
+    if cpu:
+        devices = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
+    else:
+        devices = gpu_model(gpu or "H100", "--gpu")
+    found = advice.question(train, _architecture(train, vocab), advice.Wanted(world, devices, given=given))
+    if not measure:
+        return found
+    from .local_hardware import measured_here  # needs torch
+
+    return replace(found, hardware=as_measured(found.hardware, measured_here(train, vocab, world), given))
+
+
+def _architecture(train: TrainSpec, vocab: int) -> Architecture | None:
+    """Raises InvalidParameter for a folder that cannot be used."""
+    try:
+        return train.architecture(vocab)
+    except Refusal as refusal:
+        raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+
+
+def _measures_cpus(gpu: str | None) -> bool:
+    """Whether ranks of this machine are on CPUs. Raises InvalidParameter if GPUs are asked for, which it does not have."""
+    from .local_hardware import device_here  # needs torch
+
+    cpu = device_here() == "cpu"
+    if cpu and gpu is not None:
+        message = "This machine has no GPU that could be measured."
+        remedy = "Leave --gpu out to measure its CPUs, or --measure to count with what is known of the GPU."
+        raise InvalidParameter(message, field="--measure", remedy=remedy)
+    return cpu
+
+
+def _show(screen: Screen, found: LayoutAdvice) -> None:
+    screen.facts(f"{found.world_size} ranks", _hardware_facts(found.hardware))
+    if found.layouts:
+        screen.table(_COLUMNS, [_cells(row) for row in found.layouts])
+        _show_fastest(screen, found.layouts[0])
+    else:
+        needed = size(found.left_out.least_needed_bytes)
+        least = f" The most frugal one needs {needed} per rank or more." if needed else ""
+        screen.error(f"No layout of {found.world_size} ranks fits.{least} Use more ranks, or a smaller model.")
+    screen.facts("Left out", _left_out(found.left_out))
+    if found.offloaded and found.layouts:
+        screen.say("Nothing fits without offload of the optimizer's state to the host.")
+
+
+def _hardware_facts(hardware: AdvisedHardware) -> Iterator[tuple[str, str | None]]:
+    per_block = f"{_time(hardware.block_s)} beside that per block and micro-batch"
+    yield "passes", f"{hardware.flops / 1e12:,.4g} TFLOP/s per rank, {per_block}"
+    shared = " for all its ranks" if hardware.device == "cpu" else ""
+    yield "memory", f"{size(hardware.memory_bytes)}{shared}" if hardware.memory_bytes else None
+    yield "updates", f"{hardware.memory_bandwidth / 1e9:,.4g} GB/s"
+    for name, link in (("within a node", hardware.intra), ("between nodes", hardware.inter)):
+        yield name, f"{link.bandwidth / _GBIT:,.4g} Gbit/s, {_time(link.latency_s)} beside that per message"
+    cores = f", {hardware.cores:.2g} cores each" if hardware.cores < 1 else ""
+    yield "node", f"{hardware.ranks_per_node} ranks{cores}"
+    yield "overlap", f"{hardware.hidden:.0%} of computing hides messages beside it"
+
+
+def _cells(row: AdvisedLayout) -> tuple[str, ...]:
+    times = (row.seconds, row.compute_s, row.recompute_s, row.messages_s, row.bubble_s, row.optimizer_s)
+    return (
+        row.layout,
+        f"{row.microbatches} × {row.micro_batch}",
+        row.train["recompute"],
+        *map(_time, times),
+        size(row.needed_bytes) or "",
+    )
+
+
+def _show_fastest(screen: Screen, row: AdvisedLayout) -> None:
+    """Print the lines of a spec that select the fastest layout, and what its time and memory consist of."""
+    lines = yaml.safe_dump(row.train, default_flow_style=None, sort_keys=False, width=1000).strip()
+    screen.paragraph("The fastest, below train:", lines)
+    screen.facts(
+        "Its parts",
+        [
+            ("tokens/s", number(row.tokens_per_s)),
+            ("messages", ", ".join(f"{one.axis} {_time(one.seconds)}" for one in row.messages)),
+            ("memory", ", ".join(f"{held.kind} {size(held.bytes)}" for held in row.kinds)),
+        ],
+    )
+
+
+def _left_out(found: LeftOut) -> Iterator[tuple[str, str | None]]:
+    for one in found.degrees:
+        yield one.field, f"{one.count} degrees, such as: {one.message}"
+    yield "candidates", number(found.candidates)
+    for refused in found.refused:
+        yield refused.field, f"{number(refused.count)} of them are refused"
+    yield "memory", f"{number(found.does_not_fit)} do not fit" if found.does_not_fit else None
+    yield "time", f"{number(found.slower)} are slower than those above, or than another one of their degrees"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs" if seconds else "0"
+    return f"{seconds:,.3g} s" if seconds >= 1 else milliseconds(seconds) or ""

@@ -1,0 +1,143 @@
+"""Advises on layouts: what a spec is asked about, and the answer as a value. Stores nothing, and takes no device."""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+
+from ...strategies.advisor.hardware import Hardware, Link
+from ...strategies.layout import Refusal
+from ...workers.advisor import search
+from ...workers.advisor.known_hardware import Given, of_cpus, of_gpus
+from ...workers.device_choices import DeviceFacts, choices
+from ...workers.gpu_models import GpuModel
+from ...workers.models.presets import Architecture
+from ...workers.spec import TrainSpec, facts_of
+from ..errors import InvalidLayout, InvalidSpec
+from ..schemas.advice import (
+    AdvisedHardware,
+    AdvisedLayout,
+    AdvisedLink,
+    AxisSeconds,
+    LayoutAdvice,
+    LeftOut,
+    RefusedCandidates,
+    RefusedDegrees,
+)
+from ..schemas.memory_plan import KindBytes
+from ..settings import Settings
+from ..spec import JobSpec
+from ..spec_files import SpecFiles
+from . import validation
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """Nodes of CPUs. `memory`: bytes of a node, which its ranks share; None: unknown."""
+
+    cores: int
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked beside the spec. `given`: what the user says of the hardware."""
+
+    world: int
+    devices: GpuModel | Cpus
+    top: int = 10
+    given: Given = field(default_factory=Given)
+
+
+async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wanted) -> LayoutAdvice:
+    """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises."""
+    checked = await validation.check(spec, settings, files)
+    asked = question(spec.train, checked.architecture, wanted)
+    return await asyncio.to_thread(answered, asked)
+
+
+def question(train: TrainSpec, architecture: Architecture | None, wanted: Wanted) -> search.Question:
+    """What the search is asked. Raises InvalidSpec where the model's sizes are not known."""
+    if architecture is None:
+        message = "The sizes of this model are not known before it runs: it is a module of your own, or only the workers have its files."
+        remedy = "Time the layouts that you consider, with a few steps of each: shardyard run --local."
+        raise InvalidSpec(message, field="train.model", remedy=remedy)
+    devices, world = wanted.devices, wanted.world
+    if isinstance(devices, Cpus):
+        hardware = of_cpus(devices.cores, devices.memory, world, wanted.given)
+        return search.Question(train, architecture, hardware, world, wanted.top)
+    facts = DeviceFacts("cuda", devices.capability)
+    precision = choices(train, facts_of(architecture), facts).train.precision.compute
+    hardware = of_gpus(devices, precision, world, wanted.given)
+    return search.Question(train, architecture, hardware, world, wanted.top, devices.capability)
+
+
+def answered(asked: search.Question) -> LayoutAdvice:
+    """The answer. Raises InvalidLayout for a spec that no layout can run."""
+    try:
+        found = search.advise(asked)
+    except Refusal as refusal:
+        raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+    return LayoutAdvice(
+        world_size=asked.world,
+        hardware=_hardware(asked.hardware),
+        layouts=[_layout(row) for row in found.rows],
+        offloaded=found.offloaded,
+        left_out=LeftOut(
+            candidates=found.candidates,
+            degrees=[
+                RefusedDegrees(field=f"train.{name}", message=message, count=count)
+                for name, message, count in found.axes.refused
+            ],
+            refused=[
+                RefusedCandidates(field=f"train.{name}", count=count) for name, count in sorted(found.refused.items())
+            ],
+            does_not_fit=found.too_large,
+            slower=found.slower,
+            least_needed_bytes=None if math.isinf(found.least_needed) else round(found.least_needed),
+        ),
+    )
+
+
+def _hardware(found: Hardware) -> AdvisedHardware:
+    return AdvisedHardware(
+        device=found.device,
+        flops=found.flops,
+        memory_bytes=found.memory,
+        memory_bandwidth=found.memory_bandwidth,
+        ranks_per_node=found.ranks_per_node,
+        cores=found.cores,
+        intra=_link(found.intra),
+        inter=_link(found.inter),
+        block_s=found.block_s,
+        hidden=found.hidden,
+    )
+
+
+def _link(found: Link) -> AdvisedLink:
+    return AdvisedLink(bandwidth=found.bandwidth, latency_s=found.latency)
+
+
+def _layout(row: search.Row) -> AdvisedLayout:
+    time, train = row.time, row.train
+    sent = {**time.passes.sent, "data": time.data}
+    offload = train.offload.model_dump(mode="json", exclude_defaults=True)
+    fields = {
+        "layout": train.layout.model_dump(mode="json", exclude_defaults=True),
+        "recompute": train.recompute.mode,
+        **({"offload": offload} if offload else {}),
+    }
+    return AdvisedLayout(
+        layout=str(train.layout),
+        train=fields,
+        microbatches=row.batch.microbatches,
+        micro_batch=row.batch.micro_batch,
+        seconds=time.seconds,
+        compute_s=time.passes.compute,
+        recompute_s=time.passes.recompute,
+        messages=[AxisSeconds(axis=axis, seconds=seconds) for axis, seconds in sent.items() if seconds],
+        bubble_s=time.passes.bubble,
+        optimizer_s=time.optimizer,
+        tokens_per_s=row.batch.global_batch * train.data.tokens_per_sample / time.seconds,
+        needed_bytes=row.verdict.needed,
+        kinds=[KindBytes(kind=kind, bytes=held) for kind, held in row.plan.by_kind.items()],
+    )

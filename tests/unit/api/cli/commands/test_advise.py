@@ -1,0 +1,135 @@
+"""`advise` needs no control plane: rows of different degrees, lines for a spec, and what is wrong with its option or field."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shardyard.api.cli.commands import local_hardware
+from shardyard.api.cli.main import run
+from shardyard.strategies.advisor.hardware import Link
+from shardyard.workers.advisor.known_hardware import Measured
+from shardyard.workers.spec import TrainSpec
+
+SPEC = """\
+name: tiny
+train:
+  model: { preset: micro }
+  data: { seq_len: 128 }
+  steps: 10
+  global_batch: 16
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def test_the_fastest_layouts_are_shown_with_their_parts(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", spec, "--world", "4", "--top", "3"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("4 ranks", "LAYOUT", "MESSAGES", "BUBBLE", "tokens/s", "Left out", "candidates"):
+        assert text in shown
+    first = next(line for line in shown.splitlines() if line.strip().startswith("layout: {"))
+    layout = yaml.safe_load(first)["layout"]
+    train = {**yaml.safe_load(SPEC)["train"], "layout": layout}
+    spec_of_it = TrainSpec.model_validate(train)
+    spec_of_it.check()
+    assert spec_of_it.layout.world_size == 4
+
+
+def test_json_has_all_of_it(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", spec, "--world", "8", "--gpu", "A100 80GB", "--gpus-per-node", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["world_size"] == 8 and found["hardware"]["ranks_per_node"] == 4
+    seconds = [row["seconds"] for row in found["layouts"]]
+    assert 2 < len(seconds) <= 10 and seconds == sorted(seconds)
+    for row in found["layouts"]:
+        parts = ("compute_s", "recompute_s", "bubble_s", "optimizer_s")
+        messages = sum(one["seconds"] for one in row["messages"])
+        assert row["seconds"] == pytest.approx(sum(row[part] for part in parts) + messages)
+        assert row["needed_bytes"] > sum(kind["bytes"] for kind in row["kinds"])
+    degrees = [tuple(row["train"]["layout"].get(axis, 1) for axis in ("data", "tensor", "context", "pipeline")) for row in found["layouts"]]
+    assert len(set(degrees)) == len(degrees)
+
+
+def test_what_is_given_of_the_hardware_counts(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--intra-gbps", "80", "--inter-gbps", "8", "--peak-tflops", "10", "--mfu", "0.3"]
+    assert run(["advise", spec, "--world", "2", "--json", *options]) == 0
+    hardware = json.loads(capsys.readouterr().out)["hardware"]
+    assert hardware["flops"] == pytest.approx(3e12)
+    assert hardware["intra"]["bandwidth"] == pytest.approx(8e9)
+    assert hardware["inter"]["bandwidth"] == pytest.approx(0.8e9)
+
+
+def test_a_spec_for_cpus_is_advised_for_them(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(f"{SPEC}resources: {{ device: cpu }}\n")
+    assert run(["advise", spec, "--world", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hardware"]["device"] == "cpu"
+    assert run(["advise", spec, "--world", "4", "--gpu", "L4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hardware"]["device"] == "cuda"
+
+
+def test_measurements_count(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Measured(2e9, 1e-3, 3e9, Link(4e8, 5e-5))
+    monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: measured)
+    monkeypatch.setattr(local_hardware, "device_here", lambda: "cpu")
+    assert run(["advise", spec, "--world", "2", "--measure", "--json"]) == 0
+    hardware = json.loads(capsys.readouterr().out)["hardware"]
+    assert (hardware["device"], hardware["flops"], hardware["block_s"]) == ("cpu", 2e9, 1e-3)
+    assert hardware["intra"] == {"bandwidth": 4e8, "latency_s": 5e-5}
+    assert run(["advise", spec, "--world", "2", "--measure", "--gpu", "H100"]) == 1
+    assert "--measure" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_this_machine_is_measured(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", spec, "--world", "2", "--measure", "--json"]) == 0
+    hardware = json.loads(capsys.readouterr().out)["hardware"]
+    assert hardware["ranks_per_node"] == 2 and hardware["intra"]["bandwidth"] > 1e6
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--gpu", "H1"], ("--gpu", "H100 PCIe")),
+        (["--world", "0"], ("--world",)),
+        (["--world", "5000"], ("--world",)),
+        (["--mfu", "2"], ("--mfu",)),
+        (["--inter-gbps", "0"], ("--inter-gbps",)),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(
+    spec: str, more: list[str], said: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["advise", spec, *more]) == 1
+    error = capsys.readouterr().err
+    assert all(text in error for text in said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: c\ncommand: [python, train.py]\nranks: 2\n", ("command", "train")),
+        (SPEC.replace("{ preset: micro }", "{ import: 'm:f' }"), ("train.model", "a module of your own")),
+        (SPEC.replace("steps: 10", "steps: 10\n  checkpoint: { export: true, final: false }"), ("checkpoint.export",)),
+    ],
+)
+def test_a_spec_without_an_answer_is_refused(text: str, said: tuple[str, ...], spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(text)
+    assert run(["advise", spec, "--world", "2"]) == 1
+    error = capsys.readouterr().err
+    assert all(one in error for one in said), error
+
+
+def test_what_fits_nowhere_is_said(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(SPEC.replace("micro", "70B"))
+    assert run(["advise", spec, "--world", "2", "--gpu", "T4"]) == 1
+    printed = capsys.readouterr()
+    assert "No layout of 2 ranks fits" in printed.err and "do not fit" in printed.out

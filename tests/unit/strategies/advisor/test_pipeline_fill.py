@@ -1,0 +1,51 @@
+"""The fill of a pipeline by formula, against simulations of the orders that run."""
+
+import pytest
+
+from shardyard.strategies.advisor.pipeline_fill import fill_s
+from shardyard.strategies.layout import Layout, Schedule
+from shardyard.strategies.pipeline_parallel.schedule import planned_order
+from shardyard.strategies.pipeline_parallel.simulator import Durations, simulate
+
+#: Schedule → the largest part of a step by which the formula may differ.
+SCHEDULES: dict[Schedule, float] = {
+    "gpipe": 1e-9,
+    "1f1b": 1e-9,
+    "interleaved": 1e-9,
+    "zb-h1": 1e-9,
+    "zb-h2": 1e-9,
+    "interleaved-zb": 0.1,
+    "zbv": 0.1,
+    "dualpipev": 0.1,
+}
+
+
+def simulated(layout: Layout, microbatches: int, forward: float, backward: float, weight: float) -> float:
+    """Seconds of the step that the busiest rank does not compute."""
+    each = layout.stages_per_rank
+    parts = [[one / each] * layout.stages for one in (forward, backward, weight)]
+    timeline = simulate(planned_order(layout, microbatches), Durations(*parts))
+    return timeline.makespan - max(timeline.busy(rank) for rank in range(layout.pipeline))
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 8), (4, 8), (4, 16), (8, 32)])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("forward", "backward", "weight"), [(1.0, 1.0, 1.0), (1.0, 1.25, 1.0), (1.5, 1.5, 1.0)])
+def test_it_is_what_the_schedule_leaves_empty(
+    schedule: Schedule, ranks: int, microbatches: int, forward: float, backward: float, weight: float
+) -> None:
+    layout = Layout(pipeline=ranks, schedule=schedule)
+    if layout.microbatch_problem(microbatches) is not None:
+        pytest.skip("the schedule does not run this number")
+    found = simulated(layout, microbatches, forward, backward, weight)
+    step = microbatches * (forward + backward + weight) + found
+    assert fill_s(layout, forward, backward, weight) == pytest.approx(found, abs=SCHEDULES[schedule] * step)
+
+
+@pytest.mark.parametrize("schedule", ["2bw", "pipedream"])
+def test_what_is_not_flushed_has_none(schedule: Schedule) -> None:
+    assert fill_s(Layout(pipeline=4, schedule=schedule), 1, 1, 1) == 0
+
+
+def test_without_a_pipeline_there_is_none() -> None:
+    assert fill_s(Layout(data=4), 1, 1, 1) == 0

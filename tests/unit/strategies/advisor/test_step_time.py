@@ -1,0 +1,156 @@
+"""A step's time, against the formulas that the papers print for it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.advisor.hardware import Hardware, Link
+from shardyard.strategies.advisor.step_time import StepTime, passes_of, step_time
+from shardyard.strategies.cost.estimate import Setting
+from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.spec import TrainSpec
+
+FREE = Link(float("inf"), 0.0)
+#: 156 TFLOP/s, and nothing else takes time.
+IDEAL = Hardware(
+    device="cuda",
+    flops=156e12,
+    memory=None,
+    memory_bandwidth=float("inf"),
+    host=float("inf"),
+    ranks_per_node=8,
+    intra=FREE,
+    inter=FREE,
+    block_s=0.0,
+    hidden=0.0,
+)
+#: Megatron's GPT of 1.7B parameters (2104.04473, table 1).
+H, L, S, V, B = 2304, 24, 2048, 51200, 64
+SIZES = {"layers": L, "dim": H, "heads": 24, "kv_heads": 24, "hidden": 4 * H, "vocab": V, "tied": False}
+
+
+def setting(layout: dict[str, Any], **train: Any) -> Setting:
+    fields = {"model": {"family": "gpt2", "preset": "1.3B", **SIZES}, "data": {"seq_len": S}, "precision": "bf16"}
+    spec = TrainSpec.model_validate({"steps": 1, "global_batch": B, **fields, "layout": layout, **train})
+    architecture = spec.architecture(V)
+    assert architecture is not None
+    return planned_setting(spec, architecture, "cuda")
+
+
+def timed(layout: dict[str, Any], hardware: Hardware = IDEAL, **train: Any) -> StepTime:
+    return step_time(setting(layout, **train), hardware)
+
+
+@pytest.mark.parametrize("layout", [{}, {"data": 4}, {"tensor": 8}, {"data": 2, "tensor": 2, "context": 2, "zero": 1}], ids=str)
+@pytest.mark.parametrize(("recompute", "factor", "head"), [("full", 96, 16), ("none", 72, 12)])
+def test_the_passes_are_megatrons_flops(layout: dict[str, Any], recompute: str, factor: int, head: int) -> None:
+    """F = 96BslH²(1 + s/6H + V/16lH) with recompute (2104.04473, equation 3); 72 and 12 without."""
+    flops = factor * B * S * L * H**2 * (1 + S / (6 * H) + V / (head * L * H))
+    ranks = TrainSpec.model_validate({"steps": 1, "global_batch": B, "layout": layout}).layout.world_size
+    found = timed(layout, recompute=recompute)
+    assert found.seconds == pytest.approx(flops / ranks / IDEAL.flops, rel=1e-9)
+    assert found.communication == found.optimizer == found.passes.bubble == 0
+
+
+@pytest.mark.parametrize(("schedule", "part"), [("1f1b", 1), ("gpipe", 1), ("interleaved", 2)])
+def test_the_bubble_is_megatrons(schedule: str, part: int) -> None:
+    """(p − 1)/m of the time without it, over v when interleaved (2104.04473, section 2.2)."""
+    found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4})
+    assert found.passes.bubble / found.passes.compute == pytest.approx(3 / 16 / part)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: str) -> None:
+    found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4}, recompute="full")
+    once = timed({"pipeline": 4, "micro_batch": 4}, recompute="full").passes.recompute
+    assert found.passes.recompute == pytest.approx(once * (2 if schedule == "zb-h1" else 1))
+
+
+def test_tensor_parallelism_sends_megatrons_bytes() -> None:
+    """l · 8bsH(t − 1)/t elements per micro-batch (2104.04473, section 3.2); the head, loss and embedding are little beside them."""
+    slow = replace(IDEAL, intra=Link(1e9, 0.0))
+    found = timed({"tensor": 8, "sequence": False, "micro_batch": 8}, slow)
+    assert found.passes.sent["tensor"] == pytest.approx(L * 8 * B * S * H * 7 / 8 * 2 / 1e9, rel=0.08)
+
+
+@pytest.mark.parametrize(("zero", "bytes_each"), [(0, 8), (1, 6), (2, 6)])
+def test_replicas_send_twice_their_parameters(zero: int, bytes_each: int) -> None:
+    """2Ψ(N − 1)/N elements (1910.02054, section 7): gradients in fp32, values in bf16."""
+    slow = replace(IDEAL, intra=Link(1e9, 0.0))
+    architecture = TrainSpec.model_validate(
+        {"steps": 1, "global_batch": B, "model": {"family": "gpt2", "preset": "1.3B", **SIZES}, "data": {"seq_len": S}}
+    ).architecture(V)
+    assert architecture is not None
+    found = timed({"data": 8, "zero": zero}, slow)
+    assert found.data == pytest.approx(architecture.parameters * 7 / 8 * bytes_each / 1e9, rel=1e-3)
+
+
+def test_computing_hides_messages_but_for_the_last_bucket() -> None:
+    slow = replace(IDEAL, intra=Link(50e9, 0.0))
+    whole, hidden = timed({"data": 8}, slow), timed({"data": 8}, replace(slow, hidden=1.0))
+    backward = whole.passes.compute * 2 / 3
+    bucket = 8 * 2**20 / 50e9
+    assert whole.data < backward and bucket / 2 < hidden.data <= bucket
+    slower = timed({"data": 8}, replace(slow, intra=Link(1e9, 0.0), hidden=0.5))
+    assert slower.data == pytest.approx(50 * whole.data - 0.5 * backward)
+
+
+def test_an_update_reads_and_writes_the_state() -> None:
+    """30 bytes per parameter with AdamW in mixed precision: values and two moments in fp32 twice, a gradient, a value in bf16."""
+    found = timed({"data": 8}, replace(IDEAL, memory_bandwidth=1e12))
+    sharded = timed({"data": 8, "zero": 1}, replace(IDEAL, memory_bandwidth=1e12))
+    weights = 12 * L * H**2 + 2 * V * H
+    assert found.optimizer == pytest.approx(weights * 30 / 1e12, rel=0.01)
+    assert sharded.optimizer == pytest.approx(found.optimizer / 8, rel=0.01)
+
+
+def test_offloaded_state_moves_over_the_link_to_the_host() -> None:
+    hardware = replace(IDEAL, memory_bandwidth=1e12, host=1e10)
+    here, there = (timed({"data": 8}, hardware, offload={"optimizer": share}).optimizer for share in (0, 1))
+    assert there == pytest.approx(here / 30 * 36 * 100)
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis"), [({"context": 8, "ulysses": 8}, "ulysses"), ({"context": 8}, "ring"), ({"tensor": 8}, "tensor")]
+)
+def test_messages_of_an_axis_are_those_of_the_axis(layout: dict[str, Any], axis: str) -> None:
+    found = timed(layout, replace(IDEAL, intra=Link(1e9, 1e-5)))
+    assert set(found.passes.sent) == {axis} and found.passes.sent[axis] > 0
+
+
+def test_a_ring_is_hidden_by_attention() -> None:
+    """Keys and values of 2048/8 tokens take less time than attention over them, but for the messages' own latency."""
+    ring = {"context": 8}
+    slow = replace(IDEAL, intra=Link(100e9, 0.0))
+    assert timed(ring, slow).passes.sent["ring"] > 0
+    assert timed(ring, replace(slow, hidden=1.0, flops=1e12)).passes.sent["ring"] == 0
+
+
+def test_ranks_that_share_a_core_have_no_bubble_while_others_work() -> None:
+    """Four stages on two cores: 16 + 3 passes at full speed are shorter than 2 · 16 at half of it."""
+    alone, shared = (
+        timed({"pipeline": 4, "micro_batch": 4}, replace(IDEAL, cores=cores)) for cores in (1.0, 0.5)
+    )
+    assert shared.passes.bubble == 0
+    assert shared.passes.compute == pytest.approx(2 * alone.passes.compute)
+    few = timed({"pipeline": 4, "schedule": "gpipe", "micro_batch": 64}, replace(IDEAL, cores=0.5))
+    assert few.seconds == pytest.approx(4 * few.passes.compute / 2)  # one micro-batch: a rank after the other
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"data": 4, "zero": 3},
+        {"pipeline": 4, "data": 2, "zero": 1, "micro_batch": 4},
+        {"pipeline": 4, "schedule": "zb-h1", "micro_batch": 4},
+        {"tensor": 2, "context": 4, "ulysses": 2, "pipeline": 2, "micro_batch": 4},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_lower_bound_is_one(layout: dict[str, Any], recompute: str) -> None:
+    hardware = replace(IDEAL, intra=Link(50e9, 1e-5), inter=Link(10e9, 1e-4), block_s=1e-4, hidden=0.7)
+    found = setting(layout, recompute=recompute)
+    bound, passes = (passes_of(found, hardware, messages=messages).seconds for messages in (False, True))
+    assert 0 < bound <= passes <= step_time(found, hardware).seconds

@@ -1,0 +1,263 @@
+"""Finds the fastest layouts of a spec that fit, one of each choice of degrees. Imports no torch.
+
+A candidate is a layout with a recompute mode. It is taken if the spec's own checks allow it and its memory plan fits. Candidates are
+compared by the time of their step. The search is exact: it gives what a comparison of all candidates gives. It is fast because few of them are looked at
+whole:
+
+1. All shapes (degrees, schedule, micro-batch, recompute, without ZeRO) are ordered by a lower bound of their time: their passes as if
+   messages took none. The search ends at the first bound above the slowest row that would be shown.
+2. The passes with their messages come next, then each ZeRO stage's messages and update. A time above the best one of its degrees ends it.
+3. A lower bound of the memory plan comes before the plan, and the plan before the checks that need it.
+
+Offload is tried only if nothing fits without it. What a spec says of layout, recompute and offload is replaced, but for how a sequence is
+divided (`sequence`, `context_method`, `context_inner`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ...strategies.advisor.candidates import (
+    Axes,
+    Degrees,
+    Shape,
+    axes_of,
+    shapes,
+    simplicity,
+    zero_choices,
+)
+from ...strategies.advisor.hardware import Hardware
+from ...strategies.advisor.step_time import StepTime, passes_of, with_update
+from ...strategies.cost.estimate import Setting
+from ...strategies.cost.model_shape import Decoder
+from ...strategies.cost.node_room import CPU_RESERVED_BYTES, GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
+from ...strategies.cost.plan import KINDS, Plan, least_bytes, plan
+from ...strategies.layout import Batch, Layout, Refusal
+from ...strategies.loss_chunks import loss_chunk
+from ...strategies.memory_options import Offload, Recompute
+from ..cost_inputs import planned_setting
+from ..device_choices import Capability
+from ..models.param_shapes import sizes
+from ..models.presets import Architecture
+from ..spec import TrainSpec, facts_of
+
+#: Options of a layout that candidates have from the spec.
+_KEPT: Final = ("sequence", "context_method", "context_inner")
+
+
+@dataclass(frozen=True)
+class Question:
+    """For what layouts are wanted. `top`: how many rows; `capability`: that of the GPUs, where it is known."""
+
+    train: TrainSpec
+    architecture: Architecture
+    hardware: Hardware
+    world: int
+    top: int = 10
+    capability: Capability | None = None
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """The hardware as the memory plan's verdict reads it."""
+        room = Room(self.hardware.ranks_per_node, self.hardware.memory, shared=self.hardware.device == "cpu")
+        return [Cluster([room] * self._nodes)]
+
+    @property
+    def room(self) -> float:
+        """Bytes that a rank's tensors may take; what is rounded in a plan is left to it."""
+        memory = self.hardware.memory
+        if memory is None:
+            return math.inf
+        own = memory if self.hardware.device == "cuda" else memory // -(-self.world // self._nodes)
+        return own - self.reserved + len(KINDS)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that a rank's process holds beside its tensors."""
+        return CPU_RESERVED_BYTES if self.hardware.device == "cpu" else GPU_RESERVED_BYTES
+
+    @property
+    def _nodes(self) -> int:
+        return -(-self.world // self.hardware.ranks_per_node)
+
+    def based_on(self, offload: Offload) -> TrainSpec:
+        """The spec on one rank, with the options that all candidates have."""
+        layout = Layout.model_validate({name: getattr(self.train.layout, name) for name in _KEPT})
+        return self.train.model_copy(update={"layout": layout, "recompute": Recompute(), "offload": offload})
+
+    def setting(self, train: TrainSpec) -> Setting:
+        """The inputs of the formulas for `train`. Raises `Refusal`."""
+        return planned_setting(train, self.architecture, self.hardware.device, self.capability)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate that fits. `train`: the spec with it."""
+
+    train: TrainSpec
+    batch: Batch
+    time: StepTime
+    plan: Plan
+    verdict: Verdict
+
+    @property
+    def order(self) -> tuple[float, tuple[int | str, ...]]:
+        """The key by which candidates are compared."""
+        return self.time.seconds, simplicity(self.train.layout, self.train.recompute.mode)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The rows, fastest first, and what became of the other candidates.
+
+    `refused`: field → candidates that the spec's checks refuse; `slower`: those that were left out by their time, most of them by a lower
+    bound of it. `least_needed`: a lower bound of the bytes that a rank of the most frugal candidate needs that does not fit.
+    """
+
+    rows: tuple[Row, ...]
+    axes: Axes
+    candidates: int
+    refused: Mapping[str, int]
+    too_large: int
+    slower: int
+    offloaded: bool
+    least_needed: float
+
+
+def advise(question: Question) -> Advice:
+    """The fastest layouts. Raises `Refusal` for a spec that no layout can run."""
+    found = _Search(question, Offload()).found()
+    return found if found.rows else _Search(question, Offload(optimizer=1.0)).found()
+
+
+def candidates(question: Question, offload: Offload | None = None) -> Iterator[TrainSpec]:
+    """Every candidate, refused or not, whatever it needs: for comparisons with what the search finds."""
+    base = question.based_on(offload or Offload())
+    facts = facts_of(question.architecture)
+    axes = axes_of(base.layout, facts, base.global_batch, base.data.seq_len, question.world)
+    for shape in shapes(base.layout, axes, facts, base.global_batch, question.world):
+        for fields in zero_choices(shape.layout.data * shape.layout.context):
+            yield _with(base, shape, fields)
+
+
+def _with(base: TrainSpec, shape: Shape, fields: Mapping[str, int]) -> TrainSpec:
+    layout = shape.layout.with_(**fields)
+    return base.model_copy(update={"layout": layout, "recompute": Recompute(mode=shape.recompute)})
+
+
+@dataclass
+class _Counts:
+    """Candidates by what became of them. `least`: bytes that a rank of the most frugal one needs at least that does not fit."""
+
+    all: int = 0
+    too_large: int = 0
+    fitting: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    least: float = math.inf
+
+    def does_not_fit(self, needed: float) -> None:
+        self.too_large += 1
+        self.least = min(self.least, needed)
+
+
+class _Search:
+    """One search, and what it has found so far."""
+
+    def __init__(self, question: Question, offload: Offload) -> None:
+        self._question, self._base = question, question.based_on(offload)
+        self._facts, self._room = facts_of(question.architecture), question.room
+        self._plain = question.setting(self._base)
+        self._decoders: dict[int, Decoder] = {1: self._plain.decoder}
+        self._best: dict[Degrees, Row] = {}
+        self._cut = math.inf  # seconds of the slowest row that would be shown now
+        self._counts = _Counts()
+
+    def found(self) -> Advice:
+        question, base, counts = self._question, self._base, self._counts
+        axes = axes_of(base.layout, self._facts, base.global_batch, base.data.seq_len, question.world)
+        for bound, shape in self._ordered(axes):
+            if bound > self._cut:
+                break
+            self._look_at(bound, shape)
+        rows = sorted(self._best.values(), key=lambda row: row.order)[: question.top]
+        slower = counts.all - counts.fitting - counts.too_large - counts.refused.total()
+        offloaded = base.offload.optimizer > 0
+        return Advice(
+            tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, counts.least
+        )
+
+    def _ordered(self, axes: Axes) -> list[tuple[float, Shape]]:
+        """All shapes by the lower bound of their time."""
+        base = self._base
+        found: list[tuple[float, Shape]] = []
+        for shape in shapes(base.layout, axes, self._facts, base.global_batch, self._question.world):
+            passes = passes_of(self._setting(shape), self._question.hardware, messages=False)
+            found.append((passes.seconds, shape))
+            self._counts.all += len(zero_choices(shape.layout.data * shape.layout.context))
+        return sorted(found, key=lambda one: one[0])
+
+    def _setting(self, shape: Shape) -> Setting:
+        """The inputs of the formulas for a shape, without the spec's checks."""
+        layout, base = shape.layout, self._base
+        micro = layout.micro_batch or 1
+        tokens = micro * base.data.seq_len // layout.context
+        architecture = self._question.architecture
+        if layout.expert not in self._decoders:
+            self._decoders[layout.expert] = sizes(architecture, base.data.seq_len, layout.expert)
+        return replace(
+            self._plain,
+            layout=layout,
+            batch=Batch(base.global_batch, layout.data, shape.microbatches, micro),
+            decoder=self._decoders[layout.expert],
+            memory_options=replace(self._plain.memory_options, recompute=Recompute(mode=shape.recompute)),
+            loss_chunk=loss_chunk(tokens, architecture.vocab, layout.tensor, base.loss.chunk_tokens),
+        )
+
+    def _limit(self, degrees: Degrees) -> float:
+        """Seconds above which a candidate of these degrees is of no interest."""
+        best = self._best.get(degrees)
+        return self._cut if best is None else min(self._cut, best.time.seconds)
+
+    def _look_at(self, bound: float, shape: Shape) -> None:
+        """Take the best of a shape's ZeRO stages if it is better than what was found for its degrees."""
+        degrees, hardware = Degrees.of(shape.layout), self._question.hardware
+        if bound > self._limit(degrees):
+            return
+        setting = self._setting(shape)
+        passes = passes_of(setting, hardware)
+        if passes.seconds > self._limit(degrees):
+            return
+        for fields in zero_choices(setting.replicas):
+            sharded = replace(setting, layout=shape.layout.model_copy(update=fields))
+            time = with_update(sharded, hardware, passes)
+            if time.seconds > self._limit(degrees):
+                continue
+            if (least := least_bytes(sharded)) > self._room:
+                self._counts.does_not_fit(least + self._question.reserved)
+            else:
+                self._judge(_with(self._base, shape, fields), time)
+
+    def _judge(self, train: TrainSpec, time: StepTime) -> None:
+        """Check a candidate as a submission would be, and keep it if it is the best of its degrees."""
+        question, counts = self._question, self._counts
+        try:
+            setting = question.setting(train)
+        except Refusal as refusal:
+            counts.refused[refusal.field] += 1
+            return
+        planned = plan(setting)
+        found = verdict(planned, question.hardware.device, question.world, question.clusters)
+        if found.fits is False:
+            counts.does_not_fit(found.needed)
+            return
+        counts.fitting += 1
+        row = Row(train, setting.batch, time, planned, found)
+        degrees = Degrees.of(train.layout)
+        best = self._best.get(degrees)
+        if best is None or row.order < best.order:
+            self._best[degrees] = row
+            seconds = sorted(one.time.seconds for one in self._best.values())
+            if len(seconds) >= question.top:
+                self._cut = seconds[question.top - 1]
