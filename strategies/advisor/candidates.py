@@ -13,17 +13,18 @@ from ..layout import Layout, ModelFacts, Refusal, Schedule, divisors
 from ..layout_rules import check_layout
 from ..memory_options import Mode
 
-#: Schedules, with their stages per rank where a layout says them.
-_SCHEDULES: Final[tuple[tuple[Schedule, int], ...]] = (
-    ("1f1b", 2),
-    ("gpipe", 2),
-    *(("interleaved", each) for each in (2, 3, 4, 6, 8)),
-    *(("interleaved-zb", each) for each in (2, 3, 4, 6, 8)),
-    ("zb-h1", 2),
-    ("zb-h2", 2),
-    ("zbv", 2),
-    ("dualpipev", 2),
+#: Schedules that are flushed, and the stages per rank of those for which a layout says them; the others have the field's default.
+_SCHEDULES: Final[tuple[Schedule, ...]] = (
+    "1f1b",
+    "gpipe",
+    "interleaved",
+    "interleaved-zb",
+    "zb-h1",
+    "zb-h2",
+    "zbv",
+    "dualpipev",
 )
+_VIRTUAL: Final = (2, 3, 4, 6, 8)
 MODES: Final[tuple[Mode, ...]] = ("none", "selective", "full")
 #: The largest degree that a layout's fields take, but for `data`.
 _MOST: Final = 1024
@@ -134,11 +135,11 @@ def _of_degrees(layout: Layout, facts: ModelFacts, share: int) -> Iterator[Shape
 def _variants(layout: Layout, facts: ModelFacts) -> Iterator[dict[str, object]]:
     """Schedules and expert degrees beside the degrees of `layout`."""
     experts: Sequence[int] = [1] if facts.experts is None else divisors(facts.experts)
-    schedules = _SCHEDULES if layout.pipeline > 1 else _SCHEDULES[:1]
-    for schedule, virtual in schedules:
-        stages = layout.model_copy(update={"schedule": schedule, "virtual": virtual}).stages
-        if facts.layers is None or stages <= facts.layers:
-            yield from ({"schedule": schedule, "virtual": virtual, "expert": expert} for expert in experts)
+    for schedule in _SCHEDULES if layout.pipeline > 1 else _SCHEDULES[:1]:
+        for virtual in _VIRTUAL if schedule.startswith("interleaved") else _VIRTUAL[:1]:
+            stages = layout.model_copy(update={"schedule": schedule, "virtual": virtual}).stages
+            if facts.layers is None or stages <= facts.layers:  # more cannot be split, and so not estimated
+                yield from ({"schedule": schedule, "virtual": virtual, "expert": expert} for expert in experts)
 
 
 def _dominated(layout: Layout, microbatches: int) -> bool:

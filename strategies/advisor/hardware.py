@@ -4,9 +4,10 @@ A rank that sends n bytes by k calls over an axis of r ranks needs
 
     n / bandwidth + k · ⌈log2 r⌉ · latency
 
-seconds (the α–β model: Hockney 1994; Thakur et al. 2005). If all r ranks are on one node, bandwidth and latency are those of a link within
-a node. Otherwise they are those of a link between nodes. If h ranks of the axis are on each node, their h network cards carry what passes
-from node to node, so the bandwidth is h times that of one card, and at most that within a node.
+seconds (the α–β model: Hockney 1994; Thakur et al. 2005). A message to a neighbour has one hop in the place of ⌈log2 r⌉. If all r ranks
+are on one node, bandwidth and latency are those of a link within a node. Otherwise they are those of a link between nodes. If h ranks of
+the axis are on each node, their h network cards carry what passes from node to node, so the bandwidth is h times that of one card, and at
+most that within a node.
 """
 
 import math
@@ -48,11 +49,11 @@ class Hardware:
         """Whether every group of `ranks` ranks, each `stride` after the one before, is on one node."""
         return ranks == 1 or self.ranks_per_node % (ranks * stride) == 0
 
-    def sending_s(self, ranks: int, stride: int, size: float, calls: float) -> float:
-        """Seconds in which a rank of such a group sends `size` bytes by `calls` calls."""
+    def sending_s(self, ranks: int, stride: int, size: float, calls: float, *, neighbours: bool = False) -> float:
+        """Seconds in which a rank of such a group sends `size` bytes by `calls` calls, or by that many messages to a neighbour."""
         if ranks == 1:
             return 0.0
-        hops = calls * math.ceil(math.log2(ranks))
+        hops = calls * (1 if neighbours else math.ceil(math.log2(ranks)))
         if self.within(ranks, stride):
             return size / self.intra.bandwidth + hops * self.intra.latency
         cards = max(1, self.ranks_per_node // stride) if ranks * stride > self.ranks_per_node else 1

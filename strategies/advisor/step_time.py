@@ -139,9 +139,10 @@ def _sent_in_blocks(setting: Setting, hardware: Hardware, work: _Work) -> dict[s
     if layout.ulysses > 1:
         found["ulysses"] = _axis_s(setting, hardware, ("ulysses",), passes * 8)
     if layout.ring > 1:
-        whole = _axis_s(setting, hardware, _RINGS, passes * 3 * (layout.ring - 1))
-        window = hardware.hidden * m * work.attention if layout.context_method == "ring" else 0.0
-        found["ring"] = max(0.0, whole - window)
+        gathers = layout.context_method == "all-gather"
+        calls = passes * 3 * (1 if gathers else layout.ring - 1)
+        whole = _axis_s(setting, hardware, _RINGS, calls, neighbours=not gathers)
+        found["ring"] = max(0.0, whole - (0.0 if gathers else hardware.hidden * m * work.attention))
     if layout.expert > 1:
         size = passes * _routed_bytes(setting)
         found["expert"] = hardware.sending_s(layout.expert, layout.tensor, size, passes * 4)
@@ -153,13 +154,18 @@ def _again(setting: Setting) -> bool:
     return setting.memory_options.recompute.mode == "full"
 
 
-def _axis_s(setting: Setting, hardware: Hardware, axes: tuple[str, ...], calls: float) -> float:
-    """Seconds of the messages over axes of the mesh that together make `calls` calls."""
+def _axis_s(
+    setting: Setting, hardware: Hardware, axes: tuple[str, ...], calls: float, *, neighbours: bool = False
+) -> float:
+    """Seconds of the messages over axes of the mesh that together make `calls` calls, or send as many messages to neighbours."""
     spans = strides(setting.layout)
     sizes: dict[str, float] = {}
     for (axis, _), size in estimated_bytes(setting, axes).items():
         sizes[axis] = sizes.get(axis, 0.0) + size
-    return sum(hardware.sending_s(*spans[axis], size, calls / len(sizes)) for axis, size in sizes.items())
+    return sum(
+        hardware.sending_s(*spans[axis], size, calls / len(sizes), neighbours=neighbours)
+        for axis, size in sizes.items()
+    )
 
 
 def _routed_bytes(setting: Setting) -> float:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...strategies.advisor.candidates import (
+    MODES,
     Axes,
     Degrees,
     Shape,
@@ -169,7 +170,10 @@ class _Search:
         self._question, self._base = question, question.based_on(offload)
         self._facts, self._room = facts_of(question.architecture), question.room
         self._plain = question.setting(self._base)
-        self._decoders: dict[int, Decoder] = {1: self._plain.decoder}
+        self._options = {
+            mode: replace(self._plain.memory_options, recompute=Recompute(mode=mode)) for mode in MODES
+        }
+        self._decoders: dict[int, Decoder] = {1: self._plain.decoder}  # by the degree of experts
         self._best: dict[Degrees, Row] = {}
         self._cut = math.inf  # seconds of the slowest row that would be shown now
         self._counts = _Counts()
@@ -211,7 +215,7 @@ class _Search:
             layout=layout,
             batch=Batch(base.global_batch, layout.data, shape.microbatches, micro),
             decoder=self._decoders[layout.expert],
-            memory_options=replace(self._plain.memory_options, recompute=Recompute(mode=shape.recompute)),
+            memory_options=self._options[shape.recompute],
             loss_chunk=loss_chunk(tokens, architecture.vocab, layout.tensor, base.loss.chunk_tokens),
         )
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from ....service.schemas.advice import LayoutAdvice
 from ....service.schemas.certificate import Certificate
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.exec import Exec, Execs
@@ -16,7 +15,7 @@ from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
-from .. import advice_requests, certificate_requests, requests
+from .. import certificate_requests, requests
 from .metric_questions import AsyncMetricQuestions
 
 
@@ -28,27 +27,6 @@ class AsyncQuestions(AsyncMetricQuestions):
     async def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
         return await self._ask(requests.preview(requests.document(spec)))
-
-    async def advise(
-        self,
-        spec: requests.Spec,
-        *,
-        world: int | None = None,
-        top: int = 10,
-        gpu: str | None = None,
-        gpus_per_node: int | None = None,
-        intra_gbps: float | None = None,
-        inter_gbps: float | None = None,
-        peak_tflops: float | None = None,
-        mfu: float | None = None,
-    ) -> LayoutAdvice:
-        """The layouts with which a training job is fastest on `world` ranks (default: the spec's), by formulas. Stores nothing.
-
-        None: as known of the GPU model (default: H100), or assumed. Raises `ApiError` as `submit` for the spec.
-        """
-        hardware = {"gpu": gpu, "gpus_per_node": gpus_per_node, "intra_gbps": intra_gbps, "inter_gbps": inter_gbps}
-        wanted = {"world": world, "top": top, **hardware, "peak_tflops": peak_tflops, "mfu": mfu}
-        return await self._ask(advice_requests.advise(requests.document(spec), wanted))
 
     async def jobs(
         self,

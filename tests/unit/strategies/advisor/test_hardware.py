@@ -33,6 +33,7 @@ def test_a_group_is_within_a_node_if_no_group_of_its_axis_crosses_one(ranks: int
 def test_within_a_node_its_link_decides() -> None:
     assert HARDWARE.sending_s(8, 1, 4e9, 0) == pytest.approx(0.01)
     assert HARDWARE.sending_s(8, 1, 0, 100) == pytest.approx(100 * 3 * 1e-5)
+    assert HARDWARE.sending_s(8, 1, 0, 100, neighbours=True) == pytest.approx(100 * 1e-5)
     assert HARDWARE.sending_s(1, 1, 4e9, 100) == 0
 
 
