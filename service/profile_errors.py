@@ -26,15 +26,27 @@ class ExecDisabled(ShardyardError):
 
     code = "exec_disabled"
 
-    def __init__(self) -> None:
-        remedy = "If who has the access token may run commands as the jobs' user, set SHARDYARD_EXEC=true for the API and the dispatchers."
-        super().__init__("Commands beside ranks are not enabled on this server.", remedy=remedy)
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        usual = "If who has the access token may run commands as the jobs' user, set SHARDYARD_EXEC=true for the API and the dispatchers."
+        super().__init__(message or "Commands beside ranks are not enabled on this server.", remedy=remedy or usual)
 
 
 class ExecOpen(ShardyardError):
     """A command runs beside this rank."""
 
     code = "exec_open"
+
+
+class RankUnreachable(ShardyardError):
+    """The API cannot open a stream to the rank."""
+
+    code = "rank_unreachable"
+
+
+class PortClosed(ShardyardError):
+    """No process accepts connections on the port of the rank's node."""
+
+    code = "port_closed"
 
 
 class CommandTooLong(ShardyardError):

@@ -14,6 +14,10 @@ from ..errors import PortTaken
 _MORE_PORTS = 50
 #: Seconds that open connections have to end.
 _GRACE_S = 3
+#: Bytes of a WebSocket's message.
+_MOST_MESSAGE = 1 << 20
+#: Seconds for a WebSocket's client to answer a ping, which is sent every 20 s. One whose reader is slow reads it late.
+_PONG_S = 120
 
 
 class Server(uvicorn.Server):
@@ -28,6 +32,8 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,  # the client's address is read from the connection, not from a header
             timeout_graceful_shutdown=_GRACE_S,
+            ws_max_size=_MOST_MESSAGE,
+            ws_ping_timeout=_PONG_S,
         )
         super().__init__(config)
         self._hub = app.state.context.hub

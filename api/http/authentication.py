@@ -3,7 +3,8 @@
 - The token is kept as a digest and compared in constant time. A replaced token file takes effect within a second.
 - Sessions and sign-in codes are signed with a key that is derived from the token. So every replica accepts them, and a new token
   ends them.
-- All paths below `/v1` and the API's description need an actor. The pages' files, `/healthz` and `/readyz` do not: they name no job.
+- All paths below `/v1` and the API's description need an actor, also for a WebSocket. The pages' files, `/healthz` and `/readyz` do not:
+  they name no job.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...service.errors import ShardyardError
@@ -56,6 +57,10 @@ class Keys:
         self.cookie = f"shardyard-{hashlib.sha256(b'cookie' + self._digest).hexdigest()[:12]}"
         self._sessions = self._signed("session")
         self._codes = self._signed("code")
+
+    def gate_token(self, name: str) -> str:
+        """The token of the gate for streams of this name (`service/orders/stream_gates.py`)."""
+        return hmac.new(self._digest, b"shardyard gate " + name.encode(), hashlib.sha256).hexdigest()
 
     def fits(self, token: str) -> bool:
         """Whether `token` is the token. Takes the same time for every wrong token."""
@@ -121,7 +126,7 @@ class Authenticator:
             self._keys = self._newest(self._keys)
         return self._keys
 
-    def actor_of(self, request: Request) -> Actor | None:
+    def actor_of(self, request: HTTPConnection) -> Actor | None:
         """The actor of a request, or None. No other function authenticates requests."""
         keys = self.keys
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -177,8 +182,8 @@ class Authenticated:
         self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and is_guarded(scope["path"]):
-            request = Request(scope)
+        if scope["type"] in ("http", "websocket") and is_guarded(scope["path"]):
+            request = HTTPConnection(scope)
             actor = self._authenticator.actor_of(request) if self._authenticator else OWNER
             if actor is None:
                 await refusal(request, unauthenticated())(scope, receive, send)

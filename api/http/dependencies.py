@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header
+from starlette.requests import HTTPConnection
 
 from ...service.queries.storage_reads import StorageReads
 from ...service.settings import Settings
@@ -31,12 +32,12 @@ class Context:
         self.wake.set()
 
 
-def _context(request: Request) -> Context:
+def _context(request: HTTPConnection) -> Context:
     found: Context = request.app.state.context
     return found
 
 
-def _actor(request: Request) -> str:
+def _actor(request: HTTPConnection) -> str:
     """The actor's name, as it appears in a job's history."""
     return str(request.state.actor.name)
 

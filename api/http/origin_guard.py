@@ -1,7 +1,8 @@
 """Refuses requests with foreign host names, and requests from pages of other sites.
 
 A page of another site could reach this server through a user's browser, by naming its own host after our address (DNS rebinding),
-or by sending requests blindly (cross-site requests). The browser would even send our cookie along if only the port differs.
+or by sending requests blindly (cross-site requests). The browser would even send our cookie along if only the port differs. A WebSocket's
+answers could even be read by that page, so no handshake counts as safe.
 """
 
 import socket
@@ -9,7 +10,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...service.schemas.problem import FieldError
@@ -22,6 +23,8 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _PROBES = frozenset({"/healthz", "/readyz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
+#: The scheme of a page's origin by that of its WebSocket.
+_OF_PAGE = {"ws": "http", "wss": "https"}
 
 
 class AllowedHosts:
@@ -49,8 +52,9 @@ class OwnOrigin:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in _PROBES and (problem := self._problem(scope)):
-            answer = response(Request(scope), "foreign_origin", problem.message, [problem])
+        guarded = scope["type"] in ("http", "websocket") and scope["path"] not in _PROBES
+        if guarded and (problem := self._problem(scope)):
+            answer = response(HTTPConnection(scope), "foreign_origin", problem.message, [problem])
             await answer(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -75,13 +79,23 @@ def _is_ours(scope: Scope, headers: Headers, host: str) -> bool:
     site = headers.get("sec-fetch-site")  # set by the browser; no page can change it
     if site is not None:
         return site in ("same-origin", "none") or _is_visit(scope, headers)
-    origin = headers.get("origin")
-    return scope["method"] in _SAFE or origin is None or _origin(origin) == _origin(f"{scope['scheme']}://{host}")
+    return _is_safe(scope) or _has_own_origin(scope, headers, host)
+
+
+def _is_safe(scope: Scope) -> bool:
+    """Whether another site's page learns and changes nothing by the request."""
+    return scope["type"] == "http" and scope["method"] in _SAFE
+
+
+def _has_own_origin(scope: Scope, headers: Headers, host: str) -> bool:
+    """Whether `Origin` names this server. Programs send none."""
+    origin, scheme = headers.get("origin"), _OF_PAGE.get(scope["scheme"], scope["scheme"])
+    return origin is None or _origin(origin) == _origin(f"{scheme}://{host}")
 
 
 def _is_visit(scope: Scope, headers: Headers) -> bool:
     """Whether a link of another site leads to a page, which contains no data before it has sent a request itself."""
-    return scope["method"] in _SAFE and headers.get("sec-fetch-mode") == "navigate" and not is_guarded(scope["path"])
+    return _is_safe(scope) and headers.get("sec-fetch-mode") == "navigate" and not is_guarded(scope["path"])
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:

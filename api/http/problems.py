@@ -8,10 +8,10 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 
 from ...service.errors import ShardyardError
 from ...service.schemas.problem import FieldError, Problem
@@ -63,6 +63,7 @@ CODES: dict[str, tuple[int, str]] = {
     "job_not_running": (409, "The job is not running"),
     "trace_open": (409, "A trace is being recorded"),
     "exec_open": (409, "A command runs beside this rank"),
+    "port_closed": (409, "Nothing listens on the port"),
     "too_many_profiles": (409, "Too many profiles of one job"),
     "too_many_secrets": (409, "Too many secrets"),
     "too_many_operations": (409, "Too many operations of one job"),
@@ -76,6 +77,7 @@ CODES: dict[str, tuple[int, str]] = {
     "range_not_satisfiable": (416, "The range is not in the file"),
     "invalid_request": (422, "Invalid parameters"),
     "invalid_spec": (422, "Invalid job spec"),
+    "invalid_pattern": (422, "Not a regular expression"),
     "invalid_fault": (422, "Impossible fault"),
     "command_too_long": (422, "The command is too long"),
     "profile_rank_unknown": (422, "No such rank"),
@@ -101,6 +103,7 @@ CODES: dict[str, tuple[int, str]] = {
     "code_storage_failed": (503, "The storage for code failed"),
     "artifact_storage_failed": (503, "The storage of logged files failed"),
     "checkpoint_storage_failed": (503, "The storage of checkpoints failed"),
+    "rank_unreachable": (503, "The rank cannot be reached"),
     "cluster_unreachable": (503, "The cluster does not answer"),
     "database_unreachable": (503, "The database does not answer"),
     "database_busy": (503, "The database is busy"),
@@ -132,13 +135,14 @@ def install(app: FastAPI) -> None:
     """Install a handler with a problem body for every kind of error."""
     app.add_exception_handler(ShardyardError, _shardyard_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(WebSocketRequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(Exception, _internal_error)
 
 
 def response(
-    request: Request,
+    request: HTTPConnection,
     code: str,
     detail: str,
     errors: list[FieldError] | None = None,
@@ -164,7 +168,7 @@ def response(
     return JSONResponse(content, body.status, headers=given, media_type="application/problem+json")
 
 
-def refusal(request: Request, error: ShardyardError) -> Response:
+def refusal(request: HTTPConnection, error: ShardyardError) -> Response:
     """The answer to a request that is refused or failed. The error's code is one of `CODES`."""
     if isinstance(error, InvalidDocument):
         return response(request, error.code, error.message, error.errors)
@@ -196,7 +200,7 @@ async def _shardyard_error(request: Request, error: Exception) -> Response:
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+    assert isinstance(error, RequestValidationError | WebSocketRequestValidationError)
     errors = parameter_errors(error.errors())
     return response(request, "invalid_request", f"{errors[0].field}: {errors[0].message}", errors)
 

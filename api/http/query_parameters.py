@@ -2,17 +2,17 @@
 
 import difflib
 
-from fastapi import Request
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from starlette.requests import HTTPConnection
 
 from ..errors import InvalidParameter
 
 
-def refuse_unknown(request: Request) -> None:
+def refuse_unknown(request: HTTPConnection) -> None:
     """A dependency of every route. Raises InvalidParameter."""
     route = request.scope.get("route")
-    if not request.query_params or not isinstance(route, APIRoute):
+    if not request.query_params or not isinstance(route, APIRoute | APIWebSocketRoute):
         return
     known = sorted(_names(route.dependant))
     for name in request.query_params:
@@ -21,7 +21,7 @@ def refuse_unknown(request: Request) -> None:
             guess = f"Did you mean {close[0]!r}? " if close else ""
             takes = f"It takes: {', '.join(known)}." if known else "It takes none."
             raise InvalidParameter(
-                f"{name[:80]!r} is not a parameter of {request.method} {route.path}.",
+                f"{name[:80]!r} is not a parameter of {request.scope.get('method', 'the WebSocket')} {route.path}.",
                 field=name[:80],
                 remedy=guess + takes,
             )

@@ -45,28 +45,38 @@ async def logs(
     return await lines.page(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail)
 
 
-def _wanted(
-    text: Annotated[str, Query(max_length=255, description="Text that a line must contain; case is ignored.")] = "",
-    rank: Rank = None,
-    level: Annotated[
-        Level | None, Query(description="`error`: lines with an error. `warning`: lines with a warning or an error.")
-    ] = None,
+def _period(
     since: Annotated[
         float | None, Query(ge=0, allow_inf_nan=False, description="Earliest time, in Unix seconds.")
     ] = None,
     until: Annotated[
         float | None, Query(ge=0, allow_inf_nan=False, description="Latest time, in Unix seconds.")
     ] = None,
+) -> tuple[float | None, float | None]:
+    return since, until
+
+
+def _wanted(
+    period: Annotated[tuple[float | None, float | None], Depends(_period)],
+    text: Annotated[str, Query(max_length=255, description="Text that a line must contain; case is ignored.")] = "",
+    regex: Annotated[
+        bool,
+        Query(description="`text` is a regular expression in RE2's syntax, which may match anywhere in a line."),
+    ] = False,
+    rank: Rank = None,
+    level: Annotated[
+        Level | None, Query(description="`error`: lines with an error. `warning`: lines with a warning or an error.")
+    ] = None,
     stream: Annotated[Stream | None, Query(description="Only lines of this stream.")] = None,
 ) -> Wanted:
-    return Wanted(text, rank, level, since, until, stream)
+    return Wanted(text, rank, level, *period, stream, regex)
 
 
 @router.get(
     "/jobs/{job}/logs/search",
     operation_id="searchLogs",
     summary="Search a job's logs",
-    responses=describe("job_not_found", "invalid_request", "too_many_searches", "search_too_slow"),
+    responses=describe("job_not_found", "invalid_request", "invalid_pattern", "too_many_searches", "search_too_slow"),
 )
 async def search_logs(
     request: Request,

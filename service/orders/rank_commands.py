@@ -12,7 +12,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import ExecEvent
-from ...workers.messages.exec_request import MOST_BYTES
+from ...workers.messages.exec_request import GATE, MOST_BYTES
 from ...workers.messages.exec_request import Exec as GangExec
 from ..jobs.transitions import Cause
 from ..profile_errors import CommandTooLong, ExecDisabled, ExecOpen
@@ -49,7 +49,7 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: ExecRequest) -
         remedy = "Put the text into a file that the job's code has."
         raise CommandTooLong(f"The command has more than {MOST_BYTES:,} bytes.", field="command", remedy=remedy)
     for row in await orders.open_of(tx, execs, job["id"]):
-        if row["rank"] == request.rank:
+        if row["rank"] == request.rank and row["command"][0] != GATE:
             remedy = "Wait for its end, or name another rank."
             raise ExecOpen(f"{row['id']} runs beside rank {request.rank}.", field="rank", remedy=remedy)
     return {"attempt": job["attempt"]}

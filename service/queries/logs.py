@@ -2,22 +2,25 @@
 
 A log may have any length, so no request searches or loads a whole one. A client that has not found enough asks again
 after the position reached. A request is bounded in lines, bytes and seconds. It searches one part after the other and checks the clock
-in between. A search has its own connection, so that other requests continue.
+in between. A search has its own connection, so that other requests continue. Lines are compared with a pattern in a thread, which checks
+the clock after each line.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..errors import SearchTooSlow
 from ..schemas.log import LogLine, Logs, LogSearchResult
+from ..search_errors import SearchTooSlow
 from ..store import log_search as search_rows
 from ..store import logs as log_rows
 from ..store.engine import Store
 from ..store.log_search import Level, Size, Span, Stream, Wanted
 from .jobs import existing
+from .log_pattern import LogPattern
 
 __all__ = ["Level", "Stream", "Wanted", "around", "line_of", "page", "search"]
 
@@ -60,9 +63,9 @@ async def around(store: Store, job: str, position: int, *, rank: int | None = No
 async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogSearchResult:
     """Lines of a job (id or name) that match, after position `after`, in order.
 
-    Raises JobNotFound, TooManySearches, and SearchTooSlow where not even one part was looked through in time.
+    Raises JobNotFound, InvalidPattern, TooManySearches, and SearchTooSlow where not even one part was looked through in time.
     """
-    scan = _Scan(wanted, limit, after)
+    scan = _Scan(wanted, limit, after, LogPattern(wanted.text) if wanted.regex and wanted.text else None)
     try:
         async with store.search(LIMIT_S) as tx:
             await scan.run(tx, job)
@@ -80,6 +83,7 @@ class _Scan:
     wanted: Wanted
     limit: int
     scanned_to: int  # everything up to this position was searched
+    pattern: LogPattern | None = None
     end: int = 0  # the log's last position
     done: bool = False
     found: list[RowMapping] = field(default_factory=list)
@@ -91,20 +95,29 @@ class _Scan:
             self._end()
             return
         left, end = STRETCH, time.monotonic() + STRETCH_S
-        while (size := await self._part(tx, row["id"], Size(*map(min, PART, left)))) is not None:
+        while (size := await self._part(tx, row["id"], Size(*map(min, PART, left)), end)) is not None:
             left -= size
             if left.empty or time.monotonic() > end:
                 return
 
-    async def _part(self, tx: AsyncConnection, job_id: str, most: Size) -> Size | None:
-        """Search the next part. Returns its size, or None if the log has ended or enough was found."""
+    async def _part(self, tx: AsyncConnection, job_id: str, most: Size, end: float) -> Size | None:
+        """Search the next part. Returns its size, or None if the log has ended or enough was found.
+
+        Comparing lines with a pattern ends at the time `end`.
+        """
         part = await search_rows.next_part(tx, job_id, self.wanted.rank, Span(self.scanned_to, self.end), most)
         if part is None:
             self._end()
             return None
         span, size = part
         room = self.limit - len(self.found)
-        hits = await search_rows.matching(tx, job_id, self.wanted, span, room + 1)
+        if self.pattern is None:
+            hits = await search_rows.matching(tx, job_id, self.wanted, span, room + 1)
+        else:
+            rows = await search_rows.matching(tx, job_id, self.wanted, span, most.lines)
+            hits, read = await asyncio.to_thread(self.pattern.first, rows, room + 1, end)
+            if read < len(rows):
+                span = Span(span.after, rows[read - 1]["position"])
         self.found += hits[:room]
         if len(hits) > room:  # the rest is for the next request
             self.scanned_to = self.found[-1]["position"]

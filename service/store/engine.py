@@ -19,8 +19,9 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..database_errors import DatabaseError, DatabaseFull, DatabaseReadOnly, SchemaDamaged
-from ..errors import InvalidDatabase, TooManySearches
+from ..errors import InvalidDatabase
 from ..failure_log import FailureLog
+from ..search_errors import TooManySearches
 from . import sqlite
 from .driver_errors import explained
 from .revision import RevisionCheck

@@ -23,7 +23,10 @@ _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 @dataclass(frozen=True)
 class Wanted:
-    """Conditions for lines: all that are set must hold. Upper and lower case of ASCII letters are the same. Times are unix seconds."""
+    """Conditions for lines: all that are set must hold. Upper and lower case of ASCII letters are the same. Times are unix seconds.
+
+    With `regex`, `text` is a pattern, which is no condition here: lines are compared with it outside the database.
+    """
 
     text: str = ""
     rank: int | None = None
@@ -31,6 +34,7 @@ class Wanted:
     since: float | None = None
     until: float | None = None
     stream: Stream | None = None
+    regex: bool = False
 
 
 class Size(NamedTuple):
@@ -91,7 +95,7 @@ def _within(span: Span) -> list[ColumnElement[bool]]:
 def _filters(tx: AsyncConnection, wanted: Wanted) -> list[ColumnElement[bool]]:
     lower = ascii_lower(tx, logs.c.text)
     filters: list[ColumnElement[bool]] = []
-    if wanted.text:
+    if wanted.text and not wanted.regex:
         filters.append(contains(tx, lower, wanted.text.translate(_LOWER)))
     if wanted.level is not None:
         filters.append(or_(*(contains(tx, lower, word) for word in _WORDS[wanted.level])))

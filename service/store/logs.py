@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -28,6 +28,15 @@ async def last(tx: AsyncConnection, job_id: str, rank: int | None, count: int) -
     """The last `count` lines, in order."""
     statement = _of(job_id, rank).order_by(logs.c.position.desc()).limit(count)
     return (await tx.execute(statement)).mappings().all()[::-1]
+
+
+async def first_beginning(
+    tx: AsyncConnection, job_id: str, rank: int, stream: str, text: str, position: int
+) -> RowMapping | None:
+    """The first line of a rank's stream after a position that begins with `text`. Reads the rank's lines up to it."""
+    begins = func.substr(logs.c.text, 1, len(text)) == text
+    statement = _of(job_id, rank).where(logs.c.position > position, logs.c.stream == stream, begins)
+    return (await tx.execute(statement.order_by(logs.c.position).limit(1))).mappings().first()
 
 
 def _of(job_id: str, rank: int | None) -> Select[*tuple[Any, ...]]:

@@ -415,6 +415,20 @@ def test_users_code_on_ray_does_not_reach_the_api(objects: list[Manifest]) -> No
         assert any(selected(peer, {"app": "a client of the namespace"}) for peer in rule["from"])
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_api_servers_reach_all_ports_of_ray_where_users_may_open_terminals(allowed: bool) -> None:
+    objects = render({"settings": {"exec": allowed}})
+    [labels] = [
+        one["spec"]["template"]["metadata"]["labels"]
+        for one in of_kind(objects, "Deployment")
+        if one["metadata"]["name"].endswith("-api")
+    ]
+    policies = [one for one in of_kind(objects, "NetworkPolicy") if "ray.io/cluster" in str(one["spec"]["podSelector"])]
+    [rules] = [one["spec"]["ingress"] for one in policies]
+    reaching = [rule for rule in rules if any(selected(peer, labels) for peer in rule["from"])]
+    assert reaching == ([{"from": reaching[0]["from"]}] if allowed else [])
+
+
 def test_who_reaches_the_api_is_the_operators_choice() -> None:
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
 

@@ -9,6 +9,10 @@ MOST_SECONDS: Final = 3600
 MOST_BYTES: Final = 32 << 10
 #: Stream of the rank's log that has the command's output.
 STREAM: Final = "exec"
+#: A command of ours, by its first word: a gate for streams to the rank (`rank/stream_gate.py`), with its name and its token's digest.
+GATE: Final = "shardyard-streams"
+#: Maximum seconds of a gate: a week. It ends by itself when no stream was open for a while.
+MOST_GATE_SECONDS: Final = 7 * 86_400
 
 
 @dataclass(frozen=True)

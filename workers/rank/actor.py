@@ -233,7 +233,7 @@ class Rank:
         trainer, mask = self.trainer, self.events.mask
         if trainer is not None and trainer.pid is not None and not trainer.gone.is_set():
             runs_program, env = self.entry == ENTRY, host.trainer_environment(self.device, self.env)
-            place = Place(trainer.pid, runs_program, mask, trainer.gone.is_set, env)
+            place = Place(trainer.pid, runs_program, mask, trainer.gone.is_set, env, host.address())
             target = Target(trainer.pid, runs_program, trainer.examine, mask, trainer.recordings.record)
         if kind == "exec":
             ended = await self.commands.run(Exec.from_json(order), place)

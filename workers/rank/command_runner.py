@@ -1,8 +1,8 @@
 """Runs users' commands beside a rank: in its working folder, with its variables; what they print is in the rank's log.
 
-Rules that it keeps: one id runs once, however often it is requested; one command at a time; it ends with its time limit, with the rank's
-process, and with this actor, and leaves no process (`exec_guard.py`). Secrets in its output are masked. A command that prints faster than
-the log takes it waits. Needs neither Ray nor torch.
+Rules that it keeps: one id runs once, however often it is requested; one command at a time, and beside it one gate for streams
+(`stream_gate.py`); it ends with its time limit, with the rank's process, and with this actor, and leaves no process (`exec_guard.py`).
+Secrets in its output are masked. A command that prints faster than the log takes it waits. Needs neither Ray nor torch.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from ..messages.exec_request import STREAM, Exec, ExecEnd
+from ..messages.exec_request import GATE, STREAM, Exec, ExecEnd
 from ..program.report_socket import SOCKET
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
@@ -45,13 +45,17 @@ AddLines = Callable[[list[bytes]], bool]
 
 
 class Place(NamedTuple):
-    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: the trainer's variables."""
+    """A rank to run beside. `pid`: the process of its trainer. `gone`: whether that has ended. `env`: the trainer's variables.
+
+    `address`: the node's IP address, at which a gate listens.
+    """
 
     pid: int
     program: bool
     mask: SecretMask
     gone: Callable[[], bool]
     env: Mapping[str, str]
+    address: str = "127.0.0.1"
 
 
 class CommandRunner:
@@ -59,11 +63,12 @@ class CommandRunner:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._tasks = IdempotentTasks[ExecEnd]()
+        self._tasks, self._gates = IdempotentTasks[ExecEnd](), IdempotentTasks[ExecEnd]()
 
     async def run(self, order: Exec, place: Place | None) -> ExecEnd | None:
         """Run a command, or wait for the one of this id; returns how it ended. None: it has not run, and there is no place for it now."""
-        return await self._tasks.run(order.id, None if place is None else partial(self._run, order, place))
+        tasks = self._gates if order.command[0] == GATE else self._tasks
+        return await tasks.run(order.id, None if place is None else partial(self._run, order, place))
 
     async def _run(self, order: Exec, place: Place) -> ExecEnd:
         loop = asyncio.get_running_loop()
@@ -88,7 +93,7 @@ def run(order: Exec, place: Place, add: AddLines) -> ExecEnd:
     """Run a command to its end, and pass on what it prints. Raises OSError."""
     beside = _main_process(place)
     folder = Path(f"/proc/{beside}/cwd").readlink()
-    command = [sys.executable, "-I", "-S", str(_GUARD), *order.command]
+    command = [sys.executable, "-I", "-S", str(_GUARD), *_argv(order, place)]
     guard = subprocess.Popen(
         command,
         cwd=folder,
@@ -112,6 +117,14 @@ def run(order: Exec, place: Place, add: AddLines) -> ExecEnd:
         output.read_rest()
     status = guard.returncode if guard.returncode >= 0 else 128 - guard.returncode
     return ExecEnd(f"exit status {status}", status) if why is None else ExecEnd(why)
+
+
+def _argv(order: Exec, place: Place) -> tuple[str, ...]:
+    """The program that a command names, and its arguments."""
+    name, *given = order.command
+    if name != GATE:
+        return order.command
+    return (sys.executable, "-I", "-m", f"{__package__}.stream_gate", place.address, *given)
 
 
 def _reason_to_end(order: Exec, place: Place, deadline: float) -> str | None:

@@ -1,4 +1,4 @@
-"""`shardyard exec`: a command beside a running rank, with its output and its exit status."""
+"""`shardyard exec`: a command beside a running rank, with its output and its exit status, or on a terminal."""
 
 import uuid
 from typing import Annotated
@@ -8,18 +8,26 @@ import typer
 from ....service.schemas.exec import Exec
 from ....workers.messages.exec_request import MOST_SECONDS, STREAM
 from ...client import Client
+from ...errors import InvalidParameter
 from ..exit_codes import ExitCode
 from ..options import JobName, Url
+from ..terminal import remote_terminal
 from ..terminal.screen import Screen
 
 
 def exec_(
     job: JobName,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND...", help="The program and its arguments; with --terminal a shell, if left out."),
+    ] = None,
     rank: Annotated[int, typer.Option("--rank", min=0, help="The rank beside which it runs.")] = 0,
     seconds: Annotated[
         int, typer.Option("--seconds", min=1, max=MOST_SECONDS, help="Seconds after which it is killed.")
     ] = 60,
+    terminal: Annotated[
+        bool, typer.Option("-t", "--terminal", help="On this terminal, with input. It ends when you do, and has no time limit.")
+    ] = False,
     url: Url = None,
 ) -> None:
     """Run a command in a running rank's folder, with its variables: shardyard exec JOB --rank 3 -- nvidia-smi
@@ -27,6 +35,11 @@ def exec_(
     Ends with the command's exit status. Needs SHARDYARD_EXEC=true on the server. Ctrl-C leaves the command to its time limit.
     """
     screen = Screen()
+    if terminal:
+        ended = remote_terminal.connect(url, job, rank, command or [], keep=False)
+        raise typer.Exit(ExitCode.ERROR if ended.status is None else ended.status)
+    if not command:
+        raise InvalidParameter("There is no command.", field="COMMAND", remedy="Name one, or open a shell with --terminal.")
     with Client(url) as client:
         cursor = client.job(job).cursor
         asked = client.execute(job, command, rank=rank, seconds=seconds, idempotency_key=str(uuid.uuid4()))

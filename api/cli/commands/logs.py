@@ -26,6 +26,13 @@ _FOUND, _AROUND = 1000, 20
 
 Emit = Callable[[LogLine], None]
 
+_Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", min=1, max=10_000, help=f"Maximum number of lines of a search ({_FOUND}) or --around ({_AROUND})."
+    ),
+]
+
 
 @dataclass(frozen=True)
 class _Wanted:
@@ -36,12 +43,14 @@ class _Wanted:
     since: float | None = None
     until: float | None = None
     rank: int | None = None
+    regex: bool = False
 
     def typed(self) -> str:
         """The options of the command that continues the search."""
         given = {"search": self.text or None, "level": self.level, "since": self.since, "until": self.until}
         given |= {"rank": self.rank}
-        return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None)
+        options = [f"--{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None]
+        return " ".join([*options, *(["--regex"] if self.regex else [])])
 
 
 def logs(  # noqa: PLR0913, PLR0917 - an option each
@@ -52,6 +61,9 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     search: Annotated[
         str, typer.Option("--search", metavar="TEXT", help="Print only lines with this text, ignoring case.")
     ] = "",
+    regex: Annotated[
+        bool, typer.Option("--regex", help="TEXT is a regular expression in RE2's syntax, anywhere in a line.")
+    ] = False,
     level: Annotated[
         Level | None, typer.Option("--level", help="Print only lines that contain an error, or a warning or an error.")
     ] = None,
@@ -67,20 +79,12 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     after: Annotated[
         int, typer.Option("--after", metavar="PLACE", min=0, help="Print only lines after this position.")
     ] = 0,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            min=1,
-            max=10_000,
-            help=f"Maximum number of lines of a search ({_FOUND}) or --around ({_AROUND}).",
-        ),
-    ] = None,
+    limit: _Limit = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Print a job's log lines: all in order, those that match, or those around one line."""
-    screen, wanted = Screen(), _Wanted(search, level, since, until, rank)
+    screen, wanted = Screen(), _Wanted(search, level, since, until, rank, regex and bool(search))
     searches = wanted != _Wanted(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
 
@@ -120,7 +124,8 @@ def _each(emit: Emit, lines: list[LogLine]) -> int:
 
 def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _Wanted, after: int, limit: int) -> None:
     """Search up to the limit, the end of the log, or a bound; then print how to continue."""
-    look = partial(client.search_pages, job, wanted.text, level=wanted.level, since=wanted.since, until=wanted.until)
+    times = {"since": wanted.since, "until": wanted.until}
+    look = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex, **times)
     found, last, ended = 0, 0, False
     for page in islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES):
         lines = page.lines[: limit - found]

@@ -4,6 +4,7 @@ import shlex
 from typing import Any
 
 from ....workers.messages.event_text import bubble_in_words, preflight_in_words
+from ....workers.messages.exec_request import GATE
 from ...client import Event
 from .screen import clock, loss, number
 
@@ -65,7 +66,9 @@ def _profile(data: dict[str, Any]) -> str:
 
 
 def _exec(data: dict[str, Any]) -> str:
-    """A command that ran beside a rank: who ran it, and its exit status."""
+    """A command that ran beside a rank: who ran it, and its exit status. Of a gate: who opened the first stream."""
+    if tuple(data.get("command", ()))[:1] == (GATE,):
+        return f"streams to rank {data.get('rank')}, first opened by {data.get('asked_by')}: {data.get('message')}"
     command = shlex.join(data.get("command", ()))
     return f"{command[:80]} beside rank {data.get('rank')}, run by {data.get('asked_by')}: {data.get('message')}"
 

@@ -1,4 +1,4 @@
-"""Parses a time as users type it: a duration before now, a time of today, a date, or unix seconds."""
+"""Parses a time as users type it: a duration before now, a time of today, a date, or unix seconds. Parses durations."""
 
 import re
 import time
@@ -13,9 +13,8 @@ _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def moment(text: str, now: float | None = None) -> float:
     """Unix seconds. A time without a zone is local. Raises BadParameter."""
     now = time.time() if now is None else now
-    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if ago:
-        return max(0.0, now - float(ago[1]) * _AGO[ago[2]])
+    if (ago := _seconds(text)) is not None:
+        return max(0.0, now - ago)
     if re.fullmatch(r"\d{9,}(\.\d+)?", text):
         return float(text)
     of_today = re.fullmatch(r"(\d{1,2})(:\d{2}(?::\d{2})?)", text)
@@ -25,3 +24,16 @@ def moment(text: str, now: float | None = None) -> float:
         return max(0.0, datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(f"{text[:40]!r} is not a time: {HOW}.") from None
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration above zero, such as `90s`, `30m`, `8h`. Raises BadParameter."""
+    seconds = _seconds(text)
+    if not seconds:
+        raise typer.BadParameter(f"{text[:40]!r} is not a duration, such as 90s, 30m or 8h.")
+    return seconds
+
+
+def _seconds(text: str) -> float | None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    return float(found[1]) * _AGO[found[2]] if found else None

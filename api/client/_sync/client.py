@@ -212,12 +212,13 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
         since: float | None = None,
         until: float | None = None,
         stream: requests.Stream | None = None,
+        regex: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> Iterator[LogSearchResult]:
         """Pages of matching lines as of `search_logs`, up to the log's end. A page may be empty."""
         found = self.job(job)
-        ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream)
+        ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
             page = self._patiently(partial(search, after=after))

@@ -175,9 +175,14 @@ class Questions(MetricQuestions):
         since: float | None = None,
         until: float | None = None,
         stream: requests.Stream | None = None,
+        regex: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
-        """Lines with `text`, of `level` or above, between two times (unix seconds), among the 20,000 after position `after`."""
+        """Lines with `text`, of `level` or above, between two times (unix seconds), among the 20,000 after position `after`.
+
+        With `regex`, `text` is a regular expression in RE2's syntax.
+        """
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until, "stream": stream}
+        wanted["regex"] = regex or None
         return self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))

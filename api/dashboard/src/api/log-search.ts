@@ -11,6 +11,8 @@ export type Stream = (typeof STREAMS)[number];
 
 export interface LogQuery {
   text: string;
+  /** The text is a regular expression, in RE2's syntax. */
+  regex: boolean;
   level: Level;
   stream: Stream;
   rank: number | null;
@@ -30,8 +32,8 @@ export interface LogSearchResult {
 const AT_ONCE = 100;
 
 /** Raises `Problem`. */
-export async function searchLogs(id: string, { text, level, stream, rank, since, until }: LogQuery, after: number, signal?: AbortSignal, limit = AT_ONCE): Promise<LogSearchResult> {
-  const query = { text, level: level === "" ? null : level, stream: stream === "" ? null : stream, rank, since, until, after, limit };
+export async function searchLogs(id: string, { text, regex, level, stream, rank, since, until }: LogQuery, after: number, signal?: AbortSignal, limit = AT_ONCE): Promise<LogSearchResult> {
+  const query = { text, regex: regex && text !== "" ? true : null, level: level === "" ? null : level, stream: stream === "" ? null : stream, rank, since, until, after, limit };
   const wire = await get("/v1/jobs/{job}/logs/search", { path: { job: id }, query, signal });
   return { lines: wire.lines.map(toLine), scannedTo: wire.scanned_to, end: wire.end, done: wire.done };
 }

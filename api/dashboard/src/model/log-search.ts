@@ -6,7 +6,7 @@ export interface LogView extends LogQuery {
   wrap: boolean;
 }
 
-export const ALL: LogView = { text: "", level: "", stream: "", rank: null, since: null, until: null, wrap: true };
+export const ALL: LogView = { text: "", regex: false, level: "", stream: "", rank: null, since: null, until: null, wrap: true };
 
 /** The longest text that the control plane searches for. */
 export const MOST_TEXT = 255;
@@ -15,7 +15,7 @@ export const MOST_TEXT = 255;
 export const isSearch = ({ text, level, stream, since, until }: LogQuery) => text !== "" || level !== "" || stream !== "" || since !== null || until !== null;
 
 /** The parameters of an address that are written here. */
-export const NAMES = ["text", "level", "stream", "rank", "since", "until", "wrap"] as const;
+export const NAMES = ["text", "regex", "level", "stream", "rank", "since", "until", "wrap"] as const;
 
 export function read(params: URLSearchParams): LogView {
   const number = (name: string) => (/^\d{1,12}$/.test(params.get(name) ?? "") ? Number(params.get(name)) : null);
@@ -23,6 +23,7 @@ export function read(params: URLSearchParams): LogView {
   const stream = params.get("stream");
   return {
     text: (params.get("text") ?? "").slice(0, MOST_TEXT),
+    regex: params.get("regex") === "1",
     level: level === "warning" || level === "error" ? level : "",
     stream: stream === "stdout" || stream === "stderr" ? stream : "",
     rank: number("rank"),
@@ -32,7 +33,7 @@ export function read(params: URLSearchParams): LogView {
   };
 }
 
-export function write({ wrap, ...query }: LogView): URLSearchParams {
+export function write({ wrap, regex, ...query }: LogView): URLSearchParams {
   const given = Object.entries(query).flatMap(([name, value]) => (value === null || value === "" ? [] : [[name, String(value)]]));
-  return new URLSearchParams(wrap ? given : [...given, ["wrap", "0"]]);
+  return new URLSearchParams([...given, ...(regex ? [["regex", "1"]] : []), ...(wrap ? [] : [["wrap", "0"]])]);
 }

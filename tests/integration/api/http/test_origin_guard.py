@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from shardyard.api.app import create_app
-from shardyard.api.http.origin_guard import AllowedHosts
+from shardyard.api.http.origin_guard import AllowedHosts, OwnOrigin
 from shardyard.service.settings import Settings
 
 from ..conftest import SIGNED, problem
@@ -93,3 +93,43 @@ async def test_probes_may_ask_under_any_name(settings: Settings, api: httpx2.Asy
         assert (await pod.get("/healthz")).status_code == 200
         assert (await pod.get("/readyz")).status_code == 200
         problem(await pod.get("/v1/jobs", headers=SIGNED), 403, "foreign_origin")
+
+
+@pytest.mark.parametrize(
+    ("headers", "ours"),
+    [
+        ({}, True),
+        ({"Origin": "http://127.0.0.1:8400"}, True),
+        ({"Origin": "http://127.0.0.1:9400"}, False),
+        ({"Origin": "https://127.0.0.1:8400"}, False),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Origin": "https://127.0.0.1:8400", "Sec-Fetch-Site": "same-origin"}, True),  # TLS ends before us
+        ({"Origin": "http://127.0.0.1:8400", "Sec-Fetch-Site": "same-site"}, False),
+        ({"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "websocket"}, False),
+        ({"Host": "evil.example"}, False),
+    ],
+)
+async def test_a_websocket_is_opened_by_our_own_page_and_by_programs(
+    settings: Settings, headers: dict[str, str], ours: bool
+) -> None:
+    reached: list[str] = []
+    sent: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        reached.append(scope["path"])
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    given = [(name.lower().encode(), value.encode()) for name, value in {**HERE, **headers}.items()]
+    scope = {
+        "type": "websocket", "scheme": "ws", "path": "/v1/jobs/x/streams", "headers": given, "query_string": b"",
+        "server": ("127.0.0.1", 8400), "extensions": {"websocket.http.response": {}},
+    }  # fmt: skip
+    await OwnOrigin(app, AllowedHosts(settings))(scope, receive, send)
+    assert bool(reached) == ours
+    if not ours:
+        assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 403)

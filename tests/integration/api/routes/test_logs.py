@@ -2,7 +2,7 @@
 
 from shardyard.api.client import Client
 
-from ..conftest import SPEC, Gang, Plane, ask
+from ..conftest import SPEC, Gang, Plane, ask, problem
 
 
 def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -> None:
@@ -24,5 +24,9 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     gang.emit(("log", {"rank": 0, "stream": "stderr", "first": 0, "lines": ["line on stderr"]}))
     [other] = ask("GET", f"{url}/search", params={"text": "line", "stream": "stderr"}).json()["lines"]
     assert (other["text"], other["stream"]) == ("line on stderr", "stderr")
+    by_pattern = ask("GET", f"{url}/search", params={"text": r"^line \d$", "regex": True, "rank": 0}).json()["lines"]
+    assert [one["text"] for one in by_pattern] == [f"line {n}" for n in range(10)]
+    refused = problem(ask("GET", f"{url}/search", params={"text": "a)", "regex": True}), 422, "invalid_pattern")
+    assert refused["errors"][0]["field"] == "text" and "unexpected )" in refused["detail"]
     for params in ({"stream": "stdin"}, {"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
         assert ask("GET", f"{url}/search", params=params).status_code == 422

@@ -1,6 +1,7 @@
 """Log lines are found a stretch at a time, on both databases, and none is passed over; no other request waits for a search."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.errors import JobNotFound, SearchTooSlow, TooManySearches
+from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import jobs, logs
 from shardyard.service.queries.logs import Size, Wanted, search
 from shardyard.service.schemas.job import Job
+from shardyard.service.search_errors import InvalidPattern, SearchTooSlow, TooManySearches
 from shardyard.service.store import engine
 from shardyard.service.store import log_search as rows
 from shardyard.service.store.engine import Store
@@ -92,6 +94,61 @@ async def test_every_line_that_matches_is_found_once(
         if "\0" not in wanted.get("text", ""):
             lines_of = COUNT // 2 if "rank" in wanted else COUNT
             assert questions <= lines_of // stretch + len(expected) // 7 + 2
+
+
+PATTERNS = [r"^step 1\d*\b", r"line (50|200)", "LINE .5", r"\d{3}$", "a.b", "a_b|100%", "^$", "(?-i)Line", "", r"ü|ß|\[x\]"]
+
+
+@pytest.mark.parametrize("stretch", [pytest.param(1, marks=pytest.mark.full), 13, 20_000])
+@pytest.mark.parametrize("pattern", PATTERNS)
+async def test_every_line_that_a_pattern_matches_is_found_once(
+    store: Store, written: Job, pattern: str, stretch: int, monkeypatch: MonkeyPatch
+) -> None:
+    """As Python's own engine finds them."""
+    monkeypatch.setattr(logs, "STRETCH", Size(stretch, 1 << 30))
+    flags = re.IGNORECASE if not pattern.startswith("(?-i)") else re.NOFLAG
+    theirs = re.compile(pattern.removeprefix("(?-i)"), flags)
+    hits, _ = await found(store, written, text=pattern, regex=True)
+    assert hits == [line(n) for n in range(1, COUNT + 1) if theirs.search(line(n))]
+
+
+async def test_a_pattern_goes_with_the_other_conditions(store: Store, written: Job) -> None:
+    hits, _ = await found(store, written, text=r"\d", regex=True, rank=0, level="warning", since=1040.0)
+    expected, _ = await found(store, written, rank=0, level="warning", since=1040.0)
+    assert hits == [text for text in expected if re.search(r"\d", text)] and hits
+
+
+async def test_a_search_by_pattern_stops_between_two_lines_when_its_time_is_over(
+    store: Store, written: Job, monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "STRETCH_S", -1.0)
+    page = await search(store, written.id, Wanted(text="line 200", regex=True))
+    assert (page.lines, page.scanned_to, page.done) == ([], 1, False)
+    page = await search(store, written.id, Wanted(text="line 200", regex=True), after=COUNT - 1)
+    assert ([each.text for each in page.lines], page.scanned_to) == ([line(COUNT)], COUNT)
+
+
+#: Each takes a backtracking engine longer than the universe has existed, on a line of 8,000 equal letters.
+HOSTILE = ["(a*)*b", "(a|aa)+$", "(a+)+(a+)+b", "^(([a-z])+.)+[A-Z]([a-z])+0$", r"(.*a){25}b"]
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+async def test_no_pattern_takes_more_than_linear_time(
+    store: Store, placed: tuple[Job, Lease], pattern: str, monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "STRETCH_S", 3600.0)
+    monkeypatch.setattr(logs, "LIMIT_S", PATIENCE_S)
+    job, lease = placed
+    await take_in(store, lease, 1, event_batch(lines(1, *["a" * 8000 + "!"] * 20, "aab")))
+    page = await search(store, job.id, Wanted(text=pattern, regex=True))
+    assert page.done and len(page.lines) <= 1
+
+
+@pytest.mark.parametrize("pattern", ["(", "a**", r"\1", "(?=x)", r"(\w{1,1000}){1,1000}"])
+async def test_a_pattern_that_is_none_is_refused(store: Store, written: Job, pattern: str) -> None:
+    with pytest.raises(InvalidPattern) as refused:
+        await search(store, written.id, Wanted(text=pattern, regex=True))
+    assert refused.value.field == "text" and refused.value.remedy
 
 
 async def test_one_question_looks_through_a_stretch_and_no_further(

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.gates import DIGEST, gone, is_alive, shown, terminal
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.event_buffer import Spool
-from shardyard.workers.messages.exec_request import Exec, ExecEnd
+from shardyard.workers.messages.exec_request import GATE, Exec, ExecEnd
 from shardyard.workers.program.agents import listening
 from shardyard.workers.program.environment import environment
 from shardyard.workers.program.report_socket import SOCKET
@@ -225,3 +226,27 @@ async def test_a_rank_that_has_just_ended_runs_nothing(tmp_path: Path) -> None:
         pass
     end = await ran(CommandRunner(Log()), order("x1", "true"), place(pid))
     assert end.status is None and "could not be started" in end.message
+
+
+async def test_a_gate_runs_beside_commands_and_takes_its_terminals_along(tmp_path: Path) -> None:
+    log, ended = Log(), asyncio.Event()
+    runner = CommandRunner(log)
+    with program(tmp_path) as pid:
+        where = place(pid, ended)
+        serving = asyncio.create_task(runner.run(order("x1", GATE, "0-name", DIGEST), where))
+        port = int((await log.until("0-name listens on 127.0.0.1 ")).split()[-1])
+        stream = await terminal(port, "sh", "-c", 'echo "$RANK $PWD"; trap "" HUP; echo "pid $$."; read line')
+        text = await shown(stream, f"3 {tmp_path}\r\n", ".\r\n")
+        shell = int(text.partition("pid ")[2].partition(".")[0])
+        assert (await ran(runner, order("x2", "sh", "-c", "exit 4"), where)).status == 4
+        assert is_alive(shell) and not serving.done()
+        ended.set()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await serving == ExecEnd("the rank's process ended before the command")
+        await gone(shell)
+
+
+async def test_a_gate_with_other_arguments_is_none(tmp_path: Path) -> None:
+    with program(tmp_path) as pid:
+        end = await ran(CommandRunner(Log()), order("x1", GATE), place(pid))
+    assert end.status == 2

@@ -41,6 +41,19 @@ test("a search looks on by itself, and a hit is seen among its neighbours", asyn
   await screen.findByText("newest");
 });
 
+test("a text is searched for as a regular expression", async () => {
+  const requests = plane();
+  const { container } = open(<JobLogs job={job({ state: "succeeded" })} />);
+  await userEvent.type(screen.getByLabelText("Text"), "needle .");
+  const toggle = screen.getByRole("button", { name: "Regular expression" });
+  expect(toggle.getAttribute("aria-pressed")).toBe("false");
+  await userEvent.click(toggle);
+  await expect.poll(() => requests.at(-1)?.url.searchParams.get("regex")).toBe("true");
+  expect(requests.at(-1)?.url.searchParams.get("text")).toBe("needle .");
+  expect(toggle.getAttribute("aria-pressed")).toBe("true");
+  await expectAccessible(container);
+});
+
 test("level, rank and time are in the request", async () => {
   const requests = plane();
   open(<JobLogs job={job({ state: "succeeded" })} />);

@@ -19,6 +19,7 @@ export function LogFilter({ query, worldSize, onQuery }: LogFilterProps) {
         <span className="unseen">Text</span>
         <input type="search" placeholder="Search all lines" maxLength={MOST_TEXT} value={query.text} onChange={(event) => { onQuery({ text: event.target.value }); }} />
       </label>
+      <button type="button" className="button log-regex" aria-pressed={query.regex} aria-label="Regular expression" title="The text is a regular expression (RE2)" onClick={() => { onQuery({ regex: !query.regex }); }}>.*</button>
       <label>
         <span className="unseen">Level</span>
         <select value={query.level} onChange={(event) => { onQuery({ level: event.target.value as Level }); }}>

@@ -39,6 +39,19 @@ def test_lines_are_found_by_text_level_and_rank(job: str, capsys: pytest.Capture
     assert capsys.readouterr().out == ""
 
 
+def test_lines_are_found_by_a_pattern(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", job, "--search", r"LUCK [12]\d|^warn", "--regex", "--limit", "2"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == ["10: [rank 0] ERROR: bad luck 10", "20: [rank 0] ERROR: bad luck 20"]
+    more = printed.err.splitlines()[-1]
+    assert more == f"More with: shardyard logs {job} --search 'LUCK [12]\\d|^warn' --regex --after 20"
+    assert run(["logs", job, "--search", r"LUCK [12]\d|^warn", "--regex", "--after", "20"]) == 0
+    assert capsys.readouterr().out == "35: [rank 1] Warning: 5\n"
+    assert run(["logs", job, "--search", "bad [luck", "--regex"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and "not a regular expression: missing ]: '[luck' at character 5." in printed.err
+
+
 def test_a_search_says_how_it_goes_on(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["logs", job, "--search", "bad luck", "--rank", "0", "--limit", "2"]) == 0
     printed = capsys.readouterr()

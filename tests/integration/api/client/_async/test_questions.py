@@ -128,7 +128,7 @@ ASKED: dict[str, list[Ask]] = {
     ],
     "searchLogs": [
         lambda client, job, trace: client.search_logs(
-            job, "a", rank=0, level="error", since=1.0, until=2e9, stream="stdout", after=1, limit=5
+            job, "a", rank=0, level="error", since=1.0, until=2e9, stream="stdout", regex=True, after=1, limit=5
         )
     ],
     "getIncidents": [

@@ -1,0 +1,185 @@
+"""A program on a pseudo-terminal of this node, which a client shows and which may outlive its client. Needs only the standard library.
+
+Rules that it keeps: the program never waits for a client that has gone; of what it printed the newest `MOST_FRAME` bytes are kept, for the
+client that comes next; a hang-up leaves no process of its session.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import termios
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
+
+#: Seconds before input is offered again to a program that takes none.
+RETRY_S: Final = 0.02
+#: Seconds that a program has to end after SIGHUP.
+HANGUP_S: Final = 2.0
+#: Reads of what a program has printed before its end.
+LAST_READS: Final = 64
+#: Rows and columns of the largest terminal.
+MOST_CELLS: Final = 1000
+
+
+class PseudoTerminal:
+    """One program on a terminal of its own, and the client that shows it. Needs a running event loop in a process of one thread."""
+
+    def __init__(self, command: Sequence[str], rows: int, columns: int, term: str) -> None:
+        """Start the command. `term`: what the client's terminal is, as the variable TERM names it."""
+        self._pid, self._descriptor = pty.fork()
+        if self._pid == 0:
+            become(command, term)
+        os.set_blocking(self._descriptor, False)
+        self.ended = False
+        self._recent = b""
+        self._client: Stream | None = None
+        self.resize(rows, columns)
+        self._passing = asyncio.get_running_loop().create_task(self._pass_on())
+
+    def attach(self, stream: Stream) -> None:
+        """Show the terminal to this client, and no longer to the one before, which gets `{"replaced": true}`."""
+        if self._client is not None:
+            self._client.put(CONTROL, b'{"replaced": true}')
+            self._client.close()
+        stream.put(CONTROL, b'{"opened": true}')
+        stream.put(DATA, self._recent)
+        self._client = stream
+
+    def detach(self, stream: Stream) -> None:
+        if self._client is stream:
+            self._client = None
+        stream.abort()  # so that what waits for it to take more continues
+
+    async def write(self, content: bytes) -> None:
+        """Give the program input, as fast as it takes it."""
+        while content and not self.ended:
+            try:
+                content = content[os.write(self._descriptor, content) :]
+            except BlockingIOError:
+                await asyncio.sleep(RETRY_S)
+            except OSError:  # the program has closed the terminal
+                return
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Set the size in characters, of which the kernel informs the program (SIGWINCH)."""
+        if not self.ended:
+            size = [min(max(number, 1), MOST_CELLS) for number in (rows, columns)]
+            fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+
+    async def hang_up(self) -> None:
+        """End the program and all processes of its session, as when a modem hung up."""
+        if self.ended:
+            return
+        for number in (signal.SIGHUP, signal.SIGCONT):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._pid, number)
+        await asyncio.wait({self._passing}, timeout=HANGUP_S)
+        if not self.ended:  # it was not waited for, so no other process has its id
+            for pid in of_session(self._pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await self._passing
+
+    async def _pass_on(self) -> None:
+        """Send what the program prints to the client until the program has ended, and then `{"exit": status}`."""
+        ended = os.pidfd_open(self._pid)
+        sources = [ended, self._descriptor]
+        while await first_readable(sources) != ended:
+            printed = self._read()
+            if printed is None:  # it has closed the terminal, and continues
+                sources = [ended]
+            else:
+                await self._show(printed)
+        for _ in range(LAST_READS):
+            if not (printed := self._read()):
+                break
+            await self._show(printed)
+        _, status = os.waitpid(self._pid, 0)
+        self.ended = True
+        os.close(self._descriptor)
+        os.close(ended)
+        code = os.waitstatus_to_exitcode(status)
+        if self._client is not None:
+            self._client.put(CONTROL, json.dumps({"exit": code if code >= 0 else 128 - code}).encode())
+            self._client.close()
+
+    def _read(self) -> bytes | None:
+        """What can be read now; None where the program has closed the terminal."""
+        try:
+            return os.read(self._descriptor, MOST_FRAME)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            return None
+
+    async def _show(self, printed: bytes) -> None:
+        self._recent = (self._recent + printed)[-MOST_FRAME:]
+        client = self._client
+        if client is not None:
+            try:
+                await client.send(DATA, printed)
+            except OSError:
+                self.detach(client)
+
+
+def become(command: Sequence[str], term: str) -> None:
+    """Run the command in the place of this process, which was just forked."""
+    try:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(number, signal.SIG_DFL)
+        known = re.fullmatch(r"[\w.+-]{1,64}", term)
+        os.execvpe(command[0], list(command), {**os.environ, "TERM": term if known else "xterm"})  # noqa: S606
+    except OSError as error:
+        os.write(2, f"shardyard: {command[0]!r} cannot be started: {error.strerror}\r\n".encode())
+    finally:
+        os._exit(127)  # the exit status of a shell for a command that is not there
+
+
+async def first_readable(descriptors: Sequence[int]) -> int:
+    """The descriptor that can be read first."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[int] = loop.create_future()
+
+    def ready(descriptor: int) -> None:
+        if not found.done():
+            found.set_result(descriptor)
+
+    for descriptor in descriptors:
+        loop.add_reader(descriptor, ready, descriptor)
+    try:
+        return await found
+    finally:
+        for descriptor in descriptors:
+            loop.remove_reader(descriptor)
+
+
+def of_session(leader: int) -> list[int]:
+    """The processes of a session. Field 6 of `/proc/PID/stat` is its leader (proc(5))."""
+    found: list[int] = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+                if int(stat.rpartition(")")[2].split()[3]) == leader:
+                    found.append(int(folder.name))
+    return found
+
+
+def shell() -> str:
+    """The user's shell, or one that is there."""
+    wanted = (os.environ.get("SHELL", ""), "/bin/bash")
+    return next((path for path in wanted if path and os.access(path, os.X_OK)), "/bin/sh")
+
+
+def size_of(message: dict[str, Any]) -> tuple[int, int]:
+    """The rows and columns that a client's message names. Raises TypeError, ValueError."""
+    return int(message.get("rows", 24)), int(message.get("columns", 80))
