@@ -57,7 +57,9 @@ def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute, halves: b
     if halves:  # torch's own policy keeps results for one use
         run: Any = SplitCheckpoint(chosen if tried() else noop_context_fn).run
     else:
-        run = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=True, context_fn=chosen)
+        # The compiler takes no context function of torch's own, not even the default one.
+        given: dict[str, Any] = {"context_fn": chosen} if chosen is _selective else {}
+        run = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=True, **given)
     for block in blocks[:: recompute.every]:
         block.forward = functools.partial(run, block.forward)
 
