@@ -271,7 +271,9 @@ def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name
     with plane.client() as client:
         job = client.wait(client.submit(spec).id, timeout_s=PATIENCE_S)
         assert job.state == "succeeded", job.message
-        losses = [line for line in lines(client, job.id) if ": loss " in line]
+        printed = lines(client, job.id)
+        assert not (incidents := client.incidents(job.id).items), (incidents, printed)
+    losses = [line for line in printed if ": loss " in line]
     assert len(losses) >= 3 and losses == [line for line in alone(spec) if ": loss " in line]
 
 
