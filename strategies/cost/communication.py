@@ -39,7 +39,7 @@ from ..context_axes import key_copies, windows
 from ..layout import divides_hidden
 from . import cube_traffic, grid_traffic, parameter_server, zero_plus_plus
 from .estimate import Setting, axis_names
-from .model_shape import chunks, elements
+from .model_shape import Weight, chunks, elements
 
 #: Axis and collective.
 Flow = tuple[str, str]
@@ -112,6 +112,10 @@ def _parts(setting: Setting) -> _Parts:
     }
 
 
+def _held(setting: Setting) -> list[Weight]:
+    return setting.decoder.held(setting.layout, 0)
+
+
 def _elements(setting: Setting) -> int:
     return setting.decoder.sum_held(setting.layout, 0, elements)
 
@@ -123,11 +127,10 @@ def _chunks(setting: Setting, parts: int) -> int:
 def _replicas(setting: Setting) -> _Parts:
     """Gradients and parameters: over all replicas, or inside and between sharding groups."""
     reason = "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
-    held = _held(setting)
-    smaller: dict[str, tuple[str | None, Callable[[], Sent]]] = {
-        "secondary": (reason, lambda: _by_part(zero_plus_plus.gathered_inside(setting, held))),
-        "node": (reason, lambda: _by_part(zero_plus_plus.reduced_inside(setting, held))),
-        "nodes": (reason, lambda: _by_part(zero_plus_plus.reduced_across(setting, held))),
+    smaller: _Parts = {
+        "secondary": (reason, lambda: _by_part(zero_plus_plus.gathered_inside(setting, _held(setting)))),
+        "node": (reason, lambda: _by_part(zero_plus_plus.reduced_inside(setting, _held(setting)))),
+        "nodes": (reason, lambda: _by_part(zero_plus_plus.reduced_across(setting, _held(setting)))),
     }
     if setting.layout.shard is None:
         return {"replica": (reason, lambda: _data(setting)), **smaller}
@@ -145,7 +148,7 @@ def _data(setting: Setting) -> Sent:
         turns = f" × {times} micro-batches" * (times > 1)
         gathers = 1 if setting.layout.pipeline > 1 else 2 * times
         if zero_plus_plus.changes_gathers(setting):
-            yield from _by_part(zero_plus_plus.gathered(setting, held))
+            yield from _by_part(zero_plus_plus.gathered(setting, _held(setting)))
         else:
             yield "all_gather", _moved(f"{'' if gathers == 1 else 2}Ψ(N−1)/N{turns}", gathers * part, c)
         yield from _reduced(setting, times, part, setting.master)
