@@ -263,6 +263,9 @@ if not again:
         assert json.loads(place.read_text()) == {"again": True}
 
 
+LATE_THREAD = "SIGABRT: terminate called without an active exception"
+
+
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", ["ddp", "fsdp2", pytest.param("accelerate", marks=pytest.mark.full)])
 def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:
@@ -271,10 +274,13 @@ def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name
     with plane.client() as client:
         job = client.wait(client.submit(spec).id, timeout_s=PATIENCE_S)
         assert job.state == "succeeded", job.message
-        printed = lines(client, job.id)
-        assert not (incidents := client.incidents(job.id).items), (incidents, printed)
+        printed, incidents = lines(client, job.id), client.incidents(job.id).items
+    # DistributedDataParallel keeps gloo's threads also after `destroy_process_group`. One that is late aborts the process at the end of
+    # the interpreter, about once in forty jobs on a busy machine; then the command has run twice.
+    assert len(incidents) <= 1 and all(LATE_THREAD in one.message for one in incidents), (incidents, printed)
     losses = [line for line in printed if ": loss " in line]
-    assert len(losses) >= 3 and losses == [line for line in alone(spec) if ": loss " in line]
+    wanted = [line for line in alone(spec) if ": loss " in line]
+    assert len(wanted) >= 3 and losses == wanted * (1 + len(incidents))
 
 
 @pytest.mark.full
