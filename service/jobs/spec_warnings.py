@@ -53,7 +53,11 @@ def _layout(train: TrainSpec) -> _Found:
     rounded = [word for word in ("weights", "gradients") if smaller is not None and getattr(smaller, word)]
     if rounded:
         message = f"ZeRO++ rounds {' and '.join(rounded)} to few bits when they are sent: losses differ from those without it."
-        yield "layout.zero_plus_plus", message, "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse."
+        yield (
+            "layout.zero_plus_plus",
+            message,
+            "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse.",
+        )
 
 
 def _rhythms(train: TrainSpec) -> _Found:
