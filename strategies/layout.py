@@ -97,7 +97,7 @@ class Layout(BaseModel):
         description="ZeRO-3 only: shard inside groups of this many neighbouring replicas, replicate across groups (HSDP).",
     )
     zero_plus_plus: ZeroPlusPlus | None = Field(
-        None, description="Smaller messages for ZeRO (ZeRO++): `{weights: int8, secondary: 4, gradients: int4}`, each by itself."
+        None, description="ZeRO++'s smaller messages: `{weights: int8, secondary: 4, gradients: int4}`, each alone too."
     )
     tensor: int = Field(
         1,

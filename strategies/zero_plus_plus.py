@@ -40,7 +40,11 @@ class ZeroPlusPlus(BaseModel):
         "null: those of `secondary`; without it all replicas exchange at once.",
     )
     block: int = Field(
-        256, ge=32, le=65536, multiple_of=2, description="Numbers of a block, which have one scale: their largest magnitude."
+        256,
+        ge=32,
+        le=65536,
+        multiple_of=2,
+        description="Numbers of a block, which have one scale: their largest magnitude.",
     )
 
     @model_validator(mode="after")

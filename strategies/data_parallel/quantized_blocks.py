@@ -1,8 +1,8 @@
 """Symmetric quantisation in blocks, each with one scale (Dettmers et al., 2110.02861, section 2.1), as ZeRO++'s messages need it.
 
 With L = 127 levels of either sign in 8 bits and 7 in 4 bits, a block of numbers x has the scale s = max |x| / L and the codes
-round(x / s), half to even. What is read back differs from x by at most s/2, half a quantisation step, and for 16-bit values by their own
-rounding. A block of zeros stays zero. A block with an infinity or a NaN is read back as numbers that are not finite either.
+round(x / max |x| · L), half to even. What is read back differs from x by at most s/2, half a quantisation step, and for 16-bit values by
+their own rounding. A block of zeros stays zero. A block with an infinity or a NaN is read back as numbers that are not finite either.
 
 A message is a row of bytes: the scales, then the codes, in 4 bits two to a byte. Scales are fp32, of fp64 values fp64.
 """
@@ -38,10 +38,11 @@ class BlockQuantizer:
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         """The messages [R, bytes] of `rows` [R, n], uint8."""
         blocks = self._as_blocks(rows.to(_wide(rows.dtype)), self._in_row)
-        scales = blocks.abs().amax(-1) / self._levels
-        steps = scales.masked_fill(scales == 0, 1).unsqueeze(-1)
-        codes = (blocks / steps).round_().clamp_(-self._levels, self._levels).to(torch.int8)
-        return torch.cat([scales.view(torch.uint8), self._packed(codes)], 1)
+        largest = blocks.abs().amax(-1)
+        whole = largest.masked_fill(largest == 0, 1).unsqueeze(-1)
+        # Divided by the largest number first: sums of codes have exact halves of it, which then round alike whatever their last bits are.
+        codes = (blocks / whole).mul_(self._levels).round_().clamp_(-self._levels, self._levels).to(torch.int8)
+        return torch.cat([(largest / self._levels).view(torch.uint8), self._packed(codes)], 1)
 
     def decode(self, messages: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
         """Write what `messages` [R, bytes] hold into `into` [R, n]; returns it."""

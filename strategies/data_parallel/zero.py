@@ -44,7 +44,6 @@ from .gathers import Gathers
 from .master_weights import Masters
 from .zero_plus_plus import QuantizedReduction
 
-
 #: Starts to sum rows [N, n] over all ranks. The result [n] is this rank's row, in the second argument if that is given.
 Reduction = Callable[[torch.Tensor, torch.Tensor | None], Pending]
 

@@ -158,7 +158,12 @@ SMALLER = {"weights": "int8", "secondary": 2, "gradients": "int4"}
 #: These equal a loop that rounds the same blocks.
 QUANTISED_LAYOUTS: dict[str, dict[str, Any]] = {
     "data4-zero3": {"data": 4, "zero": 3, "zero_plus_plus": SMALLER, "micro_batch": 2},
-    "data4-zero3-groups": {"data": 4, "zero": 3, "shard": 2, "zero_plus_plus": {"weights": "int8", "gradients": "int8"}},
+    "data4-zero3-groups": {
+        "data": 4,
+        "zero": 3,
+        "shard": 2,
+        "zero_plus_plus": {"weights": "int8", "gradients": "int8"},
+    },
     "data4-zero1": {"data": 4, "zero": 1, "zero_plus_plus": {"gradients": "int8", "node": 2}},
     "data4-zero2": {"data": 4, "zero": 2, "zero_plus_plus": {"gradients": "int4"}, "micro_batch": 2},
     "tensor2-data2-zero3": {

@@ -15,8 +15,8 @@ def rounded(row: Vector, sizes: Sequence[int], block: int, bits: int) -> Vector:
     for size in sizes:
         for first in range(begin, begin + size, block):
             some = slice(first, min(first + block, begin + size))
-            step = np.abs(row[some]).max() / (2 ** (bits - 1) - 1)
-            found[some] = np.rint(row[some] / step) * step if step else 0.0
+            largest, levels = np.abs(row[some]).max(), 2 ** (bits - 1) - 1
+            found[some] = np.rint(row[some] / largest * levels) * (largest / levels) if largest else 0.0
         begin += size
     return found
 

@@ -69,7 +69,7 @@ class Quantised(Textbook):
         return sum(losses)
 
     def parts(self, rows: Tensor) -> Iterator[list[Tensor]]:
-        """The rows of each rank whose gradients are reduced together: of a micro-batch or of all; micro-batches come one after the other."""
+        """The rows of each rank whose gradients are reduced together: of a micro-batch, or of all."""
         by_rank = rows.view(-1, self.replicas, self.size, rows.shape[1])
         if self.each:
             yield from (list(microbatch) for microbatch in by_rank)

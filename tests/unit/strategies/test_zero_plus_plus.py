@@ -39,7 +39,7 @@ def test_each_option_stands_alone(given: dict[str, Any], node: int | None) -> No
         ({"gradients": "fp8"}, ("gradients",), "'int8' or 'int4'"),
         ({"secondary": 1}, ("secondary",), "greater than or equal to 2"),
         ({"gradients": "int4", "node": 1}, ("node",), "greater than or equal to 2"),
-        ({"weights": "int8", "block": 31}, ("block",), "greater than or equal to 32"),
+        ({"weights": "int8", "block": 30}, ("block",), "greater than or equal to 32"),
         ({"weights": "int8", "block": 33}, ("block",), "multiple of 2"),
         ({"weights": "int8", "bits": 8}, ("bits",), "not permitted"),
     ],

@@ -18,7 +18,10 @@ from shardyard.strategies.layout import Layout
         ({"data": 2, "context": 8, "ulysses": 2, "ring_window": 2, "tensor": 2}, (16, 8, 2)),
         ({"data": 2, "context": 8, "ulysses": 2, "ring_window": 2, "context_inner": "ring"}, (8, 2)),
         ({"data": 8, "zero": 3, "shard": 4, "expert": 2}, (4, 2)),
-        ({"data": 8, "tensor": 2, "zero": 3, "zero_plus_plus": {"secondary": 4, "gradients": "int4", "node": 2}}, (8, 4, 2)),
+        (
+            {"data": 8, "tensor": 2, "zero": 3, "zero_plus_plus": {"secondary": 4, "gradients": "int4", "node": 2}},
+            (8, 4, 2),
+        ),
     ],
 )
 def test_the_groups_of_neighbours_that_exchange_most(layout: dict[str, Any], sizes: tuple[int, ...]) -> None:

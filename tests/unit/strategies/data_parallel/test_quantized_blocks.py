@@ -19,8 +19,9 @@ def textbook(row: Sequence[float], sizes: Sequence[int], block: int, levels: int
     for size in sizes:
         for first in range(begin, begin + size, block):
             numbers = row[first : min(first + block, begin + size)]
-            step = max(map(abs, numbers)) / levels
-            found += [round(number / step) * step if step else 0.0 for number in numbers]
+            largest = max(map(abs, numbers))
+            step = largest / levels
+            found += [round(number / largest * levels) * step if step else 0.0 for number in numbers]
             steps += [step] * len(numbers)
         begin += size
     return found, steps
@@ -97,3 +98,12 @@ def test_a_message_may_begin_anywhere_in_memory() -> None:
     memory[3:] = message[0]
     found = quantizer.decode(memory[3:].view(1, -1), torch.empty_like(rows))
     assert torch.equal(found, quantizer.decode(message, torch.empty_like(rows)))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_half_of_the_largest_number_has_one_code_whatever_its_last_bits_are(bits: int) -> None:
+    """Sums of codes have such numbers: 3.5 of 7 and 63.5 of 127 levels, which go to the even one."""
+    largest = 1 + torch.arange(1000, dtype=torch.float64).view(-1, 1) * 2**-52
+    rows = torch.cat([largest, largest / 2], 1)
+    found = read_back(BlockQuantizer(bits, 32, [2]), rows)
+    assert (found[:, 1] > rows[:, 1]).all()
