@@ -48,7 +48,11 @@ def _layout(train: TrainSpec) -> _Found:
         yield "layout.pipeline", message, "Use stages of 2 or more, or leave layout.pipeline out."
     if layout.versions > 1:
         applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
-        yield "layout.schedule", f"{applies}: the optimisation changes.", "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
+        yield (
+            "layout.schedule",
+            f"{applies}: the optimisation changes.",
+            "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse.",
+        )
 
 
 def _late(layout: Layout) -> str:
