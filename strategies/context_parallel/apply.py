@@ -97,9 +97,7 @@ def share(tokens: Tensor, mesh: Mesh) -> Tensor:
     return tokens[:, positions_of(mesh.layout, mesh.index("context"), tokens.shape[1])]
 
 
-def share_batch(
-    inputs: Tensor, targets: Tensor, mesh: Mesh, end: int | None = None
-) -> tuple[Tensor | Packed, Tensor]:
+def share_batch(inputs: Tensor, targets: Tensor, mesh: Mesh, end: int | None = None) -> tuple[Tensor | Packed, Tensor]:
     """This rank's positions of both [rows, sequence].
 
     `end`: the token that ends a document, if documents are packed. Whole rows show where they start, and which targets count.

@@ -91,9 +91,7 @@ def slowest(costs: ModuleCosts, stages: Sequence[Stage], every: int = 1) -> floa
     counts[0] += 1
     counts[-1] += 1
     edges = [*accumulate(counts, initial=0)]
-    times = [
-        modules.time(*edge, stage.replicas) for edge, stage in zip(pairwise(edges), stages, strict=True)
-    ]
+    times = [modules.time(*edge, stage.replicas) for edge, stage in zip(pairwise(edges), stages, strict=True)]
     return max(*times, *(modules.messages[edge] for edge in edges[1:-1]), 0)
 
 

@@ -36,7 +36,9 @@ class ModuleCosts:
         if self.messages and len(self.messages) != len(self.blocks) + 1:
             raise ValueError(f"{len(self.blocks)} blocks have {len(self.blocks) + 1} boundaries: {self}")
         if self.gradients and len(self.gradients) != len(self.blocks) + 2:
-            raise ValueError(f"{len(self.blocks)} blocks, embedding and head have {len(self.blocks) + 2} gradients: {self}")
+            raise ValueError(
+                f"{len(self.blocks)} blocks, embedding and head have {len(self.blocks) + 2} gradients: {self}"
+            )
 
 
 def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:

@@ -9,7 +9,6 @@ import pytest
 from harness.models import LLAMA
 from harness.ranks import group, spawn, train, train_rank
 
-from shardyard.strategies.cost.stage_balance import ModuleCosts
 from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
 from shardyard.workers.trainer import stage_profile

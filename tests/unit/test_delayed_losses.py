@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import delayed_losses  # noqa: E402
+import delayed_losses
 
 SVG = "{http://www.w3.org/2000/svg}"
 
