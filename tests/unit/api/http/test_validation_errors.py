@@ -192,7 +192,7 @@ def test_labels_in_other_scripts_are_taken() -> None:
             "torch under",
         ),
         ({"command": "x", "env": {"image": "me/mine:1"}}, "env.image", "property of the pods", "ray.image"),
-        ({"command": "x", "env": {"python": ["a"], "nix": "x"}}, "env.nix", "Unknown key", "python, conda, version"),
+        ({"command": "x", "env": {"python": ["a"], "nix": "x"}}, "env.nix", "Unknown key", "conda, inherit, python"),
         ({"command": ["x"], "rank": 2}, "rank", "Unknown key 'rank'", "Did you mean 'ranks'?"),
         ({"command": ["x"], "ranks": 3, "ranks_per_node": 2}, None, "does not divide ranks 3", ""),
         ({"command": ["x"], "tensorboard": ""}, "tensorboard", "at least 1 character", ""),

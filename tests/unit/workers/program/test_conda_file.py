@@ -16,7 +16,7 @@ dependencies:
   - numpy>=2
   - pip
   - pip: [einops==0.8, "torch @ https://example.com/torch.whl"]
-prefix: /home/me/envs/mine
+prefix: /opt/envs/mine
 """
 
 
