@@ -51,7 +51,9 @@ class Engine:
     rows: Rows
     settle: Callable[[], None] = lambda: None
     expect: Callable[[Callable[[], Any]], None] = lambda following: None  # what returns the batch after the next one
-    trace: Callable[[Callable[[], None]], dict[str, float]] | None = None  # runs a step, and returns what a trace says of it
+    trace: Callable[[Callable[[], None]], dict[str, float]] | None = (
+        None  # runs a step, and returns what a trace says of it
+    )
 
 
 class TorchAllGather(Allocate):

@@ -48,8 +48,8 @@ def measure(microbatches: int, options: argparse.Namespace) -> tuple[dict[str, l
     names = {name: f"ours {name}{suffix}" for name in SCHEDULES if name == BASE or name in options.only}
     with contextlib.ExitStack() as stack:
         folder, corpus = stack.enter_context(workplace())
-        orders = {"ranks": 4 if options.experts else 2, "cache": str(folder), "engines": list(names.values())}
-        orders["train"] = train_spec(microbatches, options, corpus)
+        orders: dict[str, Any] = {"ranks": 4 if options.experts else 2, "engines": list(names.values())}
+        orders |= {"train": train_spec(microbatches, options, corpus), "cache": str(folder)}
         ranks = Ranks(sys.executable, orders, stack, folder)
         turns = in_turns(dict.fromkeys(names.values(), ranks), options.rounds)
         traced = {
@@ -73,7 +73,11 @@ def show(turns: dict[str, list[Turn]], traced: dict[str, list[Turn]], experts: b
         print(f"  {name:<16} {beside(own, turns[BASE])}")
     print(f"  {'':<16} bubble of each rank, simulated")
     for name, steps in traced.items():
-        below = "" if name == BASE else f"   below {BASE}: {'yes' if mean_bubble(steps) < mean_bubble(traced[BASE]) else 'no'}"
+        below = (
+            ""
+            if name == BASE
+            else f"   below {BASE}: {'yes' if mean_bubble(steps) < mean_bubble(traced[BASE]) else 'no'}"
+        )
         print(f"  {name:<16} {_by_rank(steps, lambda trace: trace['bubble'])}   simulated {_simulated(steps)}{below}")
     if experts:
         print(f"  {'':<16} share of the all-to-alls' time that each rank computed")

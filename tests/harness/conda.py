@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 #: It fails for the packages `none-such` and `far-away`, waits with `slow` for a file, and leaves out Python with `pythonless`.
-_SCRIPT = '''#!{python}
+_SCRIPT = """#!{python}
 import json, os, pathlib, sys, time, venv
 import yaml
 
@@ -35,7 +35,7 @@ while "slow" in wanted["dependencies"] and not pathlib.Path({calls!r}).with_name
 if "pythonless" not in wanted["dependencies"]:
     venv.create(prefix, symlinks=True)
 print("Executing transaction: done", flush=True)
-'''
+"""
 _CREATE = {"micromamba": ["create", "--yes"], "conda": ["env", "create"]}
 MISSING = {
     "micromamba": "error    libmamba Could not solve for environment specs\n    The following package could not be installed\n"

@@ -11,7 +11,7 @@ from shardyard.strategies.telemetry.step_tracer import StepTracer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from contenders import PIPELINES, exchanges, layout_of  # noqa: E402
+from contenders import PIPELINES, exchanges, layout_of
 
 
 @pytest.mark.parametrize("schedule", PIPELINES)

@@ -91,7 +91,8 @@ def _names(node: ast.AST) -> Iterator[str]:
 def _ours(path: Path) -> set[str]:
     """The package, what lies in tests/ and benchmarks/, and what a script imports from beside it."""
     folders = (folder.name for name in ("tests", "benchmarks") for folder in (ROOT / name).iterdir() if folder.is_dir())
-    return {"shardyard", *folders, *(beside.stem for beside in path.parent.glob("*.py"))}
+    scripts = (script.stem for folder in (path.parent, ROOT / "benchmarks") for script in folder.glob("*.py"))
+    return {"shardyard", *folders, *scripts}
 
 
 def test_every_import_of_the_product_is_declared() -> None:

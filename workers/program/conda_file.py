@@ -31,7 +31,9 @@ def read_conda_file(path: Path) -> str:
         why = " ".join(str(error).split())[:300]
         raise EnvironmentNotBuilt(f"{path.name} cannot be read as YAML: {why}") from None
     if not isinstance(document, dict) or not isinstance(document.get("dependencies"), list):
-        raise EnvironmentNotBuilt(f"{path.name} has no list of dependencies, such as dependencies: [python=3.12, numpy]")
+        raise EnvironmentNotBuilt(
+            f"{path.name} has no list of dependencies, such as dependencies: [python=3.12, numpy]"
+        )
     more = [str(key) for key in document if key not in (*_KEYS, *_UNUSED)]
     if more:
         raise EnvironmentNotBuilt(
@@ -44,7 +46,9 @@ def read_conda_file(path: Path) -> str:
         )
     packages = [_dependency(path, one) for one in document["dependencies"]]
     if not any(isinstance(one, str) and _PYTHON.match(one) for one in packages):
-        raise EnvironmentNotBuilt(f"{path.name} does not name python: add python=3.12, or another version, to dependencies")
+        raise EnvironmentNotBuilt(
+            f"{path.name} does not name python: add python=3.12, or another version, to dependencies"
+        )
     text: str = yaml.safe_dump({"channels": channels, "dependencies": packages}, sort_keys=False)
     return text
 

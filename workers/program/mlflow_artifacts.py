@@ -34,7 +34,7 @@ Json = dict[str, Any]
 class Download:
     """A file to send. Reading `content` raises OSError."""
 
-    bytes: int
+    size: int
     content: Iterator[bytes]
 
 

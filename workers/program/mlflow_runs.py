@@ -102,7 +102,8 @@ class MlflowRuns:
             ("POST", "runs/set-tag"): lambda body: self._log(body, tags=[body]),
             ("POST", "runs/log-batch"): self._log_batch,
             ("GET", "metrics/get-history"): self._metric_history,
-            ("POST", "logged-models/search"): lambda _: {"models": []},  # clients look for them beside a run's artifacts
+            # Clients look for models beside the artifacts of a run.
+            ("POST", "logged-models/search"): lambda _: {"models": []},
         }
 
     def prefix(self, number: str) -> str:

@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
             answer = {"error_code": error.code, "message": str(error)}
         if isinstance(answer, Download):
-            self._send(status, "application/octet-stream", answer.bytes, answer.content)
+            self._send(status, "application/octet-stream", answer.size, answer.content)
         else:
             content = json.dumps(answer).encode()
             self._send(status, "application/json", len(content), [content])

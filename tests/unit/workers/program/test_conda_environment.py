@@ -72,7 +72,7 @@ def test_a_program_finds_the_environments_python_first(node: Node) -> None:
     place = node.built()
     env = within(place, {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/ours", "LR": "1"}, conda=True)
     assert "VIRTUAL_ENV" not in env and env["LR"] == "1"
-    script = 'python -c "import os, sys; print(sys.prefix, os.environ[\'CONDA_PREFIX\'])"'
+    script = "python -c \"import os, sys; print(sys.prefix, os.environ['CONDA_PREFIX'])\""
     done = subprocess.run(["/bin/sh", "-c", script], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(place), str(place)], done.stderr
 
@@ -126,7 +126,11 @@ def test_a_rank_that_is_to_stop_ends_the_build(node: Node) -> None:
     with pytest.raises(EndRequested), conda_environment(node.file, node.cache, node.calls.exists):
         pass
     assert node.folders() == []
-    until(lambda: not any(_runs(process, node.bin / "conda") for process in Path("/proc").iterdir()), PATIENCE_S, "its end")
+    until(
+        lambda: not any(_runs(process, node.bin / "conda") for process in Path("/proc").iterdir()),
+        PATIENCE_S,
+        "its end",
+    )
 
 
 def _runs(process: Path, script: Path) -> bool:

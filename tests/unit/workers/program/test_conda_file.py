@@ -16,7 +16,7 @@ dependencies:
   - numpy>=2
   - pip
   - pip: [einops==0.8, "torch @ https://example.com/torch.whl"]
-prefix: /home/me/envs/mine
+prefix: /opt/envs/mine
 """
 
 
@@ -40,7 +40,9 @@ def test_channels_and_packages_are_what_counts(tmp_path: Path) -> None:
     assert read(tmp_path, renamed) == found != read(tmp_path, FILE.replace("numpy>=2", "numpy>=1"))
 
 
-@pytest.mark.parametrize("python", ["python", "python=3.12", "python >=3.11,<3.13", "python[version='>=3.11']", "a::python"])
+@pytest.mark.parametrize(
+    "python", ["python", "python=3.12", "python >=3.11,<3.13", "python[version='>=3.11']", "a::python"]
+)
 def test_python_is_found_in_all_its_spellings(tmp_path: Path, python: str) -> None:
     assert python in yaml.safe_load(read(tmp_path, yaml.safe_dump({"dependencies": [python]})))["dependencies"]
 

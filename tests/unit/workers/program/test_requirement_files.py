@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.workers.program.requirement_files import read_requirements
 from shardyard.workers.program.build_process import EnvironmentNotBuilt
+from shardyard.workers.program.requirement_files import read_requirements
 
 
 def test_a_list_with_those_that_it_names_is_read(tmp_path: Path) -> None:
