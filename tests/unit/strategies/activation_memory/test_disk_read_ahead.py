@@ -141,10 +141,10 @@ with first.values(first.add([file.copy(torch.full((1,), 7.0))])) as (values,):
     assert values[-1] == 7
 ahead = DiskReadAhead(file)
 Path(procs).write_text(str(os.getpid()))
-kept = []
+kept, group = [], torch.empty(1 << 20)  # one for all: those of the heap would leave gaps
 for number in range(32):
-    group = torch.full((1 << 20,), float(number))
-    kept.append(file.copy(group) if where == "disk" else group)
+    group.fill_(number)
+    kept.append(file.copy(group) if where == "disk" else group.clone())
     if where == "disk":
         file.flush(kept[-1])
 if where == "disk":
