@@ -127,7 +127,7 @@ def test_a_disk_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert caught.value.facts == {"cause": "state_disk_failed"}
 
 
-#: The first groups are used before the process joins its cgroup, so that imports do not count.
+#: A small group is used before the process joins its cgroup: the first tensors of any file import much.
 IN_A_CGROUP = """
 import os, sys, torch
 from pathlib import Path
@@ -136,13 +136,15 @@ from shardyard.strategies.activation_memory.state_file import StateFile
 
 where, procs, folder = sys.argv[1:]
 file = StateFile(Path(folder))
+first = DiskReadAhead(file)
+with first.values(first.add([file.copy(torch.full((1,), 7.0))])) as (values,):
+    assert values[-1] == 7
 ahead = DiskReadAhead(file)
-torch.zeros(1 << 10).sum()
 Path(procs).write_text(str(os.getpid()))
-kept = []
+kept, group = [], torch.empty(1 << 20)  # one for all: those of the heap would leave gaps
 for number in range(32):
-    group = torch.full((1 << 20,), float(number))
-    kept.append(file.copy(group) if where == "disk" else group)
+    group.fill_(number)
+    kept.append(file.copy(group) if where == "disk" else group.clone())
     if where == "disk":
         file.flush(kept[-1])
 if where == "disk":
