@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
-from ..layout import divides_hidden
+from ..layout import divides_hidden, own_clocks
 from . import cube_traffic, grid_traffic, parameter_server
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
@@ -126,7 +126,7 @@ def _data(setting: Setting) -> Sent:
 def _pushes(setting: Setting) -> Sent:
     """Gradients of a worker, which rank 0 is; the servers send it as many values."""
     yield "send", _moved("Ψ to the servers", parameter_server.pushed(setting), setting.gradients)
-    if setting.layout.own_clocks:
+    if own_clocks(setting.layout):
         yield "send", _moved("requests", parameter_server.requested(setting), 8)
 
 
