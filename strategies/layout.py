@@ -231,11 +231,6 @@ class Layout(BaseModel):
         return 0 if self.parameter_server is None else self.parameter_server.servers
 
     @property
-    def own_clocks(self) -> bool:
-        """Whether each worker of parameter servers has a clock of its own, and applies its gradients without the others."""
-        return self.parameter_server is not None and self.parameter_server.ahead is not None
-
-    @property
     def degrees(self) -> dict[str, int]:
         """Mesh axis → degree, in the order of `AXES`."""
         return {"pipeline": self.pipeline, "data": self.data, "context": self.context, "tensor": self.tensor}
@@ -343,6 +338,11 @@ class Layout(BaseModel):
 def divides_hidden(layout: Layout) -> bool:
     """Whether each tensor rank holds a part of the hidden state between layers: with sequence parallelism, and on a grid."""
     return layout.sequence or layout.tensor_shape is not None
+
+
+def own_clocks(layout: Layout) -> bool:
+    """Whether each worker of parameter servers has a clock of its own, and applies its gradients without the others."""
+    return layout.parameter_server is not None and layout.parameter_server.ahead is not None
 
 
 def profiled(layout: Layout) -> bool:

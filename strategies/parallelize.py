@@ -43,7 +43,7 @@ from .expert_balance import ExpertBalance
 from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
-from .layout import Batch
+from .layout import Batch, own_clocks
 from .loss import TokenLoss
 from .memory_options import SPLIT_BACKWARD, MemoryOptions
 from .mesh import Mesh
@@ -127,7 +127,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
 
 def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
     """A parameter server: param shards without a model that computes."""
-    kind = StaleServer if mesh.layout.own_clocks else Server
+    kind = StaleServer if own_clocks(mesh.layout) else Server
     data = kind(parameters([recipe.build()], mesh), mesh, recipe.precision, recipe.overlap)
     return Parallel([], data, Serving(), Tally(mesh), ExpertBalance([], mesh, recipe.precision.master))
 
@@ -166,7 +166,7 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
         fill = filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
         for part in parts:
             fill(part)
-        return (StaleWorker if mesh.layout.own_clocks else Worker)(parts, mesh, precision, recipe.overlap)
+        return (StaleWorker if own_clocks(mesh.layout) else Worker)(parts, mesh, precision, recipe.overlap)
     on_host = recipe.memory_options.offload.optimizer
     masters = Masters(mesh, precision, cut=stage > 0, on_host=on_host, file=recipe.state_file)
     fill = filler(parts, recipe, mesh, precision.compute, masters.keep)

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
-from ..layout import divides_hidden
+from ..layout import divides_hidden, own_clocks
 from . import cube_traffic, grid_traffic, parameter_server, zero_plus_plus
 from .estimate import Setting, axis_names
 from .model_shape import Weight, chunks, elements
@@ -169,7 +169,7 @@ def _reduced(setting: Setting, times: int, part: float, element_bytes: int) -> S
 def _pushes(setting: Setting) -> Sent:
     """Gradients of a worker, which rank 0 is; the servers send it as many values."""
     yield "send", _moved("Ψ to the servers", parameter_server.pushed(setting), setting.gradients)
-    if setting.layout.own_clocks:
+    if own_clocks(setting.layout):
         yield "send", _moved("requests", parameter_server.requested(setting), 8)
 
 

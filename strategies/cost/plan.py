@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ..delayed_rules import versions_of
-from ..layout import divides_hidden, profiled
+from ..layout import divides_hidden, own_clocks, profiled
 from . import gathered, in_flight, logits, moved_state, parameter_server, weight_passes, zero_plus_plus
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
@@ -122,7 +122,7 @@ def _server(setting: Setting) -> Held:
     """The fullest parameter server: when the gradients of all workers are summed, or those of one worker have arrived."""
     sizes = max(parameter_server.keys(setting), key=sum)
     gradients = setting.master * sum(sizes)
-    own = setting.layout.own_clocks
+    own = own_clocks(setting.layout)
     messages = parameter_server.copies_bytes(setting) if own else parameter_server.message_bytes(setting)
     return {
         "optimizer": parameter_server.state_bytes(setting, sizes),

@@ -20,7 +20,7 @@ class Total(NamedTuple):
 
 
 class StepTotals:
-    """The totals of the clocks that every one of `workers` has pushed, in order. It holds those of no more clocks than workers are apart."""
+    """The totals of the clocks that every one of `workers` has pushed, in order. Held are no more clocks than workers are apart."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers

@@ -53,6 +53,6 @@ def behind(record: Sequence[Line], workers: int) -> int:
 def met(record: Sequence[Line], clock: int, workers: int) -> bool:
     """Whether every pull at `clock` came after all pushes of that clock, and before all of the next one."""
     pulls = [at for at, line in enumerate(record) if line[0] == "pull" and line[2] == clock]
-    last = max(at for at, line in enumerate(record) if line[0] == "push" and line[2] <= clock)
+    last = max((at for at, line in enumerate(record) if line[0] == "push" and line[2] <= clock), default=-1)
     later = [at for at, line in enumerate(record) if line[0] == "push" and line[2] == clock + 1]
     return len(pulls) == workers and last < min(pulls) and max(pulls) < min(later, default=len(record))

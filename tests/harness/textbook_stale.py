@@ -41,7 +41,9 @@ class Replay:
     def optimizer(self, names: Sequence[str]) -> torch.optim.Optimizer:
         own = [self.kept.get_parameter(name) for name in names]
         decay = {True: self.recipe["weight_decay"], False: 0.0}
-        groups = [{"params": [p for p in own if (p.dim() > 1) == matrix], "weight_decay": decay[matrix]} for matrix in decay]
+        groups = [
+            {"params": [p for p in own if (p.dim() > 1) == matrix], "weight_decay": decay[matrix]} for matrix in decay
+        ]
         groups = [group for group in groups if group["params"]]
         if self.recipe["name"] == "sgd":
             return torch.optim.SGD(groups, lr=1.0, momentum=self.recipe["beta1"], foreach=False)

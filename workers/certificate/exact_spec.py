@@ -5,7 +5,7 @@ Everything that changes no number, or that a proof does not need, is left out: s
 
 from typing import Final
 
-from ...strategies.layout import Layout, Refusal
+from ...strategies.layout import Layout, Refusal, own_clocks
 from ...strategies.memory_options import Offload, Recompute
 from ..spec import (
     CheckpointSpec,
@@ -46,7 +46,7 @@ def alone(train: TrainSpec) -> TrainSpec:
 
 def check_comparable(train: TrainSpec) -> None:
     """Raises `Refusal` for a layout that does not compute what one process computes."""
-    if train.layout.own_clocks:
+    if own_clocks(train.layout):
         raise Refusal(
             "layout.parameter_server",
             "workers with clocks of their own apply their gradients one after the other, which one process does not.",

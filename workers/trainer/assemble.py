@@ -4,6 +4,7 @@ import socket
 
 import torch
 
+from ...strategies.layout import own_clocks
 from ...strategies.mesh import make_mesh
 from ..messages.rendezvous import RankAssignment
 from ..snapshot.replication import SnapshotNotifier
@@ -92,5 +93,5 @@ def assemble(
         # Last: when it flushes the buffered events, they include all events of the step.
         Snapshotting(snapshots, saved.for_snapshot, outbox, instruments, memory.allocation, reporter),
     ]
-    kind = OwnClocks if parts.spec.layout.own_clocks else Loop
+    kind = OwnClocks if own_clocks(parts.spec.layout) else Loop
     return kind(parts, state, batches, Callbacks(callbacks), reporter, instruments)

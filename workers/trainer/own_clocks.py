@@ -3,8 +3,8 @@
 A step of the loop is a clock. On a worker it ends when its gradients are pushed and it may pull; on a server when all workers have
 finished that step, while faster ones may be ahead. No collective runs in it. What the sums over all ranks give elsewhere:
 
-- Loss, gradient norm and speed travel with the pushes to the first server, and back to rank 0 once all workers have finished the step. So rank 0
-  reports a step later than it trains it, in order and once.
+- Loss, gradient norm and speed travel with the pushes to the first server, and back to rank 0 once all workers have finished the step.
+  So rank 0 reports a step later than it trains it, in order and once.
 - A worker's gradients are clipped by their own norm, and the run ends if that is not finite, before they are pushed.
 - A request to stop, or for a trace, is agreed on at a meeting of all ranks, which the worker that has the request asks for.
 
@@ -25,6 +25,7 @@ from ...strategies.data_parallel.stale_messages import Push
 from ...strategies.data_parallel.stale_server import StaleServer
 from ...strategies.data_parallel.stale_worker import StaleWorker
 from ...strategies.grad_clip import clip_factor, sum_over_ranks
+from ...strategies.layout import own_clocks
 from ..messages.stop_request import Ending, agreed, votes
 from ..spec import TrainSpec
 from .loop import Loop
@@ -38,7 +39,7 @@ SNAPSHOT_EVERY: Final = 50
 def snapshot_every(train: TrainSpec) -> int | None:
     """Steps between two snapshots; 0: none; None: as many as cost little."""
     every = train.snapshot.every
-    return SNAPSHOT_EVERY if every is None and train.layout.own_clocks else every
+    return SNAPSHOT_EVERY if every is None and own_clocks(train.layout) else every
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,10 @@ class OwnClocks(Loop):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._start = 0  # the step at which all clocks are 0
-        self._began, self._newest_s = 0.0, 0.0  # monotonic seconds of the step's begin, and the length of the one before
+        self._began, self._newest_s = (
+            0.0,
+            0.0,
+        )  # monotonic seconds of the step's begin, and the length of the one before
         self._met = False  # whether all ranks are at the end of the newest step
         self._late: deque[StepRecord] = deque()  # steps of rank 0 whose totals are not known yet
 
@@ -115,7 +119,7 @@ class OwnClocks(Loop):
         self.parts.optimizer.step()
 
     def _exchange(self, step: int, loss_share: torch.Tensor, stop: Ending, data: StaleWorker) -> OwnStep:
-        """Push this worker's gradients and pull values. A gradient is a summand of the mean over all: N times it is the worker's own mean."""
+        """Push this worker's gradients and pull values. A gradient is a summand of the mean over all: N times it is the worker's own."""
         spec, factor = self.parts.spec, self.parts.loss.factor
         workers = spec.layout.data
         with self._instruments.phase("gradients"):

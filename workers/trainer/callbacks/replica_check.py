@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from ....strategies.layout import own_clocks
 from ....strategies.param_shard import ParamShard
 from ....strategies.replica_checksum import ReplicaMismatch, difference, replicated_slices
 from ....strategies.telemetry.current import wait_on
@@ -57,7 +58,7 @@ class ReplicaCheck(Callback):
         self, parts: TrainerParts, shards: Sequence[ParamShard], saves: Callable[[int], bool], instruments: Instruments
     ) -> None:
         # None: as `COST` allows; 0: never. Workers with clocks of their own have values of different steps.
-        every = 0 if parts.mesh.layout.own_clocks else parts.spec.replica_check.every
+        every = 0 if own_clocks(parts.mesh.layout) else parts.spec.replica_check.every
         self._parts, self._every, self._saves, self._seen = parts, every, saves, 0
         self._instruments = instruments
         self._agreed: int | None = None

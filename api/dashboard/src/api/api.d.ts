@@ -5038,7 +5038,7 @@ export interface components {
              */
             readonly expert: number;
             /**
-             * @description `{servers: 2}`: that many further ranks hold parameters and optimizer state; `data` workers push gradients to them and pull values, synchronously, on CPUs. Not with another axis, nor with `zero`.
+             * @description `{servers: 2}`: that many further ranks hold parameters and optimizer state; `data` workers push gradients to them and pull values, on CPUs. Not with another axis, nor with `zero`. Each step equals data parallelism, or with `{servers: 2, mode: stale, bound: 2}` or `mode: async` workers do not wait for each other, which changes the optimisation.
              * @default null
              */
             readonly parameter_server: components["schemas"]["ParameterServer"] | null;
@@ -5344,6 +5344,19 @@ export interface components {
              * @description Number of servers, ranks beside the workers; parameters are distributed by bytes.
              */
             readonly servers: number;
+            /**
+             * Mode
+             * @description `sync`: each step equals data parallelism. `stale`: each worker has a clock of its own, its gradients are applied when they arrive, and it is at most `bound` steps ahead of the slowest one (SSP). `async`: the same without a bound. Both change the optimisation.
+             * @default sync
+             * @enum {string}
+             */
+            readonly mode: "sync" | "stale" | "async";
+            /**
+             * Bound
+             * @description With mode `stale`: the number of steps by which a worker may be ahead of the slowest one; 0: all take each step from the same values.
+             * @default null
+             */
+            readonly bound: number | null;
         };
         /** Policy */
         readonly Policy: {
@@ -5587,7 +5600,7 @@ export interface components {
         readonly SnapshotSpec: {
             /**
              * Every
-             * @description Number of steps between snapshots; null: as many as cost at most 2% of the time; 0: none.
+             * @description Number of steps between snapshots; 0: none; null: as many as cost at most 2% of the time, and 50 where workers of parameter servers have clocks of their own.
              * @default null
              */
             readonly every: number | null;

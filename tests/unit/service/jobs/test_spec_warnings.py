@@ -7,7 +7,6 @@ import pytest
 from shardyard.service.jobs.spec_warnings import warnings
 from shardyard.service.spec import JobSpec
 
-
 ASYNC = {"servers": 1, "mode": "async"}
 STALE = {"data": 2, "parameter_server": {"servers": 1, "mode": "stale", "bound": 2}}
 
@@ -39,7 +38,11 @@ def spec(**fields: Any) -> JobSpec:
         ),
         ({"layout": STALE}, "train.layout.parameter_server", "2 updates in a step, each by the gradients of one worker, up to 5"),
         ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "any number of updates"),
-        ({"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}}, "train.replica_check.every", "never compared"),
+        (
+            {"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}},
+            "train.replica_check.every",
+            "never compared",
+        ),
         ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
         ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
