@@ -106,7 +106,9 @@ def trained(names: Sequence[str], ranks: int, options: argparse.Namespace) -> di
     return found
 
 
-def show(pick: Candidate, everyone: Sequence[Candidate], found: dict[str, list[tuple[float, float]]], shown: int) -> None:
+def show(
+    pick: Candidate, everyone: Sequence[Candidate], found: dict[str, list[tuple[float, float]]], shown: int
+) -> None:
     ratios = {one.name: [ratio for _, ratio in found[one.name]] for one in everyone}
     medians = {name: statistics.median(of) for name, of in ratios.items()}
     ordered = sorted(everyone, key=lambda one: medians[one.name])

@@ -79,7 +79,9 @@ async def advise_job(
     spec = await asyncio.to_thread(_read, content, form)
     model, given = hardware
     ranks = world or spec.world_size
-    devices: Cpus | GpuModel = Cpus(ranks) if model is None and spec.device == "cpu" else model or gpu_model("H100", "gpu")
+    devices: Cpus | GpuModel = (
+        Cpus(ranks) if model is None and spec.device == "cpu" else model or gpu_model("H100", "gpu")
+    )
     return await advice.advice(context.settings, spec, context.files, Wanted(ranks, devices, top, given))
 
 

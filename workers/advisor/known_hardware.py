@@ -103,9 +103,7 @@ def as_measured(hardware: Hardware, found: Measured, given: Given) -> Hardware:
     """`hardware` with what was measured, but for what the user says."""
     flops = hardware.flops if given.peak_tflops or given.mfu else found.flops
     intra = hardware.intra if given.intra_gbps or found.intra is None else found.intra
-    return replace(
-        hardware, flops=flops, block_s=found.block_s, memory_bandwidth=found.memory_bandwidth, intra=intra
-    )
+    return replace(hardware, flops=flops, block_s=found.block_s, memory_bandwidth=found.memory_bandwidth, intra=intra)
 
 
 def link_of(report: Mapping[str, Any]) -> Link:

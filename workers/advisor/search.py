@@ -1,8 +1,8 @@
 """Finds the fastest layouts of a spec that fit, one of each choice of degrees. Imports no torch.
 
 A candidate is a layout with a recompute mode. It is taken if the spec's own checks allow it and its memory plan fits. Candidates are
-compared by the time of their step. The search is exact: it gives what a comparison of all candidates gives. It is fast because few of them are looked at
-whole:
+compared by the time of their step. The search is exact: it gives what a comparison of all candidates gives. It is fast because few of
+them are looked at whole:
 
 1. All shapes (degrees, schedule, micro-batch, recompute, without ZeRO) are ordered by a lower bound of their time: their passes as if
    messages took none. The search ends at the first bound above the slowest row that would be shown.
@@ -170,9 +170,7 @@ class _Search:
         self._question, self._base = question, question.based_on(offload)
         self._facts, self._room = facts_of(question.architecture), question.room
         self._plain = question.setting(self._base)
-        self._options = {
-            mode: replace(self._plain.memory_options, recompute=Recompute(mode=mode)) for mode in MODES
-        }
+        self._options = {mode: replace(self._plain.memory_options, recompute=Recompute(mode=mode)) for mode in MODES}
         self._decoders: dict[int, Decoder] = {1: self._plain.decoder}  # by the degree of experts
         self._best: dict[Degrees, Row] = {}
         self._cut = math.inf  # seconds of the slowest row that would be shown now
@@ -188,9 +186,7 @@ class _Search:
         rows = sorted(self._best.values(), key=lambda row: row.order)[: question.top]
         slower = counts.all - counts.fitting - counts.too_large - counts.refused.total()
         offloaded = base.offload.optimizer > 0
-        return Advice(
-            tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, counts.least
-        )
+        return Advice(tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, counts.least)
 
     def _ordered(self, axes: Axes) -> list[tuple[float, Shape]]:
         """All shapes by the lower bound of their time."""

@@ -101,7 +101,9 @@ def _fill(parts: TrainerParts) -> None:
     parts.parallel.data.settle()
 
 
-def _step(parts: TrainerParts, inputs: torch.Tensor, targets: torch.Tensor, device: torch.device) -> tuple[float, float]:
+def _step(
+    parts: TrainerParts, inputs: torch.Tensor, targets: torch.Tensor, device: torch.device
+) -> tuple[float, float]:
     """Seconds of the passes and of the update."""
     began = _now(device)
     parts.parallel.runner.train(inputs, targets)

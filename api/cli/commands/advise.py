@@ -95,11 +95,8 @@ def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure:
     cpu = gpu is None and spec.device == "cpu"
     if measure:
         cpu = _measures_cpus(gpu)
-    devices: advice.Cpus | GpuModel
-    if cpu:
-        devices = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
-    else:
-        devices = gpu_model(gpu or "H100", "--gpu")
+    here = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
+    devices: advice.Cpus | GpuModel = here if cpu else gpu_model(gpu or "H100", "--gpu")
     found = advice.question(train, _architecture(train, vocab), advice.Wanted(world, devices, given=given))
     if not measure:
         return found

@@ -48,6 +48,8 @@ def _timed_step(train: TrainSpec, vocab: int) -> Measured:
         try:
             lines = list(lines_of_rank_0("workers.advisor", arguments, 1, gpus))
         except RanksFailed as error:
-            message = f"A step could not be timed here: the process ended with status {error.status}: {error.cause[:500]}"
+            message = (
+                f"A step could not be timed here: the process ended with status {error.status}: {error.cause[:500]}"
+            )
             raise InvalidParameter(message, field="--measure", remedy="Leave --measure out.") from None
     return Measured(**json.loads(next(line for line in lines if line.startswith("{"))))

@@ -50,7 +50,7 @@ class AsyncServiceQuestions(ABC):
         """Remove a secret, and return the others. Harmless if there is none of this name."""
         return await self._ask(requests.remove_secret(name))
 
-    async def advise(
+    async def advise(  # noqa: PLR0913 - an option each
         self,
         spec: requests.Spec,
         *,

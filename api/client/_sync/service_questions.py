@@ -4,13 +4,14 @@
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
+from ....service.schemas.advice import LayoutAdvice
 from ....service.schemas.code import CodeArchive
 from ....service.schemas.node import Cordon, Node
 from ....service.schemas.secret import Secret
 from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
-from .. import requests
+from .. import advice_requests, requests
 from ..transport import Call
 
 T = TypeVar("T")
@@ -49,6 +50,27 @@ class ServiceQuestions(ABC):
     def remove_secret(self, name: str) -> list[Secret]:
         """Remove a secret, and return the others. Harmless if there is none of this name."""
         return self._ask(requests.remove_secret(name))
+
+    def advise(  # noqa: PLR0913 - an option each
+        self,
+        spec: requests.Spec,
+        *,
+        world: int | None = None,
+        top: int = 10,
+        gpu: str | None = None,
+        gpus_per_node: int | None = None,
+        intra_gbps: float | None = None,
+        inter_gbps: float | None = None,
+        peak_tflops: float | None = None,
+        mfu: float | None = None,
+    ) -> LayoutAdvice:
+        """The layouts with which a training job is fastest on `world` ranks (default: the spec's), by formulas. Stores nothing.
+
+        None: as known of the GPU model (default: H100), or assumed. Raises `ApiError` as `submit` for the spec.
+        """
+        hardware = {"gpu": gpu, "gpus_per_node": gpus_per_node, "intra_gbps": intra_gbps, "inter_gbps": inter_gbps}
+        wanted = {"world": world, "top": top, **hardware, "peak_tflops": peak_tflops, "mfu": mfu}
+        return self._ask(advice_requests.advise(requests.document(spec), wanted))
 
     def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
         """JSON Schema of the spec of this kind of job."""

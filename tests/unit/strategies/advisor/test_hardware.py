@@ -22,7 +22,16 @@ HARDWARE = Hardware(
 
 @pytest.mark.parametrize(
     ("ranks", "stride", "within"),
-    [(1, 1, True), (8, 1, True), (2, 4, True), (4, 2, True), (16, 1, False), (2, 8, False), (4, 4, False), (3, 1, False)],
+    [
+        (1, 1, True),
+        (8, 1, True),
+        (2, 4, True),
+        (4, 2, True),
+        (16, 1, False),
+        (2, 8, False),
+        (4, 4, False),
+        (3, 1, False),
+    ],
 )
 def test_a_group_is_within_a_node_if_no_group_of_its_axis_crosses_one(ranks: int, stride: int, within: bool) -> None:
     first = [range(start, start + ranks * stride, stride) for start in range(0, 24, ranks * stride)]

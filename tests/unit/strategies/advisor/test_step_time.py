@@ -42,7 +42,9 @@ def timed(layout: dict[str, Any], hardware: Hardware = IDEAL, **train: Any) -> S
     return step_time(setting(layout, **train), hardware)
 
 
-@pytest.mark.parametrize("layout", [{}, {"data": 4}, {"tensor": 8}, {"data": 2, "tensor": 2, "context": 2, "zero": 1}], ids=str)
+@pytest.mark.parametrize(
+    "layout", [{}, {"data": 4}, {"tensor": 8}, {"data": 2, "tensor": 2, "context": 2, "zero": 1}], ids=str
+)
 @pytest.mark.parametrize(("recompute", "factor", "head"), [("full", 96, 16), ("none", 72, 12)])
 def test_the_passes_are_megatrons_flops(layout: dict[str, Any], recompute: str, factor: int, head: int) -> None:
     """F = 96BslH²(1 + s/6H + V/16lH) with recompute (2104.04473, equation 3); 72 and 12 without."""
@@ -129,9 +131,7 @@ def test_a_ring_is_hidden_by_attention() -> None:
 
 def test_ranks_that_share_a_core_have_no_bubble_while_others_work() -> None:
     """Four stages on two cores: 16 + 3 passes at full speed are shorter than 2 · 16 at half of it."""
-    alone, shared = (
-        timed({"pipeline": 4, "micro_batch": 4}, replace(IDEAL, cores=cores)) for cores in (1.0, 0.5)
-    )
+    alone, shared = (timed({"pipeline": 4, "micro_batch": 4}, replace(IDEAL, cores=cores)) for cores in (1.0, 0.5))
     assert shared.passes.bubble == 0
     assert shared.passes.compute == pytest.approx(2 * alone.passes.compute)
     few = timed({"pipeline": 4, "schedule": "gpipe", "micro_batch": 64}, replace(IDEAL, cores=0.5))

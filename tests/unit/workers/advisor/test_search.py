@@ -132,9 +132,7 @@ def tried(question: Question) -> list[Tried]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
-def test_it_finds_what_a_comparison_of_all_layouts_finds(
-    question: Question, tried: list[Tried], share: float
-) -> None:
+def test_it_finds_what_a_comparison_of_all_layouts_finds(question: Question, tried: list[Tried], share: float) -> None:
     compare(question, tried, share)
 
 
@@ -155,6 +153,7 @@ def test_it_finds_what_a_comparison_of_all_layouts_finds(
     top=st.sampled_from([1, 3, 100]),
 )
 def test_it_does_so_for_drawn_models_and_hardware(
+    *,
     world: int,
     layers: int,
     family: str,
@@ -178,9 +177,7 @@ def test_it_does_so_for_drawn_models_and_hardware(
         cores=cores,
     )
     spec, architecture = small({"family": family, "layers": layers}, global_batch=batch)
-    compare(
-        Question(spec, architecture, hardware, world, top), list(every(spec, architecture, world, hardware)), share
-    )
+    compare(Question(spec, architecture, hardware, world, top), list(every(spec, architecture, world, hardware)), share)
 
 
 def test_candidates_are_more_than_what_is_shown(question: Question) -> None:
@@ -208,7 +205,8 @@ def test_more_memory_never_gives_a_slower_pick() -> None:
     spec, architecture = published("7B", 64, 4096, vocab=32000)
     hardware = gpus("H100", 8)
     found = [
-        advise(Question(spec, architecture, replace(hardware, memory=gib * 2**30), 8, 1)) for gib in (32, 48, 80, 141, 288)
+        advise(Question(spec, architecture, replace(hardware, memory=gib * 2**30), 8, 1))
+        for gib in (32, 48, 80, 141, 288)
     ]
     assert not any(one.offloaded for one in found)
     seconds = [one.rows[0].time.seconds for one in found]

@@ -82,9 +82,7 @@ ASKED: dict[str, list[Ask]] = {
     "previewJob": [lambda client, job, trace: client.preview(SPEC)],
     "adviseJob": [
         lambda client, job, trace: client.advise(SPEC, world=4, top=2, gpu="H100", gpus_per_node=2),
-        lambda client, job, trace: client.advise(
-            SPEC, intra_gbps=800.5, inter_gbps=100, peak_tflops=300.5, mfu=0.4
-        ),
+        lambda client, job, trace: client.advise(SPEC, intra_gbps=800.5, inter_gbps=100, peak_tflops=300.5, mfu=0.4),
     ],
     "listJobs": [
         lambda client, job, trace: client.jobs(

@@ -53,7 +53,10 @@ def test_json_has_all_of_it(spec: str, capsys: pytest.CaptureFixture[str]) -> No
         messages = sum(one["seconds"] for one in row["messages"])
         assert row["seconds"] == pytest.approx(sum(row[part] for part in parts) + messages)
         assert row["needed_bytes"] > sum(kind["bytes"] for kind in row["kinds"])
-    degrees = [tuple(row["train"]["layout"].get(axis, 1) for axis in ("data", "tensor", "context", "pipeline")) for row in found["layouts"]]
+    degrees = [
+        tuple(row["train"]["layout"].get(axis, 1) for axis in ("data", "tensor", "context", "pipeline"))
+        for row in found["layouts"]
+    ]
     assert len(set(degrees)) == len(degrees)
 
 
@@ -74,9 +77,7 @@ def test_a_spec_for_cpus_is_advised_for_them(spec: str, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["hardware"]["device"] == "cuda"
 
 
-def test_measurements_count(
-    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurements_count(spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Measured(2e9, 1e-3, 3e9, Link(4e8, 5e-5))
     monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: measured)
     monkeypatch.setattr(local_hardware, "device_here", lambda: "cpu")
@@ -121,7 +122,9 @@ def test_a_wrong_option_is_refused_by_its_name(
         (SPEC.replace("steps: 10", "steps: 10\n  checkpoint: { export: true, final: false }"), ("checkpoint.export",)),
     ],
 )
-def test_a_spec_without_an_answer_is_refused(text: str, said: tuple[str, ...], spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_without_an_answer_is_refused(
+    text: str, said: tuple[str, ...], spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path(spec).write_text(text)
     assert run(["advise", spec, "--world", "2"]) == 1
     error = capsys.readouterr().err
