@@ -122,7 +122,10 @@ class Settings(BaseSettings):
 
     fault_injection: bool = Field(False, description="Let users inject faults into running jobs.")
 
-    exec: bool = Field(False, description="Let users run commands, open terminals and reach ports beside the ranks of running jobs, as the jobs' user.")
+    exec: bool = Field(
+        False,
+        description="Let users run commands, open terminals and reach ports beside the ranks of running jobs, as the jobs' user.",
+    )
 
     lease_s: float = Field(
         15.0, gt=0, description="A dispatcher that has not renewed its leases for this many seconds loses its jobs."

@@ -156,19 +156,17 @@ def _apply_savings(
 
 
 def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrategy:
-    stage, precision = mesh.layout.zero, recipe.precision
+    stage, precision, offload = mesh.layout.zero, recipe.precision, recipe.memory_options.offload
     if stage == 3:  # its shards are the masters
         fill = filler(parts, recipe, mesh, precision.master, lambda _, __: None)
-        on_host = recipe.memory_options.offload.parameters
-        place = ShardPlace(on_host, recipe.state_file if on_host else None)
+        place = ShardPlace(offload.parameters, recipe.state_file if offload.parameters else None)
         return FullyShard(parts, mesh, precision, fill, recipe.overlap, place)
     if mesh.layout.servers:  # which have the masters
         fill = filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
         for part in parts:
             fill(part)
         return (StaleWorker if own_clocks(mesh.layout) else Worker)(parts, mesh, precision, recipe.overlap)
-    on_host = recipe.memory_options.offload.optimizer
-    masters = Masters(mesh, precision, cut=stage > 0, on_host=on_host, file=recipe.state_file)
+    masters = Masters(mesh, precision, cut=stage > 0, on_host=offload.optimizer, file=recipe.state_file)
     fill = filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:
         fill(part)

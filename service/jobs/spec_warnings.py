@@ -48,12 +48,20 @@ def _layout(train: TrainSpec) -> _Found:
         yield "layout.pipeline", message, "Use stages of 2 or more, or leave layout.pipeline out."
     if layout.versions > 1:
         applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
-        yield "layout.schedule", f"{applies}: the optimisation changes.", "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse."
+        yield (
+            "layout.schedule",
+            f"{applies}: the optimisation changes.",
+            "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse.",
+        )
     smaller = layout.zero_plus_plus
     rounded = [word for word in ("weights", "gradients") if smaller is not None and getattr(smaller, word)]
     if rounded:
         message = f"ZeRO++ rounds {' and '.join(rounded)} to few bits when they are sent: losses differ from those without it."
-        yield "layout.zero_plus_plus", message, "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse."
+        yield (
+            "layout.zero_plus_plus",
+            message,
+            "Compare the loss with ZeRO's, and use more bits or smaller blocks if it is worse.",
+        )
     yield from _own_clocks(train)
 
 

@@ -65,7 +65,9 @@ class Wanted:
     actor: str
 
 
-async def connect(store: Store, settings: Settings, wanted: Wanted, sign: Sign | None, on_order: Callable[[], None]) -> Stream:
+async def connect(
+    store: Store, settings: Settings, wanted: Wanted, sign: Sign | None, on_order: Callable[[], None]
+) -> Stream:
     """A stream to what is wanted, over the rank's open gate or a new one, of whose order `on_order` informs the dispatcher.
 
     `sign` is None on a server without an access token. Raises ExecDisabled, JobNotFound, JobNotRunning, ProfileRankUnknown, PortClosed,

@@ -79,4 +79,8 @@ def test_the_commands_work_against_a_real_rank_and_a_cancelled_session_takes_its
             assert terminal.ends() == 3
         assert plane.run("dev", "--stop").returncode == 0
         assert client.wait(job, timeout_s=PATIENCE_S).state == "cancelled"
-        until(lambda: not [one for one in plane.processes() if one.name().startswith("streams:")], PATIENCE_S, "the gate's end")
+        until(
+            lambda: not [one for one in plane.processes() if one.name().startswith("streams:")],
+            PATIENCE_S,
+            "the gate's end",
+        )

@@ -27,7 +27,9 @@ def serve() -> int:
     """Become the server. Returns an exit status where that is not possible."""
     command = next((name for module, name in SERVED if importlib.util.find_spec(module)), None)
     if command is None:
-        sys.stderr.write("The job's environment has no Jupyter: add jupyterlab to the requirements of `shardyard dev --env`.\n")
+        sys.stderr.write(
+            "The job's environment has no Jupyter: add jupyterlab to the requirements of `shardyard dev --env`.\n"
+        )
         return 1
     folder = runtime_folder()
     folder.mkdir(mode=0o700, exist_ok=True)

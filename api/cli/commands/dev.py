@@ -30,10 +30,17 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
     ranks: Annotated[int, typer.Option("--ranks", min=1, help="Number of ranks on CPUs, all on one node.")] = 1,
     gpus: Annotated[int, typer.Option("--gpus", min=0, help="Number of GPUs, all on one node; 0: CPUs.")] = 0,
     env: Annotated[
-        str | None, typer.Option("--env", metavar="FILE", help="Requirements in the folder of --code: .txt, pyproject.toml, uv.lock.")
+        str | None,
+        typer.Option(
+            "--env", metavar="FILE", help="Requirements in the folder of --code: .txt, pyproject.toml, uv.lock."
+        ),
     ] = None,
-    code: Annotated[str | None, typer.Option("--code", metavar="FOLDER", help="Folder to upload; the shell starts in it.")] = None,
-    idle: Annotated[str, typer.Option("--idle", metavar="TIME", help="Idle time after which it ends: 90s, 30m, 8h.")] = "30m",
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="FOLDER", help="Folder to upload; the shell starts in it.")
+    ] = None,
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="Idle time after which it ends: 90s, 30m, 8h.")
+    ] = "30m",
     jupyter: Annotated[
         bool, typer.Option("--jupyter", help="Serve Jupyter, where the environment has it, in the place of a shell.")
     ] = False,

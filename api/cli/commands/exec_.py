@@ -19,14 +19,19 @@ def exec_(
     job: JobName,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND...", help="The program and its arguments; with --terminal a shell, if left out."),
+        typer.Argument(
+            metavar="COMMAND...", help="The program and its arguments; with --terminal a shell, if left out."
+        ),
     ] = None,
     rank: Annotated[int, typer.Option("--rank", min=0, help="The rank beside which it runs.")] = 0,
     seconds: Annotated[
         int, typer.Option("--seconds", min=1, max=MOST_SECONDS, help="Seconds after which it is killed.")
     ] = 60,
     terminal: Annotated[
-        bool, typer.Option("-t", "--terminal", help="On this terminal, with input. It ends when you do, and has no time limit.")
+        bool,
+        typer.Option(
+            "-t", "--terminal", help="On this terminal, with input. It ends when you do, and has no time limit."
+        ),
     ] = False,
     url: Url = None,
 ) -> None:
@@ -39,7 +44,9 @@ def exec_(
         ended = remote_terminal.connect(url, job, rank, command or [], keep=False)
         raise typer.Exit(ExitCode.ERROR if ended.status is None else ended.status)
     if not command:
-        raise InvalidParameter("There is no command.", field="COMMAND", remedy="Name one, or open a shell with --terminal.")
+        raise InvalidParameter(
+            "There is no command.", field="COMMAND", remedy="Name one, or open a shell with --terminal."
+        )
     with Client(url) as client:
         cursor = client.job(job).cursor
         asked = client.execute(job, command, rank=rank, seconds=seconds, idempotency_key=str(uuid.uuid4()))

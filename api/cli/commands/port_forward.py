@@ -25,7 +25,8 @@ class Ports(NamedTuple):
 def port_forward(
     job: JobName,
     ports: Annotated[
-        list[str], typer.Argument(metavar="[LOCAL:]PORT...", help="Ports of the rank's node; LOCAL is one of this machine.")
+        list[str],
+        typer.Argument(metavar="[LOCAL:]PORT...", help="Ports of the rank's node; LOCAL is one of this machine."),
     ],
     rank: Annotated[int, typer.Option("--rank", min=0, help="The rank whose node has the ports.")] = 0,
     url: Url = None,
@@ -96,7 +97,9 @@ class Forward:
                 remedy=f"Choose another port of this machine, such as 0:{ports.remote} for any free one.",
             ) from None
         local = server.sockets[0].getsockname()[1]
-        self._screen.say(f"http://127.0.0.1:{local}{self._path} is port {ports.remote} of rank {self._rank} of {self._job}.")
+        self._screen.say(
+            f"http://127.0.0.1:{local}{self._path} is port {ports.remote} of rank {self._rank} of {self._job}."
+        )
         return server
 
     def _report(self, error: ApiError) -> None:

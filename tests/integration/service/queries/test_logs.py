@@ -28,7 +28,13 @@ async def test_the_first_line_that_begins_with_a_text_is_of_its_rank_and_stream_
     store: Store, submit: Submit
 ) -> None:
     job = await submit()
-    written = [(0, "exec", "a_b x"), (1, "exec", "a_b y"), (0, "stdout", "a_b z"), (0, "exec", " a_b"), (0, "exec", "a_b w")]
+    written = [
+        (0, "exec", "a_b x"),
+        (1, "exec", "a_b y"),
+        (0, "stdout", "a_b z"),
+        (0, "exec", " a_b"),
+        (0, "exec", "a_b w"),
+    ]
     rows = [
         {"attempt": 1, "rank": rank, "stream": stream, "line": i, "text": text, "ts": float(i)}
         for i, (rank, stream, text) in enumerate(written)

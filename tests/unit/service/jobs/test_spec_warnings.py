@@ -36,7 +36,11 @@ def spec(**fields: Any) -> JobSpec:
             "train.layout.schedule",
             "each gradient 2 steps after",
         ),
-        ({"layout": STALE}, "train.layout.parameter_server", "2 updates in a step, each by the gradients of one worker, up to 5"),
+        (
+            {"layout": STALE},
+            "train.layout.parameter_server",
+            "2 updates in a step, each by the gradients of one worker, up to 5",
+        ),
         ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "any number of updates"),
         (
             {"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}},

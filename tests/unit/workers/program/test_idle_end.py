@@ -109,6 +109,8 @@ def test_a_server_ends_with_the_job_and_the_job_with_it(
 
 
 def test_it_needs_the_standard_library_only() -> None:
-    script = "import sys; from shardyard.workers.program import idle_end; print({'torch', 'pydantic'} & set(sys.modules))"
+    script = (
+        "import sys; from shardyard.workers.program import idle_end; print({'torch', 'pydantic'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

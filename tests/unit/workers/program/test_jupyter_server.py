@@ -32,9 +32,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def ran(env: dict[str, str], folder: Path, what: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "shardyard.workers.program.jupyter_server", what]
-    return subprocess.run(
-        command, env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize(("module", "command"), [("jupyterlab", "lab"), ("notebook", "notebook")])
