@@ -83,7 +83,7 @@ def losses(rate: float, layout: Mapping[str, Any], steps: int, folder: Path, nam
     return [(data["step"], data["loss"]) for kind, data in events if kind == "eval"]
 
 
-#: Colours that readers who see fewer of them can tell apart (Okabe and Ito), each with its own dashes.
+#: Colours that readers who see fewer of them can distinguish (Okabe and Ito), each with its own dashes.
 _STYLES: Final = (("#222222", ""), ("#0072b2", "8 3"), ("#d55e00", "2 3"), ("#009e73", "10 3 2 3"))
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 570, 40, 380

@@ -89,8 +89,9 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 def _ours(path: Path) -> set[str]:
     """The package, what lies in tests/ and benchmarks/, and what a script imports from beside it."""
-    folders = (folder.name for name in ("tests", "benchmarks") for folder in (ROOT / name).iterdir() if folder.is_dir())
-    return {"shardyard", *folders, *(beside.stem for beside in path.parent.glob("*.py"))}
+    inside = [one for name in ("tests", "benchmarks") for one in (ROOT / name).iterdir()]
+    ours = (one.stem for one in inside if one.is_dir() or one.suffix == ".py")
+    return {"shardyard", *ours, *(beside.stem for beside in path.parent.glob("*.py"))}
 
 
 def test_every_import_of_the_product_is_declared() -> None:
