@@ -56,7 +56,9 @@ def _compare(file: StateFile, blocks: int, size: int, rounds: int) -> None:
         f"share of plain threads: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), "
         f"{rounds} rounds, {'direct I/O' if file.direct else 'through the page cache'}"
     )
-    _say(f"host memory of the buffers: {ahead.buffer_bytes / 1e6:,.0f} MB, for {file.bytes / 1e6:,.0f} MB of parameters")
+    _say(
+        f"host memory of the buffers: {ahead.buffer_bytes / 1e6:,.0f} MB, for {file.bytes / 1e6:,.0f} MB of parameters"
+    )
 
 
 def _passes(ahead: DiskReadAhead, blocks: int, message: torch.Tensor) -> None:

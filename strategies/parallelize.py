@@ -146,8 +146,8 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
     stage, precision = mesh.layout.zero, recipe.precision
     if stage == 3:  # its shards are the masters
         fill = _filler(parts, recipe, mesh, precision.master, lambda _, __: None)
-        on_host = recipe.memory_options.offload.parameters
-        place = ShardPlace(on_host, recipe.state_file if on_host else None)
+        away = recipe.memory_options.offload.parameters
+        place = ShardPlace(away, recipe.state_file if away else None)
         return FullyShard(parts, mesh, precision, fill, recipe.overlap, place)
     if mesh.layout.servers:  # which have the masters
         fill = _filler(parts, recipe, mesh, precision.compute, lambda _, __: None)
