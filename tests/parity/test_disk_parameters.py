@@ -1,5 +1,6 @@
 """Parameters on a disk change no number: the bits of memory on every layout, one process' in float64, and the same checkpoints."""
 
+import ctypes
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from harness.ranks import train, train_rank
 
 from .test_disk_optimizer import SGD, limit, small_buckets
 from .test_layouts import assert_equal
+from .test_resident_growth import M_MMAP_THRESHOLD, PAGES_FROM
 
 Make = Callable[..., Any]
 
@@ -163,9 +165,10 @@ def test_a_disk_that_cannot_be_read_in_a_pass_ends_the_rank_with_its_code(root: 
 
 
 def in_a_cgroup(rank: int, world: int, port: int, orders: str, procs: str) -> Any:
-    """Train with buckets of 1 MiB. What the rank allocates from now on counts."""
+    """Train with buckets of 1 MiB. What the rank allocates from now on counts, and no gaps of the heap."""
     from shardyard.workers.trainer import optimizer
 
+    assert ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, PAGES_FROM) == 1
     optimizer.DISK_BUCKET_BYTES = 1 << 20  # type: ignore[misc]
     Path(procs).write_text(str(os.getpid()))
     train_rank(rank, world, port, orders)

@@ -1,4 +1,4 @@
-"""Groups of tensors have the disk's values in any order of use, through a bounded number of buffers; an order that repeats is read ahead."""
+"""Groups of tensors have the disk's values in any order of use, through few buffers; an order that repeats is read ahead."""
 
 import os
 import random
