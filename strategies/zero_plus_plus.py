@@ -30,7 +30,8 @@ class ZeroPlusPlus(BaseModel):
     )
     gradients: Word | None = Field(
         None,
-        description="ZeRO-1, 2 and 3 reduce gradients by all-to-alls of 8 or 4 bits (qgZ). A number is rounded at most twice on its way, and added up in fp32 or wider.",
+        description="ZeRO-1, 2 and 3 reduce gradients by all-to-alls of 8 or 4 bits (qgZ). A number is rounded at most twice on its way, "
+        "and added up in fp32 or wider.",
     )
     node: int | None = Field(
         None,
