@@ -30,7 +30,8 @@ class ZeroPlusPlus(BaseModel):
     )
     gradients: Word | None = Field(
         None,
-        description="ZeRO-1, 2 and 3 reduce gradients by all-to-alls of 8 or 4 bits (qgZ). Sums are not quantised before they are sent.",
+        description="ZeRO-1, 2 and 3 reduce gradients by all-to-alls of 8 or 4 bits (qgZ). A number is rounded at most twice on its way, "
+        "and added up in fp32 or wider.",
     )
     node: int | None = Field(
         None,
@@ -44,7 +45,7 @@ class ZeroPlusPlus(BaseModel):
         ge=32,
         le=65536,
         multiple_of=2,
-        description="Numbers of a block, which have one scale: their largest magnitude.",
+        description="How many numbers of a shard share one scale, which their largest magnitude decides.",
     )
 
     @model_validator(mode="after")

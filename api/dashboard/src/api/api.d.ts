@@ -4936,6 +4936,11 @@ export interface components {
              */
             readonly shard: number | null;
             /**
+             * @description ZeRO++'s smaller messages: `{weights: int8, secondary: 4, gradients: int4}`, each alone too.
+             * @default null
+             */
+            readonly zero_plus_plus: components["schemas"]["ZeroPlusPlus"] | null;
+            /**
              * Tensor
              * @description Tensor-parallel degree (Megatron column/row split of each block). `{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; also `2.5d` and `3d`, with [2, 2, 2].
              * @default 1
@@ -5699,6 +5704,7 @@ export interface components {
              *       "elastic": null,
              *       "zero": 0,
              *       "shard": null,
+             *       "zero_plus_plus": null,
              *       "tensor": 1,
              *       "tensor_shape": null,
              *       "sequence": true,
@@ -5848,6 +5854,42 @@ export interface components {
              * @enum {string}
              */
             readonly resume_data: "continue" | "restart";
+        };
+        /**
+         * ZeroPlusPlus
+         * @description How ZeRO's messages are made smaller. Numbers are quantised in blocks of `block`, each with a scale of its own.
+         */
+        readonly ZeroPlusPlus: {
+            /**
+             * Weights
+             * @description ZeRO-3 gathers weights in 8 bits (qwZ): a rank computes with the rounded weights.
+             * @default null
+             */
+            readonly weights: "int8" | null;
+            /**
+             * Secondary
+             * @description ZeRO-3 keeps a second shard of the gathered weights in groups of this many neighbouring replicas, such as those of a node (hpZ). From a step's second gather on, weights come from that group.
+             * @default null
+             */
+            readonly secondary: number | null;
+            /**
+             * Gradients
+             * @description ZeRO-1, 2 and 3 reduce gradients by all-to-alls of 8 or 4 bits (qgZ). A number is rounded at most twice on its way, and added up in fp32 or wider.
+             * @default null
+             */
+            readonly gradients: ("int8" | "int4") | null;
+            /**
+             * Node
+             * @description Replicas of a node, which are neighbours: quantised gradients are summed among these first, and then across nodes. null: those of `secondary`; without it all replicas exchange at once.
+             * @default null
+             */
+            readonly node: number | null;
+            /**
+             * Block
+             * @description How many numbers of a shard share one scale, which their largest magnitude decides.
+             * @default 256
+             */
+            readonly block: number;
         };
         /**
          * JobSpec
