@@ -65,7 +65,11 @@ class Streams:
         self.url = find_url(url)
         check_url(self.url)
         given = transport(self.url, url, OPEN_S)
-        self._http = httpx2.AsyncClient(**given, auth=BearerToken(token), event_hooks={"response": [_read_refusal]})
+        hooks = {"response": [_read_refusal]}
+        lone = httpx2.Limits(
+            max_keepalive_connections=0
+        )  # the server closes a connection whose handshake it has refused
+        self._http = httpx2.AsyncClient(**given, auth=BearerToken(token), event_hooks=hooks, limits=lone)
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,6 +25,8 @@ from .patience import PATIENCE_S
 
 TOKEN = "a-token-of-a-gate" * 4
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
+#: Streams that a test has opened, which end with its gate.
+_OPENED: list[Stream] = []
 
 
 @asynccontextmanager
@@ -39,6 +41,7 @@ async def gate() -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
         assert words == ["7-name", "listens", "on", "127.0.0.1"]
         yield int(port), process
     finally:
+        await end_streams()
         if process.returncode is None:
             process.kill()
         await process.wait()
@@ -58,9 +61,17 @@ async def echo() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def opened(port: int, token: str = TOKEN, **wanted: Any) -> Stream:
+async def end_streams() -> None:
+    """End the streams that this test has opened."""
+    while _OPENED:
+        _OPENED.pop().abort()
+    await asyncio.sleep(0.01)
+
+
+async def opened(gate_port: int, token: str = TOKEN, **wanted: Any) -> Stream:
     """A stream that has said what it wants, and has no answer yet."""
-    stream = await connected("127.0.0.1", port)
+    stream = await connected("127.0.0.1", gate_port)
+    _OPENED.append(stream)
     await stream.control({"token": token, "actor": "local", "open": wanted})
     return stream
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 #: Seconds for a server to begin.
 BEGIN_S: Final = 60.0
@@ -23,19 +23,15 @@ BEGIN_S: Final = 60.0
 SERVED: Final = (("jupyterlab", "lab"), ("notebook", "notebook"), ("jupyter_server", "server"))
 
 
-def serve() -> int:
-    """Become the server. Returns an exit status where that is not possible."""
+def serve() -> NoReturn:
+    """Become the server, or end with status 1 and the reason."""
     command = next((name for module, name in SERVED if importlib.util.find_spec(module)), None)
     if command is None:
-        sys.stderr.write(
-            "The job's environment has no Jupyter: add jupyterlab to the requirements of `shardyard dev --env`.\n"
-        )
-        return 1
+        sys.exit("The job's environment has no Jupyter: add jupyterlab to the requirements of `shardyard dev --env`.")
     folder = runtime_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     if not _is_private(folder):
-        sys.stderr.write(f"{folder} is another user's, or others may read it.\n")
-        return 1
+        sys.exit(f"{folder} is another user's, or others may read it.")
     for old in folder.iterdir():  # of the rank's program before a repair
         old.unlink()
     given = {"JUPYTER_RUNTIME_DIR": str(folder), "JUPYTER_TOKEN": secrets.token_urlsafe(32)}
@@ -76,4 +72,6 @@ def _is_private(folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(serve() if sys.argv[1:] == ["serve"] else show())
+    if sys.argv[1:] == ["serve"]:
+        serve()
+    sys.exit(show())

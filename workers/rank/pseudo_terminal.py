@@ -14,14 +14,16 @@ import re
 import signal
 import struct
 import termios
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ..messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
 
-#: Seconds before input is offered again to a program that takes none.
+#: Seconds before input is offered again to a program that takes none, and for which it is.
 RETRY_S: Final = 0.02
+INPUT_S: Final = 10.0
 #: Seconds that a program has to end after SIGHUP.
 HANGUP_S: Final = 2.0
 #: Reads of what a program has printed before its end.
@@ -42,6 +44,7 @@ class PseudoTerminal:
         self.ended = False
         self._recent = b""
         self._client: Stream | None = None
+        self._takes_input = True
         self.resize(rows, columns)
         self._passing = asyncio.get_running_loop().create_task(self._pass_on())
 
@@ -60,11 +63,19 @@ class PseudoTerminal:
         stream.abort()  # so that what waits for it to take more continues
 
     async def write(self, content: bytes) -> None:
-        """Give the program input, as fast as it takes it."""
+        """Give the program input, as fast as it takes it. Once it has taken none for `INPUT_S`, what it does not take at once is dropped.
+
+        Otherwise the end of a client that has pasted much would not be noticed.
+        """
+        until = time.monotonic() + INPUT_S
         while content and not self.ended:
             try:
                 content = content[os.write(self._descriptor, content) :]
+                self._takes_input, until = True, time.monotonic() + INPUT_S
             except BlockingIOError:
+                self._takes_input = self._takes_input and time.monotonic() < until
+                if not self._takes_input:
+                    return
                 await asyncio.sleep(RETRY_S)
             except OSError:  # the program has closed the terminal
                 return
@@ -103,7 +114,7 @@ class PseudoTerminal:
             if not (printed := self._read()):
                 break
             await self._show(printed)
-        _, status = os.waitpid(self._pid, 0)
+        _, status = os.waitpid(self._pid, 0)  # noqa: ASYNC222 - it has ended
         self.ended = True
         os.close(self._descriptor)
         os.close(ended)

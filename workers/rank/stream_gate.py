@@ -23,6 +23,8 @@ from .pseudo_terminal import PseudoTerminal, shell, size_of
 MOST_STREAMS: Final = 64
 #: Seconds for a connection to name what it wants.
 HELLO_S: Final = 10.0
+#: Seconds for a port to take some of what a client has sent; else the connection ends, since the client's own end is not noticed meanwhile.
+STALL_S: Final = 300.0
 #: Seconds without a stream after which a gate ends.
 LINGER_S: Final = 60.0
 #: Seconds between two looks at whether the gate is in use.
@@ -130,7 +132,8 @@ async def forward(stream: Stream, port: int) -> None:
         while (frame := await stream.read()) is not None:
             if frame[0] == DATA:
                 writer.write(frame[1])
-                await writer.drain()
+                async with asyncio.timeout(STALL_S):
+                    await writer.drain()
             else:  # {"eof": true}
                 writer.write_eof()
 

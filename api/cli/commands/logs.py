@@ -124,8 +124,8 @@ def _each(emit: Emit, lines: list[LogLine]) -> int:
 
 def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _Wanted, after: int, limit: int) -> None:
     """Search up to the limit, the end of the log, or a bound; then print how to continue."""
-    times = {"since": wanted.since, "until": wanted.until}
-    look = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex, **times)
+    text = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex)
+    look = partial(text, since=wanted.since, until=wanted.until)
     found, last, ended = 0, 0, False
     for page in islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES):
         lines = page.lines[: limit - found]

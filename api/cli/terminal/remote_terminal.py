@@ -116,7 +116,7 @@ def _size() -> dict[str, Any]:
 def _raw(descriptor: int) -> Iterator[None]:
     """A terminal without line editing, echo and signals of keys: the other side has them."""
     before = termios.tcgetattr(descriptor)
-    tty.setraw(descriptor)
+    tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed meanwhile is for the other side, too
     try:
         yield
     finally:

@@ -202,7 +202,8 @@ async def test_a_handshake_is_guarded_as_every_request(
     async def read(answer: httpx2.Response) -> None:
         await answer.aread()
 
-    async with httpx2.AsyncClient(event_hooks={"response": [read]}) as client:
+    lone = httpx2.Limits(max_keepalive_connections=0)
+    async with httpx2.AsyncClient(event_hooks={"response": [read]}, limits=lone) as client:
         with pytest.raises(WebSocketUpgradeError) as refusal:
             async with client.websocket(f"{allowed.url}/v1/jobs/x/streams", headers=headers, params=params):
                 pass

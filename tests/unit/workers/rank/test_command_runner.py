@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness.gates import DIGEST, gone, is_alive, shown, terminal
+from harness.gates import DIGEST, end_streams, gone, is_alive, shown, terminal
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.event_buffer import Spool
@@ -243,6 +243,7 @@ async def test_a_gate_runs_beside_commands_and_takes_its_terminals_along(tmp_pat
         ended.set()
         async with asyncio.timeout(PATIENCE_S):
             assert await serving == ExecEnd("the rank's process ended before the command")
+        await end_streams()
         await gone(shell)
 
 

@@ -98,8 +98,8 @@ async def test_a_kept_program_never_waits_for_a_client_and_the_newest_of_its_out
         assert await control(last) == {"exit": 0}
 
 
-@pytest.mark.parametrize("lines", [100_000])
-async def test_a_client_that_reads_slowly_gets_all_of_it(lines: int) -> None:
+async def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
+    lines = 100_000
     async with gate() as (port, _):
         stream = await terminal(port, "sh", "-c", f"stty -onlcr; seq {lines}")
         await asyncio.sleep(0.5)  # buffers fill meanwhile
@@ -109,3 +109,16 @@ async def test_a_client_that_reads_slowly_gets_all_of_it(lines: int) -> None:
                 content += frame[1]
         assert content == b"".join(b"%d\n" % number for number in range(1, lines + 1))
         assert frame == (CONTROL, b'{"exit": 0}')
+
+
+@pytest.mark.full
+async def test_a_client_that_vanishes_behind_input_that_nothing_reads_is_noticed() -> None:
+    async with gate() as (port, process):
+        stream = await terminal(port, "sh", "-c", "stty raw; echo pid $$.; exec sleep 1000")
+        pid = int((await shown(stream, "pid ", ".")).partition("pid ")[2].partition(".")[0])
+        sending = asyncio.create_task(stream.send(DATA, b"x" * (1 << 20)))
+        await asyncio.sleep(0.5)
+        sending.cancel()
+        stream.abort()
+        await gone(pid)
+        assert process.returncode is None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.gates import DIGEST, control, echo, gate, opened, shown, terminal
+from harness.gates import DIGEST, control, echo, end_streams, gate, opened, shown, terminal
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
@@ -15,7 +15,7 @@ from shardyard.workers.rank.stream_gate import Gate
 
 async def name_of(process: asyncio.subprocess.Process, expected: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while await asyncio.to_thread(Path(f"/proc/{process.pid}/comm").read_text) != f"{expected}\n":
+        while await asyncio.to_thread(Path(f"/proc/{process.pid}/comm").read_text) != f"{expected}\n":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -75,6 +75,7 @@ async def test_who_has_no_token_gets_no_answer(hello: Any) -> None:
         _, raw = await asyncio.open_connection("127.0.0.1", port)
         raw.write(b"GET / HTTP/1.1\r\n\r\n")
         raw.close()
+        await raw.wait_closed()
         still = await terminal(port, "true")  # the gate continues
         assert await control(still) == {"exit": 0}
         assert process.returncode is None
@@ -88,7 +89,7 @@ async def test_a_gate_that_is_not_in_use_ends_and_one_in_use_does_not(capfd: pyt
         assert await control(stream) == {"opened": True}
         _, pending = await asyncio.wait({serving}, timeout=1.0)
         assert pending
-        stream.close()
+        await end_streams()
         async with asyncio.timeout(PATIENCE_S):
             await serving
 
@@ -104,15 +105,14 @@ async def test_there_is_room_for_so_many_streams(
         assert await control(first) == {"opened": True}
         second = await opened(port, port=server)
         assert "no room for more" in (await control(second))["error"]
-        first.close()
-        second.close()
+        await end_streams()
         async with asyncio.timeout(PATIENCE_S):
             await serving
 
 
 async def printed_port(capfd: pytest.CaptureFixture[str]) -> int:
     async with asyncio.timeout(PATIENCE_S):
-        while not (text := capfd.readouterr().out):
+        while not (text := capfd.readouterr().out):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return int(text.split()[-1])
 

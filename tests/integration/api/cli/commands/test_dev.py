@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ def test_jupyter_of_a_session_is_served_on_this_machine_with_its_token(
                     shutil.rmtree(folder)
                 [address] = re.findall(r"http://127.0.0.1:\d+/\?token=T0ken", terminal.text)
                 assert httpx2.get(address, timeout=PATIENCE_S, trust_env=False).text == "the notebook"
-                terminal.press("\x03")
+                terminal.process.send_signal(signal.SIGINT)  # it is not the terminal's controlling process
                 terminal.shows("The session continues.", "shardyard dev --name dev --jupyter")
                 assert terminal.ends() == 0
                 assert "T0ken" not in "".join(line.text for line in client.logs(job.id).lines)
