@@ -133,8 +133,15 @@ def correlation(everyone: Sequence[Candidate], medians: dict[str, float]) -> flo
     """Spearman's, over all layouts."""
     if len(everyone) < 3:
         return 1.0
-    estimated, measured = [one.estimated for one in everyone], [medians[one.name] for one in everyone]
-    return statistics.correlation(estimated, measured, method="ranked")
+    return statistics.correlation(
+        places([one.estimated for one in everyone]), places([medians[one.name] for one in everyone])
+    )
+
+
+def places(values: Sequence[float]) -> list[int]:
+    """The place of each value among all of them."""
+    ordered = sorted(range(len(values)), key=values.__getitem__)
+    return [ordered.index(number) for number in range(len(values))]
 
 
 def main() -> None:

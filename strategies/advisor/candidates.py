@@ -5,7 +5,7 @@ taken. Not among the candidates, because they change more than the time: schedul
 servers, tensor groups with a shape, and double rings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -132,7 +132,7 @@ def _of_degrees(layout: Layout, facts: ModelFacts, share: int) -> Iterator[Shape
                 yield from (Shape(one, mode, microbatches) for mode in MODES)
 
 
-def _variants(layout: Layout, facts: ModelFacts) -> Iterator[dict[str, object]]:
+def _variants(layout: Layout, facts: ModelFacts) -> Iterator[Mapping[str, object]]:
     """Schedules and expert degrees beside the degrees of `layout`."""
     experts: Sequence[int] = [1] if facts.experts is None else divisors(facts.experts)
     for schedule in _SCHEDULES if layout.pipeline > 1 else _SCHEDULES[:1]:

@@ -24,13 +24,12 @@ passes.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ..cost.communication import estimated_bytes
 from ..cost.estimate import Setting, strides
-from ..cost.model_shape import Weight, chunks, elements
 from ..cost.stage_balance import busiest_rank
 from ..layout import divides_hidden
 from ..memory_options import SPLIT_BACKWARD
@@ -101,7 +100,7 @@ def passes_of(setting: Setting, hardware: Hardware, *, messages: bool = True) ->
     work = _work(setting, hardware)
     sent = _sent_in_blocks(setting, hardware, work) if messages else {}
     inside, third = sum(sent.values()) / m, work.once / 3
-    bubble = fill_s(layout, third + inside / 2, third + work.again + inside / 2, third)
+    bubble = fill_s(layout, m, third + inside / 2, third + work.again + inside / 2, third)
     if messages and layout.pipeline > 1:
         each, steady = _boundary_s(setting, hardware)
         sent["pipeline"] = steady
@@ -233,11 +232,8 @@ def _windows(setting: Setting, hardware: Hardware, times: int) -> tuple[float, f
 
 def _optimizer_s(setting: Setting, hardware: Hardware) -> float:
     """Seconds of the update of the parameters whose optimizer state the busiest rank keeps."""
-
-    def sizes(held: Sequence[Weight]) -> int:
-        return elements(held) if setting.layout.zero == 0 else chunks(held, setting.cut)
-
-    own, each = setting.decoder.sum_held(setting.layout, 0, sizes), update_bytes(setting)
+    parts = setting.cut if setting.layout.zero else 1
+    own, each = setting.decoder.chunks_held(setting.layout, parts), update_bytes(setting)
     away = setting.memory_options.offload.optimizer
     moved = setting.gradients + setting.compute
     return own * ((1 - away) * each / hardware.memory_bandwidth + away * (each + moved) / hardware.host)

@@ -38,8 +38,8 @@ from dataclasses import dataclass
 from ..context_axes import key_copies, windows
 from ..layout import divides_hidden, own_clocks
 from . import cube_traffic, grid_traffic, parameter_server, zero_plus_plus
-from .estimate import Setting, axis_names
-from .model_shape import Weight, chunks, elements
+from .estimate import Setting, axis_names, strides
+from .model_shape import Weight
 
 #: Axis and collective.
 Flow = tuple[str, str]
@@ -89,8 +89,8 @@ def estimated_bytes(setting: Setting, axes: Iterable[str]) -> dict[Flow, float]:
     """
     parts = _parts(setting)
     found: dict[Flow, float] = {}
-    for axis in axes:
-        for kind, one in parts[axis][1]() if axis in parts else ():
+    for axis in strides(setting.layout).keys() & parts.keys() & {*axes}:
+        for kind, one in parts[axis][1]():
             if one.bytes:
                 found[axis, kind] = found.get((axis, kind), 0.0) + one.bytes
     return found
@@ -116,14 +116,6 @@ def _held(setting: Setting) -> list[Weight]:
     return setting.decoder.held(setting.layout, 0)
 
 
-def _elements(setting: Setting) -> int:
-    return setting.decoder.sum_held(setting.layout, 0, elements)
-
-
-def _chunks(setting: Setting, parts: int) -> int:
-    return setting.decoder.sum_held(setting.layout, 0, lambda held: chunks(held, parts))
-
-
 def _replicas(setting: Setting) -> _Parts:
     """Gradients and parameters: over all replicas, or inside and between sharding groups."""
     reason = "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
@@ -141,9 +133,12 @@ def _data(setting: Setting) -> Sent:
     n, c = setting.cut, setting.compute
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     if setting.layout.zero == 0:
-        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * _elements(setting) * (n - 1) / n, setting.sent)
+        yield (
+            "all_reduce",
+            _moved("2Ψ(N−1)/N", 2 * setting.decoder.chunks_held(setting.layout, 1) * (n - 1) / n, setting.sent),
+        )
         return
-    part = n * _chunks(setting, n) * (n - 1) / n
+    part = n * setting.decoder.chunks_held(setting.layout, n) * (n - 1) / n
     if setting.layout.zero == 3:
         turns = f" × {times} micro-batches" * (times > 1)
         gathers = 1 if setting.layout.pipeline > 1 else 2 * times
@@ -177,7 +172,7 @@ def _between(setting: Setting) -> Sent:
     groups = setting.replicas // setting.cut
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     turns = f" × {times} micro-batches" * (times > 1)
-    part = 2 * _chunks(setting, setting.cut) * (groups - 1) / groups
+    part = 2 * setting.decoder.chunks_held(setting.layout, setting.cut) * (groups - 1) / groups
     yield "all_reduce", _moved(f"2(Ψ/S)(G−1)/G{turns}", times * part, setting.master)
 
 

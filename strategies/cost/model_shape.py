@@ -1,7 +1,8 @@
 """A decoder as its formulas see it: the shapes of its parameters and the widths of its activations. Imports no torch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..layout import Layout
 from .stage_balance import ModuleCosts, stage_blocks
@@ -113,13 +114,25 @@ class Decoder:
             weights += self.end if stage == layout.stages - 1 else ()
         return [weight.of(layout, tensor_rank) for weight in weights]
 
-    def sum_held(self, layout: Layout, pipeline_rank: int, size: Callable[[Sequence[Weight]], int]) -> int:
-        """The sum of `size` over all parameters of a pipeline rank's first tensor rank; it is taken of one block for all of them."""
-        stages = self.stages(layout, pipeline_rank)
-        first, last = (any(stage == end for stage, _ in stages) for end in (0, layout.stages - 1))
-        embed, block, end = ([weight.of(layout) for weight in part] for part in (self.embed, self.block, self.end))
-        blocks = sum(count for _, count in stages)
-        return first * size(embed) + (blocks * size(block) if blocks else 0) + last * size(end)
+    def chunks_held(self, layout: Layout, parts: int) -> int:
+        """The sum of `chunk(parts)` over the parameters of the first rank; of one part their elements.
+
+        It is taken of one block for all of them, and remembered: a search over layouts asks for the same ones again and again.
+        """
+        degrees = (layout.tensor, layout.tensor_shape, layout.pipeline, layout.pipeline_blocks)
+        key = (*degrees, layout.schedule, layout.virtual, parts)
+        if key not in self._sums:
+            stages = self.stages(layout, 0)
+            last = any(stage == layout.stages - 1 for stage, _ in stages)
+            embed, block, end = (
+                chunks((weight.of(layout) for weight in part), parts) for part in (self.embed, self.block, self.end)
+            )
+            self._sums[key] = embed + block * sum(count for _, count in stages) + last * end
+        return self._sums[key]
+
+    @cached_property
+    def _sums(self) -> dict[object, int]:
+        return {}
 
 
 def share(number: int, parts: int, index: int) -> int:

@@ -189,13 +189,18 @@ class _Search:
         return Advice(tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, counts.least)
 
     def _ordered(self, axes: Axes) -> list[tuple[float, Shape]]:
-        """All shapes by the lower bound of their time."""
+        """All shapes by the lower bound of their time. Those whose ranks compute the same have the same one."""
         base = self._base
         found: list[tuple[float, Shape]] = []
+        bounds: dict[tuple[object, ...], float] = {}
         for shape in shapes(base.layout, axes, self._facts, base.global_batch, self._question.world):
-            passes = passes_of(self._setting(shape), self._question.hardware, messages=False)
-            found.append((passes.seconds, shape))
-            self._counts.all += len(zero_choices(shape.layout.data * shape.layout.context))
+            layout = shape.layout
+            schedule = (layout.pipeline, layout.schedule, layout.virtual, shape.microbatches, shape.recompute)
+            key = (*schedule, layout.micro_batch, layout.context, layout.tensor)
+            if key not in bounds:
+                bounds[key] = passes_of(self._setting(shape), self._question.hardware, messages=False).seconds
+            found.append((bounds[key], shape))
+            self._counts.all += len(zero_choices(layout.data * layout.context))
         return sorted(found, key=lambda one: one[0])
 
     def _setting(self, shape: Shape) -> Setting:

@@ -224,6 +224,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/advice": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Advise on a job's layout
+         * @description Return the layouts with which a training job is fastest, by formulas. Nothing is stored, and no device is taken.
+         */
+        readonly post: operations["adviseJob"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/certificate": {
         readonly parameters: {
             readonly query?: never;
@@ -1509,6 +1529,127 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AdvisedHardware
+         * @description The hardware that the estimate is for.
+         */
+        readonly AdvisedHardware: {
+            /**
+             * Device
+             * @description Kind of devices: `cpu` or `cuda`.
+             */
+            readonly device: string;
+            /**
+             * Flops
+             * @description FLOP/s that a rank reaches in the passes of the model.
+             */
+            readonly flops: number;
+            /**
+             * Memory Bytes
+             * @description Memory of a GPU, or of a node whose CPU ranks share it; null: unknown, and everything fits.
+             */
+            readonly memory_bytes: number | null;
+            /**
+             * Memory Bandwidth
+             * @description Bytes per second that an update reaches in a rank's memory.
+             */
+            readonly memory_bandwidth: number;
+            /** Ranks Per Node */
+            readonly ranks_per_node: number;
+            /**
+             * Cores
+             * @description Processors per rank; below 1 ranks share them.
+             */
+            readonly cores: number;
+            /** @description Between ranks of a node. */
+            readonly intra: components["schemas"]["AdvisedLink"];
+            /** @description Between ranks of two nodes. */
+            readonly inter: components["schemas"]["AdvisedLink"];
+            /**
+             * Block S
+             * @description Seconds that a micro-batch takes in a block beside its FLOPs.
+             */
+            readonly block_s: number;
+            /**
+             * Hidden
+             * @description Share of a time of computing that hides messages beside it.
+             */
+            readonly hidden: number;
+        };
+        /**
+         * AdvisedLayout
+         * @description The fastest layout of its degrees that fits.
+         */
+        readonly AdvisedLayout: {
+            /**
+             * Layout
+             * @description The layout as text.
+             */
+            readonly layout: string;
+            /**
+             * Train
+             * @description The keys of `train` that select it: `layout`, `recompute`, `offload`.
+             */
+            readonly train: {
+                readonly [key: string]: unknown;
+            };
+            /** Microbatches */
+            readonly microbatches: number;
+            /**
+             * Micro Batch
+             * @description Sequences of a micro-batch.
+             */
+            readonly micro_batch: number;
+            /**
+             * Seconds
+             * @description Seconds of a step: the sum of what follows.
+             */
+            readonly seconds: number;
+            /**
+             * Compute S
+             * @description Forward and backward passes, without recompute.
+             */
+            readonly compute_s: number;
+            /** Recompute S */
+            readonly recompute_s: number;
+            /** Messages */
+            readonly messages: readonly components["schemas"]["AxisSeconds"][];
+            /**
+             * Bubble S
+             * @description The busiest rank of the pipeline waits for others.
+             */
+            readonly bubble_s: number;
+            /** Optimizer S */
+            readonly optimizer_s: number;
+            /** Tokens Per S */
+            readonly tokens_per_s: number;
+            /**
+             * Needed Bytes
+             * @description Bytes that the fullest rank needs: tensors, and what its process holds.
+             */
+            readonly needed_bytes: number;
+            /**
+             * Kinds
+             * @description Bytes of its tensors by kind, at the peak of a step.
+             */
+            readonly kinds: readonly components["schemas"]["KindBytes"][];
+        };
+        /**
+         * AdvisedLink
+         * @description A link between ranks.
+         */
+        readonly AdvisedLink: {
+            /**
+             * Bandwidth
+             * @description Bytes per second that a rank reaches in each direction.
+             */
+            readonly bandwidth: number;
+            /**
+             * Latency S
+             * @description Seconds of a message of no bytes.
+             */
+            readonly latency_s: number;
+        };
+        /**
          * Asha
          * @description Early stopping by asynchronous successive halving.
          *
@@ -1539,6 +1680,16 @@ export interface components {
              * @enum {string}
              */
             readonly losers: "pause" | "cancel";
+        };
+        /**
+         * AxisSeconds
+         * @description Seconds of a step in which nothing hides the messages of an axis.
+         */
+        readonly AxisSeconds: {
+            /** Axis */
+            readonly axis: string;
+            /** Seconds */
+            readonly seconds: number;
         };
         /**
          * Budget
@@ -2553,6 +2704,56 @@ export interface components {
             readonly kind: string;
             /** Bytes */
             readonly bytes: number;
+        };
+        /**
+         * LayoutAdvice
+         * @description The fastest layouts of a number of ranks, by formulas; each has other degrees.
+         */
+        readonly LayoutAdvice: {
+            /** World Size */
+            readonly world_size: number;
+            readonly hardware: components["schemas"]["AdvisedHardware"];
+            /**
+             * Layouts
+             * @description The fastest first; empty: nothing fits.
+             */
+            readonly layouts: readonly components["schemas"]["AdvisedLayout"][];
+            /**
+             * Offloaded
+             * @description Whether the optimizer's state had to be on the host.
+             */
+            readonly offloaded: boolean;
+            readonly left_out: components["schemas"]["LeftOut"];
+        };
+        /**
+         * LeftOut
+         * @description What became of the other candidates.
+         */
+        readonly LeftOut: {
+            /**
+             * Candidates
+             * @description Candidates of degrees that each axis allows.
+             */
+            readonly candidates: number;
+            /** Degrees */
+            readonly degrees: readonly components["schemas"]["RefusedDegrees"][];
+            /** Refused */
+            readonly refused: readonly components["schemas"]["RefusedCandidates"][];
+            /**
+             * Does Not Fit
+             * @description Candidates that need more memory than there is.
+             */
+            readonly does_not_fit: number;
+            /**
+             * Slower
+             * @description Candidates that are slower than the layouts shown, or than another one of their degrees.
+             */
+            readonly slower: number;
+            /**
+             * Least Needed Bytes
+             * @description A lower bound of what a rank of the most frugal candidate needs, of those that do not fit.
+             */
+            readonly least_needed_bytes: number | null;
         };
         /**
          * LogLine
@@ -3800,6 +4001,31 @@ export interface components {
             readonly checks: {
                 readonly [key: string]: components["schemas"]["Check"];
             };
+        };
+        /**
+         * RefusedCandidates
+         * @description Candidates that the spec's checks refuse.
+         */
+        readonly RefusedCandidates: {
+            /** Field */
+            readonly field: string;
+            /** Count */
+            readonly count: number;
+        };
+        /**
+         * RefusedDegrees
+         * @description Degrees of an axis that the model cannot take.
+         */
+        readonly RefusedDegrees: {
+            /** Field */
+            readonly field: string;
+            /**
+             * Message
+             * @description Why the first of them cannot be.
+             */
+            readonly message: string;
+            /** Count */
+            readonly count: number;
         };
         /**
          * Repair
@@ -9342,6 +9568,156 @@ export interface operations {
                 };
             };
             /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly adviseJob: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Number of ranks. Default: the spec's. */
+                readonly world?: number | null;
+                /** @description Number of layouts, each of other degrees. */
+                readonly top?: number;
+                /** @description GPU model, such as H100. Default: H100; CPUs if the spec asks for them. */
+                readonly gpu?: string | null;
+                /** @description Ranks of a node. Default: 8 GPUs. */
+                readonly gpus_per_node?: number | null;
+                /** @description Gbit/s of a GPU's link within a node. Default: the model's. */
+                readonly intra_gbps?: number | null;
+                /** @description Gbit/s of a GPU's network card. Default: 400. */
+                readonly inter_gbps?: number | null;
+                /** @description Peak TFLOP/s of a rank. Default: the model's. */
+                readonly peak_tflops?: number | null;
+                /** @description Share of the peak that passes reach. Default: 0.5. */
+                readonly mfu?: number | null;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["JobSpec"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LayoutAdvice"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `model_not_found`: no such model; `version_not_found`: no such version of the model */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job; `unknown_code`: no such archive of code; `unknown_secret`: no such secret */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;

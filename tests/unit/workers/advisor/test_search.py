@@ -293,15 +293,16 @@ def test_published_runs_took_about_as_long(
     assert flops / world / step_time(setting, hardware).seconds / 1e12 == pytest.approx(tflops, rel=0.2)
 
 
-@pytest.mark.parametrize(("heads", "width", "layers", "t", "p", "world", "batch", "tflops"), MEGATRON[1:3])
-def test_published_degrees_are_among_the_first(
-    heads: int, width: int, layers: int, t: int, p: int, world: int, batch: int, tflops: int
-) -> None:
+@pytest.mark.parametrize("row", [0, 1, pytest.param(2, marks=pytest.mark.full)])
+def test_published_degrees_are_near_the_pick(row: int) -> None:
+    """In the first fifth of all degrees, and no more than an eighth slower than the pick."""
+    heads, width, layers, t, p, world, batch, _ = MEGATRON[row]
     spec, architecture = megatron(heads, width, layers, batch)
-    hardware = gpus("A100 80GB", world, Given(inter_gbps=200))
-    found = advise(Question(spec, architecture, hardware, world, 10))
-    degrees = [(row.train.layout.tensor, row.train.layout.pipeline) for row in found.rows]
-    assert (t, p) in degrees
+    found = advise(Question(spec, architecture, gpus("A100 80GB", world, Given(inter_gbps=200)), world, 10**6))
+    degrees = [(one.train.layout.tensor, one.train.layout.pipeline, one.train.layout.context) for one in found.rows]
+    place = degrees.index((t, p, 1))
+    assert place < len(degrees) / 5
+    assert found.rows[place].time.seconds <= 1.125 * found.rows[0].time.seconds
 
 
 @pytest.mark.timing
@@ -309,4 +310,4 @@ def test_512_ranks_take_a_few_seconds() -> None:
     spec, architecture = published("70B", 1024, 8192, vocab=128_256)
     began = time.process_time()
     found = advise(Question(spec, architecture, gpus("H100", 512), 512))
-    assert len(found.rows) == 10 and time.process_time() - began < 10
+    assert len(found.rows) == 10 and time.process_time() - began < 8
