@@ -11000,16 +11000,18 @@ export interface operations {
                 readonly limit?: number;
                 /** @description Text that a line must contain; case is ignored. */
                 readonly text?: string;
+                /** @description `text` is a regular expression in RE2's syntax, which may match anywhere in a line. */
+                readonly regex?: boolean;
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
                 /** @description `error`: lines with an error. `warning`: lines with a warning or an error. */
                 readonly level?: ("error" | "warning") | null;
+                /** @description Only lines of this stream. */
+                readonly stream?: ("stdout" | "stderr") | null;
                 /** @description Earliest time, in Unix seconds. */
                 readonly since?: number | null;
                 /** @description Latest time, in Unix seconds. */
                 readonly until?: number | null;
-                /** @description Only lines of this stream. */
-                readonly stream?: ("stdout" | "stderr") | null;
             };
             readonly header?: never;
             readonly path: {
@@ -11064,7 +11066,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters */
+            /** @description `invalid_request`: invalid parameters; `invalid_pattern`: not a regular expression */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
