@@ -33,7 +33,7 @@ const AT_ONCE = 100;
 
 /** Raises `Problem`. */
 export async function searchLogs(id: string, { text, regex, level, stream, rank, since, until }: LogQuery, after: number, signal?: AbortSignal, limit = AT_ONCE): Promise<LogSearchResult> {
-  const query = { text, regex: regex && text !== "" ? true : null, level: level === "" ? null : level, stream: stream === "" ? null : stream, rank, since, until, after, limit };
+  const query = { text, regex: regex && text !== "", level: level === "" ? null : level, stream: stream === "" ? null : stream, rank, since, until, after, limit };
   const wire = await get("/v1/jobs/{job}/logs/search", { path: { job: id }, query, signal });
   return { lines: wire.lines.map(toLine), scannedTo: wire.scanned_to, end: wire.end, done: wire.done };
 }
