@@ -131,12 +131,19 @@ def _show(screen: Screen, found: LayoutAdvice) -> None:
         screen.table(_COLUMNS, [_cells(row) for row in found.layouts])
         _show_fastest(screen, found.layouts[0])
     else:
-        needed = size(found.left_out.least_needed_bytes)
-        least = f" The most frugal one needs {needed} per rank or more." if needed else ""
-        screen.error(f"No layout of {found.world_size} ranks fits.{least} Use more ranks, or a smaller model.")
+        screen.error(_nothing(found))
     screen.facts("Left out", _left_out(found.left_out))
     if found.offloaded and found.layouts:
         screen.say("Nothing fits without offload of the optimizer's state to the host.")
+
+
+def _nothing(found: LayoutAdvice) -> str:
+    """Why there is no layout, and what to change."""
+    needed = size(found.left_out.least_needed_bytes)
+    if needed is None:
+        return f"The model and its batch have no layout of {found.world_size} ranks. Use another --world."
+    least = f"The most frugal one needs {needed} per rank or more."
+    return f"No layout of {found.world_size} ranks fits. {least} Use more ranks, or a smaller model."
 
 
 def _hardware_facts(hardware: AdvisedHardware) -> Iterator[tuple[str, str | None]]:

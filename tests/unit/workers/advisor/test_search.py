@@ -111,6 +111,9 @@ def shown(advice: Advice) -> dict[tuple[int, int, int, int], float]:
 
 def compare(question: Question, tried: list[Tried], share: float) -> None:
     """Compare the search with all layouts, where `share` of them fit."""
+    if not tried:  # as of three ranks, one block and four sequences
+        assert advise(question).rows == ()
+        return
     needs = sorted(one.needed for one in tried)
     memory = needs[min(len(needs) - 1, int(share * len(needs)))]
     wanted = sorted(fastest(tried, memory).items(), key=lambda one: one[1])
