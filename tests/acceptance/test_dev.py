@@ -7,27 +7,17 @@ from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, until
-from harness.gates import is_alive
+from harness.gates import is_alive, printed
 from harness.patience import PATIENCE_S
 from harness.programs import lines
 from harness.terminal import Terminal
 
 from shardyard.api.cli.commands.dev import spec_of
 from shardyard.api.client import Client
-from shardyard.api.client.streams import RankStream, Streams
+from shardyard.api.client.streams import Streams
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
 SIZE = {"rows": 24, "columns": 80, "term": "xterm"}
-
-
-async def shown(stream: RankStream, *parts: str) -> str:
-    text = ""
-    async with asyncio.timeout(PATIENCE_S):
-        while not all(part in text for part in parts):
-            message = await stream.receive()
-            assert isinstance(message, bytes), (message, text)
-            text += message.decode()
-    return text
 
 
 def session(client: Client, folder: Path, idle_s: float) -> str:
@@ -47,7 +37,7 @@ async def test_a_session_has_the_code_ends_when_it_is_idle_and_leaves_no_process
         async with Streams(client.url, token=plane.token) as streams:
             async with streams.terminal(job, 0, ["sh"], keep=True, size=SIZE) as stream:
                 await stream.send(b"python own.py; echo $SHARDYARD_JOB $RANK $$.\r")
-                text = await shown(stream, "own code\r\n", f"{job} 0 ", ".\r\n")
+                text = await printed(stream, "own code\r\n", f"{job} 0 ", ".\r\n")
                 pid = int(text.rpartition(f"{job} 0 ")[2].partition(".")[0])
                 await asyncio.sleep(6.0)  # longer than it may be idle
                 assert client.job(job).state == "running"

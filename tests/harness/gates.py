@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardyard.api.client import ApiError, Client
+from shardyard.api.client.streams import RankStream
 from shardyard.workers.messages.exec_request import GATE, Exec
 from shardyard.workers.messages.stream_frames import CONTROL, DATA, Stream, connected, read_control
 from shardyard.workers.rank import command_runner
@@ -182,3 +183,14 @@ def opening_gates(client: Client, job: str, emit: Callable[..., None], pid: int)
         for thread in (watching, *running.values()):
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
+
+
+async def printed(stream: RankStream, *parts: str) -> str:
+    """What a terminal shows until it has shown all `parts`."""
+    text = ""
+    async with asyncio.timeout(PATIENCE_S):
+        while not all(part in text for part in parts):
+            message = await stream.receive()
+            assert isinstance(message, bytes), (message, text)
+            text += message.decode()
+    return text

@@ -180,3 +180,14 @@ def whole_parameters(results: list[Result]) -> dict[str, Any]:
     for name, value in whole.items():
         assert not np.isnan(value).any(), f"{name}: a rectangle that no rank owns"
     return whole
+
+
+def assert_checkpoints_fit(first: Any, then: Any, root: Path, make_spec: Any, one_process: Any) -> None:
+    """A run on the layout `first` saves a checkpoint, and one on `then` continues from it as one process does without a stop."""
+    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, f"of {first}")
+    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
+    resumed = train(make_spec(then), root, f"of {first}, then {then}", resume=path)
+    whole = one_process(make_spec({}))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for key, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, RING, SCORES, ULYSSES, WINDOWS
 from harness.models import GPT2, MIXTURE
-from harness.ranks import train
+from harness.ranks import assert_checkpoints_fit, train
 
 Make = Callable[..., Any]
 
@@ -79,14 +79,7 @@ def test_compiled_blocks_change_nothing(root: Path, make_spec: Make, one_process
 
 @pytest.mark.parametrize(("first", "then"), [(BOTH, {"data": 2, "zero": 3}), ({"tensor": 2}, RING)], ids=str)
 def test_checkpoints_fit(first: Any, then: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    name = f"context-{first}"
-    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, name)
-    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
-    resumed = train(make_spec(then), root, f"{name}-then", resume=path)
-    whole = one_process(make_spec({}))
-    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
-    for key, value in whole["parameters"].items():
-        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+    assert_checkpoints_fit(first, then, root, make_spec, one_process)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

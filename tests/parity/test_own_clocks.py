@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.ranks import Result, spawn, train, train_rank, whole_parameters
+from harness.ranks import Result, assert_checkpoints_fit, spawn, train, train_rank, whole_parameters
 from harness.recorded_pushes import furthest_ahead, met
 from harness.textbook_stale import Replay
 
@@ -163,14 +163,7 @@ def test_a_bound_of_0_with_plain_gradient_descent_is_data_parallelism(root: Path
     ids=["to-zero", "from-tensor", "to-fewer-servers"],
 )
 def test_checkpoints_fit_other_layouts(first: Any, then: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    name = f"clocks-{first}"
-    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, name)
-    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
-    resumed = train(make_spec(then), root, f"{name}-then", resume=path)
-    whole = one_process(make_spec({}))
-    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
-    for key, value in whole["parameters"].items():
-        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+    assert_checkpoints_fit(first, then, root, make_spec, one_process)
 
 
 def test_a_checkpoint_of_several_workers_is_of_one_clock(root: Path, make_spec: Make) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness.models import GPT2
-from harness.ranks import train
+from harness.ranks import assert_checkpoints_fit, train
 
 from .test_layouts import assert_equal, evaluations
 
@@ -67,14 +67,7 @@ def test_two_workers_have_the_bits_of_data_parallelism(name: str, root: Path, ma
 )
 def test_checkpoints_fit_other_layouts(first: Any, then: Any, root: Path, make_spec: Make, one_process: Make) -> None:
     """With the number of updates, which rank 0 writes: AdamW's corrections of the first steps depend on it."""
-    name = f"served-{first}"
-    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, name)
-    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
-    resumed = train(make_spec(then), root, f"{name}-then", resume=path)
-    whole = one_process(make_spec({}))
-    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
-    for key, value in whole["parameters"].items():
-        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+    assert_checkpoints_fit(first, then, root, make_spec, one_process)
 
 
 def test_a_model_of_ones_own_is_served_from_its_own_values(root: Path, make_spec: Make, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from harness.layouts import SMALLER
 from harness.models import GPT2
-from harness.ranks import train
+from harness.ranks import assert_checkpoints_fit, train
 
 from .test_parameter_server import assert_same_bits
 
@@ -51,14 +51,7 @@ def test_a_secondary_shard_changes_no_bit(name: str, root: Path, make_spec: Make
     ids=["to-zero1", "from-tensor"],
 )
 def test_checkpoints_fit_other_layouts(first: Any, then: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    name = f"secondary-{first}"
-    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, name)
-    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
-    resumed = train(make_spec(then), root, f"{name}-then", resume=path)
-    whole = one_process(make_spec({}))
-    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
-    for key, value in whole["parameters"].items():
-        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+    assert_checkpoints_fit(first, then, root, make_spec, one_process)
 
 
 @pytest.mark.parametrize("precision", ["fp64", "bf16"])

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import yaml
 from harness.terminal import Terminal
 
-from ..conftest import SPEC, Plane
+from shardyard.service.settings import Settings
+
+from ..conftest import SPEC, Plane, served
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
 
@@ -18,6 +21,14 @@ CLI = [sys.executable, "-m", "shardyard.api.cli"]
 def asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this process ask the served API."""
     monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+@pytest.fixture
+def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plane]:
+    """An API that allows commands and streams beside ranks; commands of this process ask it."""
+    with served(settings.model_copy(update={"exec": True})) as plane:
+        monkeypatch.setenv("SHARDYARD_URL", plane.url)
+        yield plane
 
 
 @pytest.fixture

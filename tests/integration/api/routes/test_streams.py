@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness.gates import echo, gone, opening_gates, process
+from harness.gates import echo, gone, opening_gates, printed, process
 from harness.patience import PATIENCE_S
 from httpx2.websockets import WebSocketUpgradeError
 
@@ -45,16 +45,6 @@ async def streams(allowed: Plane) -> AsyncIterator[Streams]:
         yield opened
 
 
-async def shown(stream: RankStream, *parts: str) -> str:
-    text = ""
-    async with asyncio.timeout(PATIENCE_S):
-        while not all(part in text for part in parts):
-            message = await stream.receive()
-            assert isinstance(message, bytes), (message, text)
-            text += message.decode()
-    return text
-
-
 async def control(stream: RankStream) -> dict[str, Any] | None:
     """The next control message; None at the connection's end."""
     async with asyncio.timeout(PATIENCE_S):
@@ -70,7 +60,7 @@ async def test_a_terminal_and_ports_share_a_gate_that_is_on_record(
     with reachable(allowed, tmp_path) as (job, client):
         script = ["sh", "-c", 'stty size; pwd; echo "rank $RANK"; read line; echo "got $line"; exit 7']
         async with streams.terminal(job, 1, script, keep=False, size=SIZE) as terminal, echo() as server:
-            await shown(terminal, "33 77\r\n", f"{tmp_path}\r\n", "rank 1\r\n")
+            await printed(terminal, "33 77\r\n", f"{tmp_path}\r\n", "rank 1\r\n")
             async with streams.port(job, 1, server) as port:
                 sending, returned = asyncio.create_task(port.send(content)), b""
                 async with asyncio.timeout(PATIENCE_S):
@@ -83,7 +73,7 @@ async def test_a_terminal_and_ports_share_a_gate_that_is_on_record(
                 await port.control(eof=True)
                 assert await control(port) == {"eof": True}
             await terminal.send(b"hello\r")
-            await shown(terminal, "got hello\r\n")
+            await printed(terminal, "got hello\r\n")
             assert await control(terminal) == {"exit": 7}
             assert await control(terminal) is None
         [gate] = client.execs(job).items
@@ -98,13 +88,13 @@ async def test_a_client_that_vanishes_leaves_no_process_and_a_kept_shell_is_ther
     with reachable(allowed, tmp_path) as (job, client):
         script = ["sh", "-c", 'trap "" HUP; echo "pid $$."; sleep 1000']
         async with streams.terminal(job, 0, script, keep=False, size=SIZE) as terminal:
-            pid = int((await shown(terminal, "pid ", ".")).partition("pid ")[2].partition(".")[0])
+            pid = int((await printed(terminal, "pid ", ".")).partition("pid ")[2].partition(".")[0])
         await gone(pid)
         async with streams.terminal(job, 0, ["sh"], keep=True, size=SIZE) as terminal:
             await terminal.send(b"x=kept\r")
         async with streams.terminal(job, 0, [], keep=True, size=SIZE) as terminal:
             await terminal.send(b"echo is $x\r")
-            await shown(terminal, "is kept\r\n")
+            await printed(terminal, "is kept\r\n")
         # A command beside the rank is not refused because of the gate.
         assert client.execute(job, ["ls"], rank=0).status is None
 

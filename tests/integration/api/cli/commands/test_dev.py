@@ -20,20 +20,12 @@ from harness.terminal import Terminal
 from shardyard.api.cli.commands.dev import spec_of
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
-from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.workers.program import jupyter_server
 
-from ...conftest import Gang, Plane, running_job, served
+from ...conftest import Gang, Plane, running_job
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
-
-
-@pytest.fixture
-def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plane]:
-    with served(settings.model_copy(update={"exec": True})) as plane:
-        monkeypatch.setenv("SHARDYARD_URL", plane.url)
-        yield plane
 
 
 @contextmanager

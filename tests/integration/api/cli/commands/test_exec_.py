@@ -10,16 +10,8 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
-from shardyard.service.settings import Settings
 
-from ...conftest import Plane, running_job, served, until
-
-
-@pytest.fixture
-def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plane]:
-    with served(settings.model_copy(update={"exec": True})) as plane:
-        monkeypatch.setenv("SHARDYARD_URL", plane.url)
-        yield plane
+from ...conftest import Plane, running_job, until
 
 
 @contextmanager

@@ -17,18 +17,10 @@ from shardyard.api.cli.commands.port_forward import Ports, read
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.api.errors import InvalidParameter
-from shardyard.service.settings import Settings
 
-from ...conftest import Plane, running_job, served
+from ...conftest import Plane, running_job
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
-
-
-@pytest.fixture
-def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plane]:
-    with served(settings.model_copy(update={"exec": True})) as plane:
-        monkeypatch.setenv("SHARDYARD_URL", plane.url)
-        yield plane
 
 
 @contextmanager
