@@ -87,10 +87,10 @@ def estimated_bytes(setting: Setting, axes: Iterable[str]) -> dict[Flow, float]:
     By the same formulas, also where `traffic` has a reason in place of a number: what they give there is close enough for an estimate of
     time, and is not what a probe counts.
     """
-    parts = _parts(setting)
+    parts, there = _parts(setting), strides(setting.layout)
     found: dict[Flow, float] = {}
-    for axis in strides(setting.layout).keys() & parts.keys() & {*axes}:
-        for kind, one in parts[axis][1]():
+    for axis in axes:  # in this order: equal layouts are to have equal times, to the last bit
+        for kind, one in parts[axis][1]() if axis in parts and axis in there else ():
             if one.bytes:
                 found[axis, kind] = found.get((axis, kind), 0.0) + one.bytes
     return found
