@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ..first_readable import first_readable
 from ..messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
 
 #: Seconds before input is offered again to a program that takes none, and for which it is.
@@ -153,24 +154,6 @@ def become(command: Sequence[str], term: str) -> None:
         os.write(2, f"shardyard: {command[0]!r} cannot be started: {error.strerror}\r\n".encode())
     finally:
         os._exit(127)  # the exit status of a shell for a command that is not there
-
-
-async def first_readable(descriptors: Sequence[int]) -> int:
-    """The descriptor that can be read first."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[int] = loop.create_future()
-
-    def ready(descriptor: int) -> None:
-        if not found.done():
-            found.set_result(descriptor)
-
-    for descriptor in descriptors:
-        loop.add_reader(descriptor, ready, descriptor)
-    try:
-        return await found
-    finally:
-        for descriptor in descriptors:
-            loop.remove_reader(descriptor)
 
 
 def of_session(leader: int) -> list[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....service.schemas.problem import FieldError
-from ....workers.rank.pseudo_terminal import first_readable
+from ....workers.first_readable import first_readable
 from ...client.streams import RankStream, Streams
 from ...client.transport import ApiError
 
