@@ -36,12 +36,16 @@ def sum_over_ranks(
 
 
 def square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """The sum of the squares of all numbers, in fp64, on `device`."""
+    """The sum of the squares of all numbers, which have one dtype, in fp64 on `device`. Norms of half precision are in fp32."""
     if not gradients:
         return torch.zeros((), dtype=torch.float64, device=device)
+    wide = torch.float32 if gradients[0].dtype.itemsize == 2 else None  # rounded to bf16 a norm is up to 0.2% off
     # Offloaded parameters have their gradients on the host.
     # One kernel for many gradients where torch is a version that was tried; the same bits one by one.
-    found = torch._foreach_norm(list(gradients), 2) if tried() else map(torch.linalg.vector_norm, gradients)
+    if tried():
+        found: Sequence[torch.Tensor] = torch._foreach_norm(list(gradients), 2, wide)
+    else:
+        found = [torch.linalg.vector_norm(gradient, dtype=wide) for gradient in gradients]
     norms = torch.stack([norm.to(device, non_blocking=True) for norm in found])
     return norms.double().square().sum()
 

@@ -41,3 +41,14 @@ def test_an_untried_torch_takes_gradients_one_by_one(dtype: torch.dtype, monkeyp
     tolerance = 0.0 if dtype.itemsize >= 4 else 2 * torch.finfo(dtype).eps
     for one, two in zip(fused, single, strict=True):
         torch.testing.assert_close(one, two, rtol=tolerance, atol=0.0)
+
+
+@pytest.mark.parametrize("tried", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_norms_of_half_precision_are_not_rounded_to_it(
+    dtype: torch.dtype, tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of parameter servers with a clock of its own clips gradients in the dtype in which it sends them."""
+    monkeypatch.setattr(grad_clip, "tried", lambda: tried)
+    gradients = [torch.ones(n, dtype=dtype) for n in (3, 1000)]
+    assert grad_clip.square_sum(gradients, torch.device("cpu")).item() == pytest.approx(1003, rel=1e-6)
