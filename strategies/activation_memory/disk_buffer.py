@@ -4,7 +4,8 @@ Each buffer has a thread, which does the buffer's reads and writes in the order 
 it is read into again, and nothing else orders them. The kernel splits a transfer of some megabytes into requests of its own, so few
 threads fill the queue of a disk.
 
-The memory is not pinned.
+The memory is not pinned. A child of the process does not have it: a fork while the disk writes into private memory may leave what was
+read to the child alone (open(2), notes on O_DIRECT). A user's data source may fork at any moment.
 """
 
 import mmap
@@ -46,6 +47,7 @@ class DiskBuffer:
     def __init__(self, file: StateFile, size: int, name: str) -> None:
         self._file = file
         self._memory = mmap.mmap(-1, max(PAGE, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory.madvise(mmap.MADV_DONTFORK)
         self._thread = ThreadPoolExecutor(1, name)
         self._given: deque[Future[None]] = deque()  # reads and writes whose end was not waited for
 

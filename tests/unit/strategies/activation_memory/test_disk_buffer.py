@@ -36,6 +36,22 @@ def test_a_tensor_of_it_has_the_order_in_memory_of_another(tmp_path: Path) -> No
     assert buffer.tensor(matrix.t(), 0).stride() == (1, 4)
 
 
+def test_no_child_of_the_process_has_its_memory(tmp_path: Path) -> None:
+    """Else a fork during a read could leave the numbers that arrive to the child."""
+    buffer = DiskBuffer(StateFile(tmp_path), 3 * PAGE, "test")
+    address = buffer.tensor(torch.empty(1), 0).data_ptr()
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):  # a mapping begins
+            first, _, end = name.partition("-")
+            inside = int(first, 16) <= address < int(end, 16)
+        elif inside and name == "VmFlags:":
+            assert "dc" in rest  # do not copy on fork
+            return
+    pytest.fail("the buffer is in no mapping")
+
+
 def test_pieces_that_follow_each_other_in_both_are_one() -> None:
     found: list[Extent] = []
     for start, place in ((0, 0), (1, 1), (3, 2), (4, 4), (5, 5)):
