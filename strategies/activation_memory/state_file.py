@@ -25,8 +25,9 @@ from typing import Any, Final
 
 import torch
 
-#: Places begin at, and are padded to, multiples of this number of bytes: a page, and at least a block of every usual disk.
-PAGE: Final = 4096
+#: Places begin at, and are padded to, multiples of this number of bytes: a page (some ARM servers have 64 KiB), and at least a block of
+#: every usual disk.
+PAGE: Final = max(4096, mmap.PAGESIZE)
 #: Bytes of address space by which the mapping grows at least. The file is sparse where it has no tensors.
 _ARENA: Final = 1 << 30
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -1,6 +1,7 @@
 """A state file's two ways to its bytes agree, it leaves nothing behind, and a disk without room says so before anything is lost."""
 
 import gc
+import importlib.util
 import mmap
 import os
 import subprocess
@@ -50,6 +51,20 @@ def test_tensors_have_pages_of_their_own_in_one_order(file: StateFile) -> None:
     assert first.untyped_storage().nbytes() == matrix.nbytes, "not that of all tensors"
     empty = file.zeros_like(torch.empty(0, 4))
     assert empty.shape == (0, 4) and file.bytes == 2 * PAGE
+
+
+def test_tensors_have_pages_of_their_own_where_pages_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only whole pages can be flushed and unmapped."""
+    monkeypatch.setattr(mmap, "PAGESIZE", 1 << 16)
+    found = importlib.util.spec_from_file_location("state_file_of_large_pages", state_file.__file__)
+    assert found is not None
+    assert found.loader is not None
+    large = importlib.util.module_from_spec(found)
+    found.loader.exec_module(large)
+    file = large.StateFile(tmp_path)
+    places = [file.place_of(file.copy(torch.full((5,), float(number)))) for number in range(3)]
+    assert places == [0, 1 << 16, 2 << 16]
+    assert file.bytes == 3 << 16
 
 
 def test_more_than_an_arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
