@@ -14,15 +14,13 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines import ROOT, STEPS, Ranks, check_alike, train_spec
+from engines import STEPS, Ranks, in_turns, train_spec, workplace
 
 from shardyard.api.cli.commands.local_hardware import measured_here
 from shardyard.service.jobs.advice import Cpus, Wanted, question
@@ -90,20 +88,12 @@ def measure(
 
 def trained(names: Sequence[str], ranks: int, options: argparse.Namespace) -> dict[str, list[float]]:
     """Name → seconds of a step in each round."""
-    folder = Path(tempfile.mkdtemp(prefix="sa-"))
-    corpus = folder / "corpus.txt"
-    corpus.write_bytes(b"".join(file.read_bytes() for file in sorted((ROOT / "strategies").glob("*.py"))))
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder, corpus = stack.enter_context(workplace())
         orders = {"ranks": ranks, "train": train_spec(ranks, options, corpus), "cache": str(folder)}
         held = Ranks(sys.executable, {**orders, "engines": list(names)}, stack, folder)
-        check_alike({name: held.turn(name, STEPS).losses for name in names})
-        found: dict[str, list[float]] = {name: [] for name in names}
-        for number in range(options.rounds):
-            first = number % len(names)
-            for name in (*names[first:], *names[:first]):
-                found[name].append(held.turn(name, STEPS).seconds / STEPS)
-    return found
+        turns = in_turns(dict.fromkeys(names, held), options.rounds)
+    return {name: [turn.seconds / STEPS for turn in own] for name, own in turns.items()}
 
 
 def show(
