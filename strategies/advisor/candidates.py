@@ -1,7 +1,7 @@
 """Every layout of a number of ranks that a model may take: the degrees, what its passes are, and how ZeRO shards it. Imports no torch.
 
 What an axis allows is found by the rules themselves (`layout_rules.py`): each degree is checked alone, and a layout as a whole before it is
-taken. Not among the candidates, because they change more than the time: schedules that are not flushed (2BW, PipeDream), parameter
+taken. Not among the candidates, because they change more than the time: schedules that are not flushed (2BW, PipeDream), ZeRO++, parameter
 servers, tensor groups with a shape, and double rings.
 """
 
