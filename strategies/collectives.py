@@ -7,6 +7,8 @@ A `group` of None is this rank alone: nothing is sent.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,21 +132,32 @@ def send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup, tag: int = 0
     return _message(work, tensor, "send", group, since)
 
 
-def receive(into: torch.Tensor, peer: int | None, group: dist.ProcessGroup, tag: int = 0) -> Pending:
+def receive(
+    into: torch.Tensor, peer: int | None, group: dist.ProcessGroup, tag: int = 0, limit: timedelta | None = None
+) -> Pending:
     """Start to receive into `into`, contiguous, the next tensor that the rank `peer` of `group` sends with the same `tag`.
 
     Messages of a tag keep their order. None: the next one of any rank, on gloo; of several that have arrived the lowest rank's.
+    `limit`: the longest wait for it; None: the group's.
     """
     since = now()
     work = dist.irecv(into, group=group, tag=tag, group_src=peer)
-    return _message(work, into, "receive", group, since)
+    return _message(work, into, "receive", group, since, limit)
 
 
-def _message(work: dist.Work | None, tensor: torch.Tensor, what: str, group: dist.ProcessGroup, since: Any) -> Pending:
+def _message(
+    work: dist.Work | None,
+    tensor: torch.Tensor,
+    what: str,
+    group: dist.ProcessGroup,
+    since: Any,
+    limit: timedelta | None = None,
+) -> Pending:
     assert work is not None, "this rank is not in the group"
+    arrival: Callable[[], object] = work.wait if limit is None else partial(work.wait, limit)
 
     def wait() -> torch.Tensor:
-        wait_on(work.wait, what, group, since)
+        wait_on(arrival, what, group, since)
         return tensor
 
     return wait

@@ -9,6 +9,8 @@ its values whether all workers meet. The others learn that from the request.
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
 
 import torch
 from torch import nn
@@ -21,6 +23,10 @@ from ..precision import Precision
 from .parameter_server import Worker
 from .stale_messages import ANSWER, REQUEST, Push, Request
 from .step_totals import Total
+
+#: The longest wait for values. Where all workers meet, the slowest one may be a thousand steps behind, of ten minutes each: the group's
+#: limit is for one step. It holds for a server's wait for the next request, and so ends a run whose workers hang.
+_LIMIT: Final = timedelta(days=7)
 
 
 class StaleWorker(Worker):
@@ -76,7 +82,7 @@ class StaleWorker(Worker):
 
     def _answered(self) -> bool:
         """The first server's answer before its values."""
-        head = receive(torch.empty(2, dtype=torch.float64), self._first, self._group, ANSWER)()
+        head = receive(torch.empty(2, dtype=torch.float64), self._first, self._group, ANSWER, _LIMIT)()
         meets, count = head.tolist()
         if count:
             rows = torch.empty(int(count), len(Total._fields), dtype=torch.float64)

@@ -126,8 +126,11 @@ def _say_where_it_crashed() -> None:
     torch._C._set_print_stack_traces_on_fatal_signal(True)
 
 
-def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
-    """Form the world's group on the harness' store, gloo or (one GPU per rank) NCCL; returns the device."""
+def group(rank: int, world: int, port: int, kind: str = "cpu", limit_s: float = PATIENCE_S) -> Any:
+    """Form the world's group on the harness' store, gloo or (one GPU per rank) NCCL; returns the device.
+
+    `limit_s`: seconds after which a collective fails.
+    """
     from datetime import timedelta
 
     import torch
@@ -141,7 +144,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     if kind == "cuda":
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
-    form_world(device, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE_S))
+    form_world(device, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=limit_s))
     return device
 
 
