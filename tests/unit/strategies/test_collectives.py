@@ -1,17 +1,17 @@
 """The two ways to sum rows over ranks give the same, on real ranks; and a rank alone sends nothing."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from harness.ranks import group, spawn
 
 from shardyard.strategies.collectives import all_gather, exchange_and_sum, receive, reduce_scatter, send
 
 
 def summed(rank: int, world: int, port: int) -> Any:
-    import torch.distributed as dist
-
     group(rank, world, port)
     assert dist.group.WORLD is not None
     found = []
@@ -48,8 +48,6 @@ def test_one_rank_has_the_sum(way: Any) -> None:
 
 
 def exchanged(rank: int, world: int, port: int) -> Any:
-    import torch.distributed as dist
-
     group(rank, world, port)
     world_group = dist.group.WORLD
     assert world_group is not None
@@ -64,3 +62,17 @@ def test_messages_between_two_ranks_keep_their_order() -> None:
     first, second = spawn(exchanged, 2)
     assert first == ([[10.0] * 3, [11.0] * 3], [0.0, 1.0])
     assert second == ([[0.0] * 3, [1.0] * 3], [10.0, 11.0])
+
+
+def test_a_message_may_take_longer_than_the_groups_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    class Message:
+        def wait(self, *limit: timedelta) -> None:
+            limits.append(limit)
+
+    monkeypatch.setattr(dist, "irecv", lambda *_, **__: Message())
+    somewhere: Any = None
+    for more in ({}, {"limit": timedelta(days=1)}):
+        receive(torch.empty(1), 0, somewhere, **more)()
+    assert limits == [(), (timedelta(days=1),)]
