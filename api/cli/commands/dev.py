@@ -23,6 +23,7 @@ from .port_forward import Forward, Ports
 
 #: Seconds between two looks at a job that waits.
 LOOK_S: Final = 0.5
+_IDLE_END: Final = "shardyard.workers.program.idle_end"
 _JUPYTER: Final = "shardyard.workers.program.jupyter_server"
 
 
@@ -107,7 +108,7 @@ def spec_of(
     """
     return {
         "name": name,
-        "command": ["python", "-m", "shardyard.workers.program.idle_end", f"{idle_s:g}", *serves],
+        "command": ["python", "-m", _IDLE_END, f"{idle_s:g}", *serves],
         "ranks": ranks,
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
@@ -117,14 +118,19 @@ def spec_of(
 
 
 def _open(client: Client, name: str) -> JobHandle | None:
-    """The newest job of this name, if it has not ended."""
+    """The newest job of this name, if it has not ended. Raises InvalidParameter for one that is no session."""
     try:
         job = client.job(name)
     except ApiError as error:
         if error.code not in ("job_not_found", "job_deleted"):
             raise
         return None
-    return None if job.state in FINAL else job
+    if job.state in FINAL:
+        return None
+    if _IDLE_END not in job.spec.get("command", ()):
+        remedy = f"Name another session with --name. A shell at the job: shardyard attach {job.id}"
+        raise InvalidParameter(f"{job.id} has the name {name}, and is no session.", field="--name", remedy=remedy)
+    return job
 
 
 def _stop(screen: Screen, client: Client, job: JobHandle | None, name: str) -> None:

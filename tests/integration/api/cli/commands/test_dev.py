@@ -81,6 +81,18 @@ def test_what_is_refused(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> 
     assert "'soon' is not a duration" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--stop", "--jupyter"])
+def test_a_job_of_the_name_that_is_no_session_is_left_alone(
+    option: str, allowed: Plane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Client(allowed.url) as client:
+        job, _ = running_job(allowed, client)
+        assert run(["dev", "--name", client.job(job).name, option]) == 1
+        shown = capsys.readouterr().err
+        assert f"{job} has the name tiny, and is no session." in shown and f"shardyard attach {job}" in shown
+        assert client.job(job).state == "running"
+
+
 def test_a_session_waits_for_its_job_and_is_found_by_its_name(
     allowed: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
