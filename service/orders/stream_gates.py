@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
@@ -42,6 +42,7 @@ LOOK_S: Final = 0.1
 #: Exit status of a gate that was no longer in use.
 _UNUSED: Final = 0
 _PLACE: Final = re.compile(r"\S+ listens on (\S+) (\d{1,5})")
+_LAST_PORT: Final = 65535
 
 #: The token of the gate of a name.
 Sign = Callable[[str], str]
@@ -145,14 +146,21 @@ async def _opened(store: Store, order: RowMapping, deadline: float) -> tuple[str
 def _place(text: str) -> tuple[str, int]:
     """Where a gate listens, as it has printed it. Raises RankUnreachable for an address that no node has."""
     found = _PLACE.fullmatch(text)
-    try:
-        address = ip_address(found[1] if found else "")
-    except ValueError:
-        raise _refused(f"The rank's node has printed no address: {text[:200]}") from None
+    address = _address(found[1]) if found and int(found[2]) <= _LAST_PORT else None
+    if found is None or address is None:
+        raise _refused(f"The rank's node has printed no address: {text[:200]}")
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         raise _refused(f"{address} is the address of no node.")
-    assert found is not None
     return str(address), int(found[2])
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """An address; that of IPv4 where it is written in IPv6, as `::ffff:10.0.0.1`, since other rules hold for it."""
+    try:
+        given = ip_address(text)
+    except ValueError:
+        return None
+    return given.ipv4_mapped or given if isinstance(given, IPv6Address) else given
 
 
 async def _greeted(place: tuple[str, int], token: str, wanted: Wanted) -> Stream:

@@ -16,9 +16,10 @@ from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import ApiError, Client
 from shardyard.api.client.streams import RankStream, Streams
 from shardyard.service.orders import stream_gates
+from shardyard.service.schemas.exec import Exec
 from shardyard.service.settings import Settings
 
-from ..conftest import SIGNED, Plane, running_job, served
+from ..conftest import SIGNED, Gang, Plane, running_job, served
 
 SIZE = {"rows": 33, "columns": 77, "term": "xterm"}
 
@@ -152,9 +153,7 @@ async def test_a_rank_that_opens_no_gate_is_unreachable(
         gang.emit(("exec", {"id": gate.id, "rank": 0, "status": None, "message": "the rank's process ended"}))
         monkeypatch.setattr(stream_gates, "OPEN_S", PATIENCE_S)
         asked = asyncio.create_task(refused(streams, job))
-        while len(client.execs(job).items) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        [again, _] = client.execs(job).items
+        again = await ordered(client, job, 2)
         gang.emit(("exec", {"id": again.id, "rank": 0, "status": 127, "message": "exit status 127"}))
         assert "exit status 127" in (await asked).detail
         gang.state("succeeded")
@@ -162,18 +161,38 @@ async def test_a_rank_that_opens_no_gate_is_unreachable(
         assert shown[1].endswith("streams to rank 0, first opened by local: exit status 127")
 
 
+async def ordered(client: Client, job: str, number: int = 1) -> Exec:
+    """The order of a gate, once as many as this were ordered."""
+    while len(client.execs(job).items) < number:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    return client.execs(job).items[0]
+
+
+def listens(gang: Gang, gate: Exec, place: str) -> None:
+    """A gate prints that it listens at an address and a port."""
+    said = f"{gate.command[1]} listens on {place}"
+    gang.emit(("log", {"rank": 0, "first": 1, "stream": "exec", "lines": [said]}))
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("169.254.169.254 80", "169.254.169.254 is the address of no node"),
+        ("::ffff:169.254.169.254 80", "169.254.169.254 is the address of no node"),
+        ("::ffff:0.0.0.0 80", "0.0.0.0 is the address of no node"),
+        ("127.0.0.1 65536", "has printed no address"),
+        ("node-1 80", "has printed no address"),
+    ],
+)
 async def test_an_address_that_no_node_has_is_not_connected_to(
-    allowed: Plane, streams: Streams, monkeypatch: pytest.MonkeyPatch
+    place: str, why: str, allowed: Plane, streams: Streams
 ) -> None:
     with Client(allowed.url) as client:
         job, gang = running_job(allowed, client)
         asked = asyncio.create_task(refused(streams, job))
-        while not client.execs(job).items:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        [gate] = client.execs(job).items
-        said = f"{gate.command[1]} listens on 169.254.169.254 80"
-        gang.emit(("log", {"rank": 0, "first": 1, "stream": "exec", "lines": [said]}))
-        assert "169.254.169.254 is the address of no node" in (await asked).detail
+        listens(gang, await ordered(client, job), place)
+        error = await asked
+        assert error.code == "rank_unreachable" and why in error.detail
 
 
 @pytest.mark.parametrize(
