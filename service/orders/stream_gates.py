@@ -88,7 +88,7 @@ async def connect(
         if place is not None:
             try:
                 return await _greeted(place, sign(order["command"][1]), wanted)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 why = str(error) or type(error).__name__
         if time.monotonic() > deadline:
             raise _unreachable(wanted, place, why)
@@ -164,7 +164,10 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 async def _greeted(place: tuple[str, int], token: str, wanted: Wanted) -> Stream:
-    """A stream that reaches what is wanted. Raises OSError where the gate has closed, PortClosed, RankUnreachable."""
+    """A stream that reaches what is wanted.
+
+    Raises OSError where the gate has closed, ValueError where another program has its port now, PortClosed, RankUnreachable.
+    """
     async with asyncio.timeout(CONNECT_S):
         stream = await connected(*place)
         try:

@@ -163,8 +163,9 @@ async def test_a_rank_that_opens_no_gate_is_unreachable(
 
 async def ordered(client: Client, job: str, number: int = 1) -> Exec:
     """The order of a gate, once as many as this were ordered."""
-    while len(client.execs(job).items) < number:  # noqa: ASYNC110
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(client.execs(job).items) < number:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     return client.execs(job).items[0]
 
 
@@ -193,6 +194,30 @@ async def test_an_address_that_no_node_has_is_not_connected_to(
         listens(gang, await ordered(client, job), place)
         error = await asked
         assert error.code == "rank_unreachable" and why in error.detail
+
+
+async def test_what_answers_in_the_place_of_a_gate_is_passed_over(allowed: Plane, streams: Streams) -> None:
+    answered = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 16)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+        answered.set()
+
+    with Client(allowed.url) as client:
+        job, gang = running_job(allowed, client)
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+            asked = asyncio.create_task(refused(streams, job))
+            gate = await ordered(client, job)
+            listens(gang, gate, f"127.0.0.1 {other.sockets[0].getsockname()[1]}")
+            async with asyncio.timeout(PATIENCE_S):
+                await answered.wait()
+        gang.emit(("exec", {"id": gate.id, "rank": 0, "status": 0, "message": "exit status 0"}))
+        again = await ordered(client, job, 2)
+        gang.emit(("exec", {"id": again.id, "rank": 0, "status": 127, "message": "exit status 127"}))
+        error = await asked
+        assert error.code == "rank_unreachable" and "exit status 127" in error.detail
 
 
 @pytest.mark.parametrize(
