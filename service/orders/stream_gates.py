@@ -8,6 +8,7 @@ the line is found without a search of the log. Off unless `SHARDYARD_EXEC` allow
 
 import asyncio
 import hashlib
+import json
 import re
 import secrets
 import time
@@ -21,9 +22,9 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.exec_request import GATE, MOST_GATE_SECONDS, STREAM
-from ...workers.messages.stream_frames import Stream, connected, read_control
+from ...workers.messages.stream_frames import MOST_FRAME, Stream, connected, read_control
 from ..errors import ShardyardError
-from ..profile_errors import ExecDisabled, PortClosed, RankUnreachable
+from ..profile_errors import CommandTooLong, ExecDisabled, PortClosed, RankUnreachable
 from ..settings import Settings
 from ..store import logs, orders
 from ..store.engine import Store
@@ -39,6 +40,8 @@ OPEN_S: Final = 30.0
 CONNECT_S: Final = 5.0
 #: Seconds between two looks for an open gate.
 LOOK_S: Final = 0.1
+#: Bytes of what a stream is opened with, as JSON: it shares the first frame with the token and the actor's name.
+MOST_OPENS: Final = MOST_FRAME - 1024
 #: Exit status of a gate that was no longer in use.
 _UNUSED: Final = 0
 _PLACE: Final = re.compile(r"\S+ listens on (\S+) (\d{1,5})")
@@ -71,14 +74,17 @@ async def connect(
 ) -> Stream:
     """A stream to what is wanted, over the rank's open gate or a new one, of whose order `on_order` informs the dispatcher.
 
-    `sign` is None on a server without an access token. Raises ExecDisabled, JobNotFound, JobNotRunning, ProfileRankUnknown, PortClosed,
-    RankUnreachable.
+    `sign` is None on a server without an access token. Raises ExecDisabled, CommandTooLong, JobNotFound, JobNotRunning,
+    ProfileRankUnknown, PortClosed, RankUnreachable.
     """
     if not settings.exec:
         raise ExecDisabled()
     if sign is None:
         message = "This server accepts requests without an access token, and then opens no streams to ranks."
         raise ExecDisabled(message, "Give it a token: leave SHARDYARD_INSECURE_ALLOW_REMOTE unset.")
+    if len(json.dumps(dict(wanted.opens)).encode()) > MOST_OPENS:
+        remedy = "Put the text into a file that the job's code has."
+        raise CommandTooLong(f"The command has more than {MOST_OPENS:,} bytes as JSON.", field="command", remedy=remedy)
     deadline = time.monotonic() + OPEN_S
     while True:
         order = await _ordered(store, wanted, sign)

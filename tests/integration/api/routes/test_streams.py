@@ -129,6 +129,12 @@ async def test_refusals_are_problems_with_fields(allowed: Plane, streams: Stream
             error = await refused(streams, *asked)
             [finding] = error.errors
             assert (error.code, finding.field) == (code, field) and finding.message and finding.remedy, asked
+        for arguments in (5, 10):  # the second is refused by the client
+            with pytest.raises(ApiError) as too_long:
+                async with streams.terminal(job, 1, ["echo", *["x" * 8000] * arguments], keep=False, size=SIZE):
+                    pass
+            assert too_long.value.code == "command_too_long"
+        assert {one.rank for one in client.execs(job).items} == {0}
         client.cancel(job)
         assert (await refused(streams, job)).code == "job_not_running"
 
