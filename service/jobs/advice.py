@@ -5,7 +5,8 @@ import math
 from dataclasses import dataclass, field
 
 from ...strategies.advisor.hardware import Hardware, Link
-from ...strategies.layout import Refusal
+from ...strategies.layout import Layout, Refusal
+from ...strategies.memory_options import Offload, Recompute
 from ...workers.advisor import search
 from ...workers.advisor.known_hardware import Given, of_cpus, of_gpus
 from ...workers.device_choices import DeviceFacts, choices
@@ -50,7 +51,9 @@ class Wanted:
 
 async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wanted) -> LayoutAdvice:
     """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises."""
-    checked = await validation.check(spec, settings, files)
+    # The layout that it has is replaced, so it need not run.
+    plain = spec.train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
+    checked = await validation.check(spec.model_copy(update={"train": plain}), settings, files)
     asked = question(spec.train, checked.architecture, wanted)
     return await asyncio.to_thread(answered, asked)
 

@@ -22,6 +22,17 @@ async def test_layouts_are_advised_and_nothing_is_stored(api: httpx2.AsyncClient
     assert await stored(api) == []
 
 
+@pytest.mark.parametrize("layout", [{"tensor": 3}, {"data": 3}, {"pipeline": 8}, {"zero": 1}])
+async def test_a_layout_that_cannot_run_is_replaced_as_any_other(
+    api: httpx2.AsyncClient, layout: dict[str, Any]
+) -> None:
+    problem(await api.post("/v1/jobs/preview", json=train(layout=layout)), 422, "invalid_layout")
+    answer = await api.post("/v1/jobs/advice", params={"world": 2}, json=train(layout=layout))
+    assert answer.status_code == 200, answer.text
+    plain = await api.post("/v1/jobs/advice", params={"world": 2}, json=train())
+    assert answer.json()["layouts"] == plain.json()["layouts"] != []
+
+
 @pytest.mark.parametrize(
     ("parameters", "field"),
     [
