@@ -3,6 +3,7 @@
 import asyncio
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from ...strategies.advisor.hardware import Hardware, Link
 from ...strategies.layout import Layout, Refusal
@@ -29,6 +30,9 @@ from ..settings import Settings
 from ..spec import JobSpec
 from ..spec_files import SpecFiles
 from . import validation
+
+#: The largest number of ranks whose layouts are searched.
+MOST_RANKS: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,11 @@ async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wa
 
 
 def question(train: TrainSpec, architecture: Architecture | None, wanted: Wanted) -> search.Question:
-    """What the search is asked. Raises InvalidSpec where the model's sizes are not known."""
+    """What the search is asked. Raises InvalidSpec where the model's sizes are not known, and for too many ranks."""
+    if wanted.world > MOST_RANKS:
+        message = f"Layouts of {wanted.world:,} ranks are not searched, but those of at most {MOST_RANKS:,}."
+        remedy = "Name the number of ranks beside the spec: world, or --world of shardyard advise."
+        raise InvalidSpec(message, field="train.layout", remedy=remedy)
     if architecture is None:
         message = "The sizes of this model are not known before it runs: it is a module of your own, or only the workers have its files."
         remedy = "Time the layouts that you consider, with a few steps of each: shardyard run --local."

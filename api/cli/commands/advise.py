@@ -45,7 +45,7 @@ _COLUMNS: Final = (
 def advise(  # noqa: PLR0913, PLR0917 - an option each
     spec: SpecPath,
     world: Annotated[
-        int | None, typer.Option("--world", min=1, max=4096, help="Number of ranks. Default: the spec's.")
+        int | None, typer.Option("--world", min=1, max=advice.MOST_RANKS, help="Number of ranks. Default: the spec's.")
     ] = None,
     gpu: Annotated[
         str | None,

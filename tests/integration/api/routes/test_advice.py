@@ -51,6 +51,12 @@ async def test_a_wrong_parameter_is_refused_by_its_name(
     assert field in problem(answer, 422, "invalid_request")["errors"][0]["field"]
 
 
+async def test_more_ranks_than_are_searched_are_refused_also_if_the_spec_has_them(api: httpx2.AsyncClient) -> None:
+    many = train(layout={"data": 8192}, global_batch=8192)
+    [error] = problem(await api.post("/v1/jobs/advice", json=many), 422, "invalid_spec")["errors"]
+    assert error["field"] == "train.layout" and "4,096" in error["message"] and "world" in error["remedy"]
+
+
 async def test_a_model_of_unknown_size_is_refused(api: httpx2.AsyncClient, tmp_path: Any) -> None:
     own = train(model={"import": "somewhere:build", "code": str(tmp_path)})
     errors = problem(await api.post("/v1/jobs/advice", json=own), 422, "invalid_spec")["errors"]
