@@ -62,6 +62,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             _stop(screen, client, job, name)
             return
         if job is None:
+            _refuse_unless_allowed(client)
             serves = ["-m", _JUPYTER, "serve"] if jupyter else []
             spec = spec_of(name, gpus or ranks, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, serves=serves)
             job = client.submit(spec, on_upload=screen.uploading)
@@ -131,6 +132,16 @@ def _open(client: Client, name: str) -> JobHandle | None:
         remedy = f"Name another session with --name. A shell at the job: shardyard attach {job.id}"
         raise InvalidParameter(f"{job.id} has the name {name}, and is no session.", field="--name", remedy=remedy)
     return job
+
+
+def _refuse_unless_allowed(client: Client) -> None:
+    """Raises ApiError before a job takes devices for a session that the server would not connect."""
+    if not client.server().terminals:
+        finding = FieldError(
+            message="It connects no terminals.",
+            remedy="Its operator sets SHARDYARD_EXEC=true for the API and the dispatchers, and leaves the access token on.",
+        )
+        raise ApiError("exec_disabled", "Sessions are not enabled on this server.", None, [finding])
 
 
 def _stop(screen: Screen, client: Client, job: JobHandle | None, name: str) -> None:

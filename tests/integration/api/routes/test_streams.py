@@ -59,6 +59,7 @@ async def test_a_terminal_and_ports_share_a_gate_that_is_on_record(
 ) -> None:
     content = bytes(range(256)) * 2048
     with reachable(allowed, tmp_path) as (job, client):
+        assert client.server().terminals
         script = ["sh", "-c", 'stty size; pwd; echo "rank $RANK"; read line; echo "got $line"; exit 7']
         async with streams.terminal(job, 1, script, keep=False, size=SIZE) as terminal, echo() as server:
             await printed(terminal, "33 77\r\n", f"{tmp_path}\r\n", "rank 1\r\n")
@@ -259,6 +260,7 @@ async def test_a_handshake_is_guarded_as_every_request(
 async def test_a_server_without_a_token_opens_no_streams(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     open_to_all = settings.model_copy(update={"exec": True, "insecure_allow_remote": True, "host": "0.0.0.0"})
     with served(open_to_all) as plane, Client(plane.url) as client:
+        assert not client.server().terminals
         job, _ = running_job(plane, client)
         async with Streams(plane.url) as streams:
             assert "without an access token" in (await refused(streams, job)).detail

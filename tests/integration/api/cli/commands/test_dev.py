@@ -81,6 +81,14 @@ def test_what_is_refused(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> 
     assert "'soon' is not a duration" in capsys.readouterr().err
 
 
+def test_a_server_that_connects_no_terminals_gets_no_job(plane: Plane, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dev", "--jupyter", "--url", plane.url]) == 1
+    shown = capsys.readouterr().err
+    assert "Sessions are not enabled on this server." in shown and "SHARDYARD_EXEC=true" in shown
+    with Client(plane.url) as client:
+        assert client.jobs().items == []
+
+
 @pytest.mark.parametrize("option", ["--stop", "--jupyter"])
 def test_a_job_of_the_name_that_is_no_session_is_left_alone(
     option: str, allowed: Plane, capsys: pytest.CaptureFixture[str]
