@@ -33,7 +33,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
     env: Annotated[
         str | None,
         typer.Option(
-            "--env", metavar="FILE", help="Requirements in the folder of --code: .txt, pyproject.toml, uv.lock."
+            "--env", metavar="FILE", help="Packages, by a file in --code: .txt, pyproject.toml, uv.lock, conda's .yml."
         ),
     ] = None,
     code: Annotated[
@@ -114,8 +114,13 @@ def spec_of(
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
         **({} if code is None else {"code": {"dir": code}}),
-        **({} if env is None else {"env": {"python": env, "inherit": True}}),
+        **({} if env is None else {"env": _environment(env)}),
     }
+
+
+def _environment(file: str) -> dict[str, Any]:
+    """The key `env` of a spec for a file of requirements, or of conda."""
+    return {"conda": file} if file.endswith((".yml", ".yaml")) else {"python": file, "inherit": True}
 
 
 def _open(client: Client, name: str) -> JobHandle | None:

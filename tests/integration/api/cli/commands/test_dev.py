@@ -170,8 +170,12 @@ def test_jupyter_of_a_session_is_served_on_this_machine_with_its_token(
             {"ranks": 1, "on_gpus": False, "code": ".", "env": "requirements.txt"},
             {"code": {"dir": "."}, "env": {"python": "requirements.txt", "inherit": True}},
         ),
+        (
+            {"ranks": 1, "on_gpus": False, "code": ".", "env": "environment.yml"},
+            {"code": {"dir": "."}, "env": {"conda": "environment.yml"}},
+        ),
     ],
-    ids=["cpus", "gpus", "code"],
+    ids=["cpus", "gpus", "code", "conda"],
 )
 def test_the_spec_of_a_session_is_one(given: dict[str, Any], expected: dict[str, Any]) -> None:
     spec = spec_of("dev", **{"idle_s": 1800.0, "code": None, "env": None, **given})
