@@ -44,6 +44,8 @@ LOOK_S: Final = 0.1
 MOST_OPENS: Final = MOST_FRAME - 1024
 #: Exit status of a gate that was no longer in use.
 _UNUSED: Final = 0
+#: Exit status where the gang's version has no gates, and takes the order's name for that of a program.
+_UNKNOWN: Final = 127
 _PLACE: Final = re.compile(r"\S+ listens on (\S+) (\d{1,5})")
 _LAST_PORT: Final = 65535
 
@@ -141,7 +143,8 @@ async def _opened(store: Store, order: RowMapping, deadline: float) -> tuple[str
         if now is None or now["settled_at"] is not None:
             if now is None or now["status"] == _UNUSED:
                 return None
-            raise _refused(f"The way to rank {order['rank']} has closed: {now['message']}.")
+            old = " (an earlier version of Shardyard has started this attempt)" if now["status"] == _UNKNOWN else ""
+            raise _refused(f"The way to rank {order['rank']} has closed: {now['message']}{old}.")
         if line is not None:
             return _place(line["text"])
         if time.monotonic() > deadline:
