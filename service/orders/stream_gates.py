@@ -21,7 +21,7 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.messages.exec_request import GATE, MOST_GATE_SECONDS, STREAM
+from ...workers.messages.exec_request import GATE, GATE_STREAM, MOST_GATE_SECONDS
 from ...workers.messages.stream_frames import MOST_FRAME, Stream, connected, read_control
 from ..errors import ShardyardError
 from ..profile_errors import CommandTooLong, ExecDisabled, PortClosed, RankUnreachable
@@ -138,7 +138,7 @@ async def _opened(store: Store, order: RowMapping, deadline: float) -> tuple[str
     position = int(name.partition("-")[0])
     while True:
         async with store.read() as tx:
-            line = await logs.first_beginning(tx, order["job_id"], order["rank"], STREAM, f"{name} ", position)
+            line = await logs.first_beginning(tx, order["job_id"], order["rank"], GATE_STREAM, f"{name} ", position)
             now = await orders.by_id(tx, execs, order["job_id"], order["id"])
         if now is None or now["settled_at"] is not None:
             if now is None or now["status"] == _UNUSED:

@@ -81,7 +81,7 @@ async def test_a_terminal_and_ports_share_a_gate_that_is_on_record(
         [gate] = client.execs(job).items
         assert (gate.rank, gate.actor, gate.status) == (1, "local", None)
         [found] = client.search_logs(job, "opened a terminal").lines
-        assert (found.stream, found.rank) == ("exec", 1) and found.text.startswith("local opened a terminal: sh -c")
+        assert (found.stream, found.rank) == ("gate", 1) and found.text.startswith("local opened a terminal: sh -c")
 
 
 async def test_a_client_that_vanishes_leaves_no_process_and_a_kept_shell_is_there_again(
@@ -179,7 +179,7 @@ async def ordered(client: Client, job: str, number: int = 1) -> Exec:
 def listens(gang: Gang, gate: Exec, place: str) -> None:
     """A gate prints that it listens at an address and a port."""
     said = f"{gate.command[1]} listens on {place}"
-    gang.emit(("log", {"rank": 0, "first": 1, "stream": "exec", "lines": [said]}))
+    gang.emit(("log", {"rank": 0, "first": 1, "stream": "gate", "lines": [said]}))
 
 
 @pytest.mark.parametrize(
