@@ -107,6 +107,8 @@ class Streams:
         except WebSocketUpgradeError as refused:
             checked(refused.response)
             raise ApiError("not_shardyard", f"{address} opened no WebSocket.", refused.response.status_code) from None
+        except httpx2.InvalidURL:  # the command is a part of it
+            raise ApiError("command_too_long", "The command is longer than an address can be.") from None
         except httpx2.TransportError as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from None
 

@@ -32,6 +32,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,  # the client's address is read from the connection, not from a header
             timeout_graceful_shutdown=_GRACE_S,
+            ws="wsproto",  # by itself uvicorn takes `websockets`, of whatever version, where that is installed
             ws_max_size=_MOST_MESSAGE,
             ws_ping_timeout=_PONG_S,
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from ...service.jobs import advice
-from ...service.jobs.advice import Cpus, Wanted
+from ...service.jobs.advice import MOST_RANKS, Cpus, Wanted
 from ...service.schemas.advice import LayoutAdvice
 from ...service.spec import JobSpec
 from ...workers.advisor.known_hardware import Given
@@ -70,7 +70,9 @@ async def advise_job(
     request: Request,
     context: In,
     hardware: Annotated[tuple[GpuModel | None, Given], Depends(_hardware)],
-    world: Annotated[int | None, Query(ge=1, le=4096, description="Number of ranks. Default: the spec's.")] = None,
+    world: Annotated[
+        int | None, Query(ge=1, le=MOST_RANKS, description="Number of ranks. Default: the spec's.")
+    ] = None,
     top: Annotated[int, Query(ge=1, le=100, description="Number of layouts, each of other degrees.")] = 10,
 ) -> LayoutAdvice:
     """Return the layouts with which a training job is fastest, by formulas. Nothing is stored, and no device is taken."""

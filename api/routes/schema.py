@@ -45,8 +45,13 @@ async def schema(
 @router.get("/server", operation_id="getServer", summary="Read version and permitted features")
 async def server(context: In) -> Server:
     """Version of the control plane, and features that its operator has enabled."""
-    asks = context.authenticator is not None
-    return Server(version=__version__, fault_injection=context.settings.fault_injection, authentication=asks)
+    settings, asks = context.settings, context.authenticator is not None
+    return Server(
+        version=__version__,
+        fault_injection=settings.fault_injection,
+        authentication=asks,
+        terminals=settings.exec and asks,
+    )
 
 
 @router.get("/templates", operation_id="listTemplates", summary="List example specs")

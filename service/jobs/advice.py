@@ -3,9 +3,11 @@
 import asyncio
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from ...strategies.advisor.hardware import Hardware, Link
-from ...strategies.layout import Refusal
+from ...strategies.layout import Layout, Refusal
+from ...strategies.memory_options import Offload, Recompute
 from ...workers.advisor import search
 from ...workers.advisor.known_hardware import Given, of_cpus, of_gpus
 from ...workers.device_choices import DeviceFacts, choices
@@ -29,6 +31,9 @@ from ..spec import JobSpec
 from ..spec_files import SpecFiles
 from . import validation
 
+#: The largest number of ranks whose layouts are searched.
+MOST_RANKS: Final = 4096
+
 
 @dataclass(frozen=True)
 class Cpus:
@@ -50,13 +55,19 @@ class Wanted:
 
 async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wanted) -> LayoutAdvice:
     """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises."""
-    checked = await validation.check(spec, settings, files)
+    # The layout that it has is replaced, so it need not run.
+    plain = spec.train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
+    checked = await validation.check(spec.model_copy(update={"train": plain}), settings, files)
     asked = question(spec.train, checked.architecture, wanted)
     return await asyncio.to_thread(answered, asked)
 
 
 def question(train: TrainSpec, architecture: Architecture | None, wanted: Wanted) -> search.Question:
-    """What the search is asked. Raises InvalidSpec where the model's sizes are not known."""
+    """What the search is asked. Raises InvalidSpec where the model's sizes are not known, and for too many ranks."""
+    if wanted.world > MOST_RANKS:
+        message = f"Layouts of {wanted.world:,} ranks are not searched, but those of at most {MOST_RANKS:,}."
+        remedy = "Name the number of ranks beside the spec: world, or --world of shardyard advise."
+        raise InvalidSpec(message, field="train.layout", remedy=remedy)
     if architecture is None:
         message = "The sizes of this model are not known before it runs: it is a module of your own, or only the workers have its files."
         remedy = "Time the layouts that you consider, with a few steps of each: shardyard run --local."

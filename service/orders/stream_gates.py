@@ -8,22 +8,23 @@ the line is found without a search of the log. Off unless `SHARDYARD_EXEC` allow
 
 import asyncio
 import hashlib
+import json
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.messages.exec_request import GATE, MOST_GATE_SECONDS, STREAM
-from ...workers.messages.stream_frames import Stream, connected, read_control
+from ...workers.messages.exec_request import GATE, GATE_STREAM, MOST_GATE_SECONDS
+from ...workers.messages.stream_frames import MOST_FRAME, Stream, connected, read_control
 from ..errors import ShardyardError
-from ..profile_errors import ExecDisabled, PortClosed, RankUnreachable
+from ..profile_errors import CommandTooLong, ExecDisabled, PortClosed, RankUnreachable
 from ..settings import Settings
 from ..store import logs, orders
 from ..store.engine import Store
@@ -39,9 +40,14 @@ OPEN_S: Final = 30.0
 CONNECT_S: Final = 5.0
 #: Seconds between two looks for an open gate.
 LOOK_S: Final = 0.1
+#: Bytes of what a stream is opened with, as JSON: it shares the first frame with the token and the actor's name.
+MOST_OPENS: Final = MOST_FRAME - 1024
 #: Exit status of a gate that was no longer in use.
 _UNUSED: Final = 0
+#: Exit status where the gang's version has no gates, and takes the order's name for that of a program.
+_UNKNOWN: Final = 127
 _PLACE: Final = re.compile(r"\S+ listens on (\S+) (\d{1,5})")
+_LAST_PORT: Final = 65535
 
 #: The token of the gate of a name.
 Sign = Callable[[str], str]
@@ -70,14 +76,17 @@ async def connect(
 ) -> Stream:
     """A stream to what is wanted, over the rank's open gate or a new one, of whose order `on_order` informs the dispatcher.
 
-    `sign` is None on a server without an access token. Raises ExecDisabled, JobNotFound, JobNotRunning, ProfileRankUnknown, PortClosed,
-    RankUnreachable.
+    `sign` is None on a server without an access token. Raises ExecDisabled, CommandTooLong, JobNotFound, JobNotRunning,
+    ProfileRankUnknown, PortClosed, RankUnreachable.
     """
     if not settings.exec:
         raise ExecDisabled()
     if sign is None:
         message = "This server accepts requests without an access token, and then opens no streams to ranks."
         raise ExecDisabled(message, "Give it a token: leave SHARDYARD_INSECURE_ALLOW_REMOTE unset.")
+    if len(json.dumps(dict(wanted.opens)).encode()) > MOST_OPENS:
+        remedy = "Put the text into a file that the job's code has."
+        raise CommandTooLong(f"The command has more than {MOST_OPENS:,} bytes as JSON.", field="command", remedy=remedy)
     deadline = time.monotonic() + OPEN_S
     while True:
         order = await _ordered(store, wanted, sign)
@@ -87,7 +96,7 @@ async def connect(
         if place is not None:
             try:
                 return await _greeted(place, sign(order["command"][1]), wanted)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 why = str(error) or type(error).__name__
         if time.monotonic() > deadline:
             raise _unreachable(wanted, place, why)
@@ -129,12 +138,13 @@ async def _opened(store: Store, order: RowMapping, deadline: float) -> tuple[str
     position = int(name.partition("-")[0])
     while True:
         async with store.read() as tx:
-            line = await logs.first_beginning(tx, order["job_id"], order["rank"], STREAM, f"{name} ", position)
+            line = await logs.first_beginning(tx, order["job_id"], order["rank"], GATE_STREAM, f"{name} ", position)
             now = await orders.by_id(tx, execs, order["job_id"], order["id"])
         if now is None or now["settled_at"] is not None:
             if now is None or now["status"] == _UNUSED:
                 return None
-            raise _refused(f"The way to rank {order['rank']} has closed: {now['message']}.")
+            old = " (an earlier version of Shardyard has started this attempt)" if now["status"] == _UNKNOWN else ""
+            raise _refused(f"The way to rank {order['rank']} has closed: {now['message']}{old}.")
         if line is not None:
             return _place(line["text"])
         if time.monotonic() > deadline:
@@ -145,18 +155,28 @@ async def _opened(store: Store, order: RowMapping, deadline: float) -> tuple[str
 def _place(text: str) -> tuple[str, int]:
     """Where a gate listens, as it has printed it. Raises RankUnreachable for an address that no node has."""
     found = _PLACE.fullmatch(text)
-    try:
-        address = ip_address(found[1] if found else "")
-    except ValueError:
-        raise _refused(f"The rank's node has printed no address: {text[:200]}") from None
+    address = _address(found[1]) if found and int(found[2]) <= _LAST_PORT else None
+    if found is None or address is None:
+        raise _refused(f"The rank's node has printed no address: {text[:200]}")
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         raise _refused(f"{address} is the address of no node.")
-    assert found is not None
     return str(address), int(found[2])
 
 
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """An address; that of IPv4 where it is written in IPv6, as `::ffff:10.0.0.1`, since other rules hold for it."""
+    try:
+        given = ip_address(text)
+    except ValueError:
+        return None
+    return given.ipv4_mapped or given if isinstance(given, IPv6Address) else given
+
+
 async def _greeted(place: tuple[str, int], token: str, wanted: Wanted) -> Stream:
-    """A stream that reaches what is wanted. Raises OSError where the gate has closed, PortClosed, RankUnreachable."""
+    """A stream that reaches what is wanted.
+
+    Raises OSError where the gate has closed, ValueError where another program has its port now, PortClosed, RankUnreachable.
+    """
     async with asyncio.timeout(CONNECT_S):
         stream = await connected(*place)
         try:

@@ -13,6 +13,9 @@ class Server(Value):
         description="Whether faults can be injected into running jobs (SHARDYARD_FAULT_INJECTION)."
     )
     authentication: bool = Field(True, description="Whether requests need an access token.")
+    terminals: bool = Field(
+        False, description="Whether terminals and ports of ranks can be opened (SHARDYARD_EXEC, and an access token)."
+    )
 
 
 class Template(Value):

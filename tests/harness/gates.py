@@ -153,7 +153,7 @@ def opening_gates(client: Client, job: str, emit: Callable[..., None], pid: int)
         def add(lines: list[bytes]) -> bool:
             texts = [line.decode() for line in lines]
             if texts:
-                emit(("log", {"rank": order.rank, "first": next(numbers), "stream": "exec", "lines": texts}))
+                emit(("log", {"rank": order.rank, "first": next(numbers), "stream": "gate", "lines": texts}))
             return True
 
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -7,8 +7,9 @@ from typing import Any, Final, Self
 MOST_SECONDS: Final = 3600
 #: Maximum bytes of a command with its arguments.
 MOST_BYTES: Final = 32 << 10
-#: Stream of the rank's log that has the command's output.
+#: Streams of the rank's log: of a command's output, and of what gates print, which is none of it.
 STREAM: Final = "exec"
+GATE_STREAM: Final = "gate"
 #: A command of ours, by its first word: a gate for streams to the rank (`rank/stream_gate.py`), with its name and its token's digest.
 GATE: Final = "shardyard-streams"
 #: Maximum seconds of a gate: a week. It ends by itself when no stream was open for a while.

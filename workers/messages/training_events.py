@@ -307,9 +307,9 @@ class LogEvent(Event):
     rank: int
     """The rank."""
     stream: str
-    """`stdout` or `stderr`."""
+    """`stdout` or `stderr`; beside the rank `exec` (commands) or `gate` (terminals and ports)."""
     first: int
-    """Number of the first line, counted over both streams of the rank from 1."""
+    """Number of the first line, counted over all streams of the rank from 1."""
     lines: tuple[str, ...]
     """The lines, without line ends."""
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from ..messages.exec_request import GATE, STREAM, Exec, ExecEnd
+from ..messages.exec_request import GATE, GATE_STREAM, STREAM, Exec, ExecEnd
 from ..program.report_socket import SOCKET
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
@@ -72,9 +72,10 @@ class CommandRunner:
 
     async def _run(self, order: Exec, place: Place) -> ExecEnd:
         loop = asyncio.get_running_loop()
+        stream = GATE_STREAM if order.command[0] == GATE else STREAM
 
         async def added(lines: list[bytes]) -> bool:
-            self._log.put(STREAM, lines)
+            self._log.put(stream, lines)
             return self._log.has_room
 
         def add(lines: list[bytes]) -> bool:

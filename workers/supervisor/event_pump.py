@@ -10,7 +10,7 @@ from typing import Any
 
 from ..messages.event import LogEvent, MetricsEvent, PreflightEvent, RankMetricsEvent, SystemEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks
-from ..messages.exec_request import STREAM
+from ..messages.exec_request import GATE_STREAM, STREAM
 from ..messages.gang_spec import GangSpec
 from ..messages.metric_block import printed_blocks
 from ..messages.rank_event import ExitEvent, FailedEvent
@@ -130,7 +130,7 @@ class EventPump:
 
     def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         found = read(LogEvent, event["data"])
-        if found.stream == STREAM:  # of a user's command, and not of the rank
+        if found.stream in (STREAM, GATE_STREAM):  # of what a user does beside the rank
             self.merger.log(event)
             return EventTaken(event["seq"])
         member.log.extend(found.lines)

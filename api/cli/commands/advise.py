@@ -45,7 +45,7 @@ _COLUMNS: Final = (
 def advise(  # noqa: PLR0913, PLR0917 - an option each
     spec: SpecPath,
     world: Annotated[
-        int | None, typer.Option("--world", min=1, max=4096, help="Number of ranks. Default: the spec's.")
+        int | None, typer.Option("--world", min=1, max=advice.MOST_RANKS, help="Number of ranks. Default: the spec's.")
     ] = None,
     gpu: Annotated[
         str | None,
@@ -71,7 +71,8 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
         typer.Option("--mfu", min=0.01, max=1.0, help=f"Share of the peak that passes reach. Default: {MFU}."),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure FLOP/s, memory and links on this machine, and count with them.")
+        bool,
+        typer.Option("--measure", help="Measure FLOP/s, updates and links on this machine, and count with its memory."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -92,9 +93,9 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
 def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure: bool) -> Question:
     """What is asked. Raises InvalidParameter for a GPU or a machine that it cannot be asked of, and InvalidSpec."""
     train, vocab = spec.train, vocabulary_here(spec.train)
-    cpu = gpu is None and spec.device == "cpu"
     if measure:
-        cpu = _measures_cpus(gpu)
+        gpu = _measured_gpu(gpu)
+    cpu = gpu is None and (measure or spec.device == "cpu")
     here = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
     devices: advice.Cpus | GpuModel = here if cpu else gpu_model(gpu or "H100", "--gpu")
     found = advice.question(train, _architecture(train, vocab), advice.Wanted(world, devices, given=given))
@@ -113,16 +114,19 @@ def _architecture(train: TrainSpec, vocab: int) -> Architecture | None:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
 
-def _measures_cpus(gpu: str | None) -> bool:
-    """Whether ranks of this machine are on CPUs. Raises InvalidParameter if GPUs are asked for, which it does not have."""
-    from .local_hardware import device_here  # needs torch
+def _measured_gpu(gpu: str | None) -> str | None:
+    """The GPU whose memory counts: the one that is asked for, or this machine's. None: the ranks of this machine are on CPUs.
 
-    cpu = device_here() == "cpu"
-    if cpu and gpu is not None:
+    Raises InvalidParameter if a GPU is asked for, and there is none to measure.
+    """
+    from .local_hardware import gpu_here  # needs torch
+
+    here = gpu_here()
+    if here is None and gpu is not None:
         message = "This machine has no GPU that could be measured."
         remedy = "Leave --gpu out to measure its CPUs, or --measure to count with what is known of the GPU."
         raise InvalidParameter(message, field="--measure", remedy=remedy)
-    return cpu
+    return gpu or here
 
 
 def _show(screen: Screen, found: LayoutAdvice) -> None:

@@ -23,6 +23,7 @@ from .port_forward import Forward, Ports
 
 #: Seconds between two looks at a job that waits.
 LOOK_S: Final = 0.5
+_IDLE_END: Final = "shardyard.workers.program.idle_end"
 _JUPYTER: Final = "shardyard.workers.program.jupyter_server"
 
 
@@ -32,7 +33,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
     env: Annotated[
         str | None,
         typer.Option(
-            "--env", metavar="FILE", help="Requirements in the folder of --code: .txt, pyproject.toml, uv.lock."
+            "--env", metavar="FILE", help="Packages, by a file in --code: .txt, pyproject.toml, uv.lock, conda's .yml."
         ),
     ] = None,
     code: Annotated[
@@ -61,6 +62,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             _stop(screen, client, job, name)
             return
         if job is None:
+            _refuse_unless_allowed(client)
             serves = ["-m", _JUPYTER, "serve"] if jupyter else []
             spec = spec_of(name, gpus or ranks, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, serves=serves)
             job = client.submit(spec, on_upload=screen.uploading)
@@ -107,24 +109,44 @@ def spec_of(
     """
     return {
         "name": name,
-        "command": ["python", "-m", "shardyard.workers.program.idle_end", f"{idle_s:g}", *serves],
+        "command": ["python", "-m", _IDLE_END, f"{idle_s:g}", *serves],
         "ranks": ranks,
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
         **({} if code is None else {"code": {"dir": code}}),
-        **({} if env is None else {"env": {"python": env, "inherit": True}}),
+        **({} if env is None else {"env": _environment(env)}),
     }
 
 
+def _environment(file: str) -> dict[str, Any]:
+    """The key `env` of a spec for a file of requirements, or of conda."""
+    return {"conda": file} if file.endswith((".yml", ".yaml")) else {"python": file, "inherit": True}
+
+
 def _open(client: Client, name: str) -> JobHandle | None:
-    """The newest job of this name, if it has not ended."""
+    """The newest job of this name, if it has not ended. Raises InvalidParameter for one that is no session."""
     try:
         job = client.job(name)
     except ApiError as error:
         if error.code not in ("job_not_found", "job_deleted"):
             raise
         return None
-    return None if job.state in FINAL else job
+    if job.state in FINAL:
+        return None
+    if _IDLE_END not in job.spec.get("command", ()):
+        remedy = f"Name another session with --name. A shell at the job: shardyard attach {job.id}"
+        raise InvalidParameter(f"{job.id} has the name {name}, and is no session.", field="--name", remedy=remedy)
+    return job
+
+
+def _refuse_unless_allowed(client: Client) -> None:
+    """Raises ApiError before a job takes devices for a session that the server would not connect."""
+    if not client.server().terminals:
+        finding = FieldError(
+            message="It connects no terminals.",
+            remedy="Its operator sets SHARDYARD_EXEC=true for the API and the dispatchers, and leaves the access token on.",
+        )
+        raise ApiError("exec_disabled", "Sessions are not enabled on this server.", None, [finding])
 
 
 def _stop(screen: Screen, client: Client, job: JobHandle | None, name: str) -> None:

@@ -4,7 +4,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
@@ -21,9 +21,9 @@ _MOST_RANKS: Final = 8
 _SIZES: Final = "4096,16777216"
 
 
-def device_here() -> Literal["cpu", "cuda"]:
-    """What this machine's ranks compute on."""
-    return "cuda" if torch.cuda.device_count() else "cpu"
+def gpu_here() -> str | None:
+    """The name of this machine's first GPU, as its driver reports it; None: its ranks compute on CPUs."""
+    return torch.cuda.get_device_name(0) if torch.cuda.device_count() else None
 
 
 def measured_here(train: TrainSpec, vocab: int, world: int) -> Measured:

@@ -4157,6 +4157,12 @@ export interface components {
              * @default true
              */
             readonly authentication: boolean;
+            /**
+             * Terminals
+             * @description Whether terminals and ports of ranks can be opened (SHARDYARD_EXEC, and an access token).
+             * @default false
+             */
+            readonly terminals: boolean;
         };
         /**
          * Session

@@ -2,11 +2,13 @@
 
 import { get, type Schema } from "./http";
 
+const STREAMS = ["stdout", "stderr", "exec", "gate"] as const;
+
 export interface LogLine {
   position: number;
   rank: number;
-  /** `exec`: not of the rank, but of a user's command beside it. */
-  stream: "stdout" | "stderr" | "exec";
+  /** `exec` and `gate`: not of the rank, but of a user's command, or of terminals and ports beside it. */
+  stream: (typeof STREAMS)[number];
   text: string;
   /** When it was written; null where a test does not say. */
   at: Date | null;
@@ -20,7 +22,7 @@ const BATCH = 1000;
 export const toLine = (wire: Schema<"LogLine">): LogLine => ({
   position: wire.position,
   rank: wire.rank,
-  stream: wire.stream === "stderr" || wire.stream === "exec" ? wire.stream : "stdout",
+  stream: STREAMS.find((name) => name === wire.stream) ?? "stdout",
   text: wire.text,
   at: wire.ts === null ? null : new Date(wire.ts * 1000),
 });

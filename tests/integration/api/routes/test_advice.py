@@ -22,6 +22,17 @@ async def test_layouts_are_advised_and_nothing_is_stored(api: httpx2.AsyncClient
     assert await stored(api) == []
 
 
+@pytest.mark.parametrize("layout", [{"tensor": 3}, {"data": 3}, {"pipeline": 8}, {"zero": 1}])
+async def test_a_layout_that_cannot_run_is_replaced_as_any_other(
+    api: httpx2.AsyncClient, layout: dict[str, Any]
+) -> None:
+    problem(await api.post("/v1/jobs/preview", json=train(layout=layout)), 422, "invalid_layout")
+    answer = await api.post("/v1/jobs/advice", params={"world": 2}, json=train(layout=layout))
+    assert answer.status_code == 200, answer.text
+    plain = await api.post("/v1/jobs/advice", params={"world": 2}, json=train())
+    assert answer.json()["layouts"] == plain.json()["layouts"] != []
+
+
 @pytest.mark.parametrize(
     ("parameters", "field"),
     [
@@ -38,6 +49,12 @@ async def test_a_wrong_parameter_is_refused_by_its_name(
 ) -> None:
     answer = await api.post("/v1/jobs/advice", params=parameters, json=train())
     assert field in problem(answer, 422, "invalid_request")["errors"][0]["field"]
+
+
+async def test_more_ranks_than_are_searched_are_refused_also_if_the_spec_has_them(api: httpx2.AsyncClient) -> None:
+    many = train(layout={"data": 8192}, global_batch=8192)
+    [error] = problem(await api.post("/v1/jobs/advice", json=many), 422, "invalid_spec")["errors"]
+    assert error["field"] == "train.layout" and "4,096" in error["message"] and "world" in error["remedy"]
 
 
 async def test_a_model_of_unknown_size_is_refused(api: httpx2.AsyncClient, tmp_path: Any) -> None:

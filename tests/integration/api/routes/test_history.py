@@ -51,6 +51,7 @@ async def test_the_server_says_what_it_allows(api: httpx2.AsyncClient, settings:
         "version": __version__,
         "fault_injection": False,
         "authentication": True,
+        "terminals": False,
     }
 
 

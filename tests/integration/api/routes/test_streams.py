@@ -16,9 +16,10 @@ from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import ApiError, Client
 from shardyard.api.client.streams import RankStream, Streams
 from shardyard.service.orders import stream_gates
+from shardyard.service.schemas.exec import Exec
 from shardyard.service.settings import Settings
 
-from ..conftest import SIGNED, Plane, running_job, served
+from ..conftest import SIGNED, Gang, Plane, running_job, served
 
 SIZE = {"rows": 33, "columns": 77, "term": "xterm"}
 
@@ -58,6 +59,7 @@ async def test_a_terminal_and_ports_share_a_gate_that_is_on_record(
 ) -> None:
     content = bytes(range(256)) * 2048
     with reachable(allowed, tmp_path) as (job, client):
+        assert client.server().terminals
         script = ["sh", "-c", 'stty size; pwd; echo "rank $RANK"; read line; echo "got $line"; exit 7']
         async with streams.terminal(job, 1, script, keep=False, size=SIZE) as terminal, echo() as server:
             await printed(terminal, "33 77\r\n", f"{tmp_path}\r\n", "rank 1\r\n")
@@ -79,7 +81,7 @@ async def test_a_terminal_and_ports_share_a_gate_that_is_on_record(
         [gate] = client.execs(job).items
         assert (gate.rank, gate.actor, gate.status) == (1, "local", None)
         [found] = client.search_logs(job, "opened a terminal").lines
-        assert (found.stream, found.rank) == ("exec", 1) and found.text.startswith("local opened a terminal: sh -c")
+        assert (found.stream, found.rank) == ("gate", 1) and found.text.startswith("local opened a terminal: sh -c")
 
 
 async def test_a_client_that_vanishes_leaves_no_process_and_a_kept_shell_is_there_again(
@@ -128,6 +130,12 @@ async def test_refusals_are_problems_with_fields(allowed: Plane, streams: Stream
             error = await refused(streams, *asked)
             [finding] = error.errors
             assert (error.code, finding.field) == (code, field) and finding.message and finding.remedy, asked
+        for arguments in (5, 10):  # the second is refused by the client
+            with pytest.raises(ApiError) as too_long:
+                async with streams.terminal(job, 1, ["echo", *["x" * 8000] * arguments], keep=False, size=SIZE):
+                    pass
+            assert too_long.value.code == "command_too_long"
+        assert {one.rank for one in client.execs(job).items} == {0}
         client.cancel(job)
         assert (await refused(streams, job)).code == "job_not_running"
 
@@ -152,28 +160,71 @@ async def test_a_rank_that_opens_no_gate_is_unreachable(
         gang.emit(("exec", {"id": gate.id, "rank": 0, "status": None, "message": "the rank's process ended"}))
         monkeypatch.setattr(stream_gates, "OPEN_S", PATIENCE_S)
         asked = asyncio.create_task(refused(streams, job))
-        while len(client.execs(job).items) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        [again, _] = client.execs(job).items
+        again = await ordered(client, job, 2)
         gang.emit(("exec", {"id": again.id, "rank": 0, "status": 127, "message": "exit status 127"}))
-        assert "exit status 127" in (await asked).detail
+        assert "exit status 127 (an earlier version of Shardyard has started" in (await asked).detail
         gang.state("succeeded")
         shown = [remark(event) or "" for event in client.events(job) if event.kind == "exec"]
         assert shown[1].endswith("streams to rank 0, first opened by local: exit status 127")
 
 
+async def ordered(client: Client, job: str, number: int = 1) -> Exec:
+    """The order of a gate, once as many as this were ordered."""
+    async with asyncio.timeout(PATIENCE_S):
+        while len(client.execs(job).items) < number:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return client.execs(job).items[0]
+
+
+def listens(gang: Gang, gate: Exec, place: str) -> None:
+    """A gate prints that it listens at an address and a port."""
+    said = f"{gate.command[1]} listens on {place}"
+    gang.emit(("log", {"rank": 0, "first": 1, "stream": "gate", "lines": [said]}))
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("169.254.169.254 80", "169.254.169.254 is the address of no node"),
+        ("::ffff:169.254.169.254 80", "169.254.169.254 is the address of no node"),
+        ("::ffff:0.0.0.0 80", "0.0.0.0 is the address of no node"),
+        ("127.0.0.1 65536", "has printed no address"),
+        ("node-1 80", "has printed no address"),
+    ],
+)
 async def test_an_address_that_no_node_has_is_not_connected_to(
-    allowed: Plane, streams: Streams, monkeypatch: pytest.MonkeyPatch
+    place: str, why: str, allowed: Plane, streams: Streams
 ) -> None:
     with Client(allowed.url) as client:
         job, gang = running_job(allowed, client)
         asked = asyncio.create_task(refused(streams, job))
-        while not client.execs(job).items:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        [gate] = client.execs(job).items
-        said = f"{gate.command[1]} listens on 169.254.169.254 80"
-        gang.emit(("log", {"rank": 0, "first": 1, "stream": "exec", "lines": [said]}))
-        assert "169.254.169.254 is the address of no node" in (await asked).detail
+        listens(gang, await ordered(client, job), place)
+        error = await asked
+        assert error.code == "rank_unreachable" and why in error.detail
+
+
+async def test_what_answers_in_the_place_of_a_gate_is_passed_over(allowed: Plane, streams: Streams) -> None:
+    answered = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 16)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+        answered.set()
+
+    with Client(allowed.url) as client:
+        job, gang = running_job(allowed, client)
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+            asked = asyncio.create_task(refused(streams, job))
+            gate = await ordered(client, job)
+            listens(gang, gate, f"127.0.0.1 {other.sockets[0].getsockname()[1]}")
+            async with asyncio.timeout(PATIENCE_S):
+                await answered.wait()
+        gang.emit(("exec", {"id": gate.id, "rank": 0, "status": 0, "message": "exit status 0"}))
+        again = await ordered(client, job, 2)
+        gang.emit(("exec", {"id": again.id, "rank": 0, "status": 127, "message": "exit status 127"}))
+        error = await asked
+        assert error.code == "rank_unreachable" and "exit status 127" in error.detail
 
 
 @pytest.mark.parametrize(
@@ -209,6 +260,7 @@ async def test_a_handshake_is_guarded_as_every_request(
 async def test_a_server_without_a_token_opens_no_streams(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     open_to_all = settings.model_copy(update={"exec": True, "insecure_allow_remote": True, "host": "0.0.0.0"})
     with served(open_to_all) as plane, Client(plane.url) as client:
+        assert not client.server().terminals
         job, _ = running_job(plane, client)
         async with Streams(plane.url) as streams:
             assert "without an access token" in (await refused(streams, job)).detail

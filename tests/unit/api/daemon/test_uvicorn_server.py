@@ -1,9 +1,15 @@
-"""The socket that the API listens on."""
+"""The socket that the API listens on, and what serves it."""
 
 import asyncio
 import socket
+import sys
+from types import ModuleType, SimpleNamespace
 
-from shardyard.api.daemon.uvicorn_server import listen
+import pytest
+from fastapi import FastAPI
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+from shardyard.api.daemon.uvicorn_server import Server, listen
 
 
 async def test_an_answer_is_sent_at_once() -> None:
@@ -20,3 +26,14 @@ async def test_an_answer_is_sent_at_once() -> None:
         assert await accepted
         client.close()
         await client.wait_closed()
+
+
+async def test_websockets_are_served_by_the_library_that_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another one is installed, of a version that uvicorn does not know."""
+    monkeypatch.setitem(sys.modules, "websockets", ModuleType("websockets"))
+    monkeypatch.delitem(sys.modules, "uvicorn.protocols.websockets.auto", raising=False)
+    app = FastAPI()
+    app.state.context = SimpleNamespace(hub=None)
+    config = Server(app).config
+    config.load()
+    assert config.ws_protocol_class is WSProtocol

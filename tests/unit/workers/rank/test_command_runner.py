@@ -33,10 +33,11 @@ class Log:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.streams: set[str] = set()
         self._came = asyncio.Event()
 
     def put(self, stream: str, lines: list[bytes]) -> None:
-        assert stream == "exec"
+        self.streams |= {stream} if lines else set()
         self.lines += [line.decode() for line in lines]
         self._came.set()
 
@@ -238,7 +239,9 @@ async def test_a_gate_runs_beside_commands_and_takes_its_terminals_along(tmp_pat
         stream = await terminal(port, "sh", "-c", 'echo "$RANK $PWD"; trap "" HUP; echo "pid $$."; read line')
         text = await shown(stream, f"3 {tmp_path}\r\n", ".\r\n")
         shell = int(text.partition("pid ")[2].partition(".")[0])
-        assert (await ran(runner, order("x2", "sh", "-c", "exit 4"), where)).status == 4
+        assert log.streams == {"gate"}
+        assert (await ran(runner, order("x2", "sh", "-c", "echo 4; exit 4"), where)).status == 4
+        assert log.streams == {"gate", "exec"}
         assert is_alive(shell) and not serving.done()
         ended.set()
         async with asyncio.timeout(PATIENCE_S):

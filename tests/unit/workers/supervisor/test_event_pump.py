@@ -121,6 +121,15 @@ async def test_the_incident_of_an_abort_at_the_exit_has_a_hint() -> None:
     assert "destroy_process_group()" in taken.failure.message
 
 
+@pytest.mark.parametrize("stream", ["exec", "gate"])
+async def test_what_users_do_beside_a_rank_is_no_reason_for_its_end(stream: str) -> None:
+    lines = ["terminate called without an active exception"]
+    log = event(1, "log", rank=0, stream=stream, first=1, lines=lines)
+    *_, taken = await follow(Rank([log, event(2, "exit", status=-6, generation=2)]), Written(Spool(1 << 20)))
+    assert isinstance(taken, EventTaken) and taken.failure is not None
+    assert "destroy_process_group()" not in taken.failure.message
+
+
 async def test_the_line_of_nccls_watchdog_is_kept_though_stacks_follow_it() -> None:
     line = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=58)"
     stacks = [f"  File loop.py, line {number}" for number in range(500)]

@@ -54,6 +54,16 @@ test("a text is searched for as a regular expression", async () => {
   await expectAccessible(container);
 });
 
+test("a pattern that is none is refused, and no search seems to go on", async () => {
+  const refused = () => Response.json({ title: "Not a regular expression", code: "invalid_pattern", detail: "The pattern lacks a parenthesis." }, { status: 422 });
+  given({ "GET /v1/jobs/job-1/logs": () => Response.json({ lines: [], next: null }), "GET /v1/jobs/job-1/logs/search": refused });
+  const { container } = open(<JobLogs job={job({ state: "succeeded" })} />);
+  await userEvent.type(screen.getByLabelText("Text"), "(step");
+  await screen.findByText("The pattern lacks a parenthesis.", { exact: false });
+  expect(screen.queryByText("Searching…")).toBeNull();
+  await expectAccessible(container);
+});
+
 test("level, rank and time are in the request", async () => {
   const requests = plane();
   open(<JobLogs job={job({ state: "succeeded" })} />);

@@ -37,7 +37,7 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
   return (
     <>
       {error && <ProblemNotice problem={error} />}
-      <p className="log-found quiet" role="status">{foundText(lines.length, last)}</p>
+      {(error === null || last !== undefined) && <p className="log-found quiet" role="status">{foundText(lines.length, last)}</p>}
       <div className="log-tail-lines" role="region" aria-label="Lines found" tabIndex={0}>
         <LogLines lines={lines} width={width} onLine={onLine} />
         {hasNextPage && !isFetching && <button className="button log-more" onClick={() => void fetchNextPage()}>Search further</button>}

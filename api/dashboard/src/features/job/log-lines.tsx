@@ -21,6 +21,7 @@ export function LogLines({ lines, width, marked = null, onLine }: LogLinesProps)
       {width > 0 && <span className="log-rank" title={`rank ${line.rank}`}>{String(line.rank).padStart(width)}</span>}
       {line.at && <time className="log-time" dateTime={line.at.toISOString()} title={line.at.toLocaleString()}>{clock(line.at)}</time>}
       {line.stream === "exec" && <span className="log-rank" title="Output of a command beside the rank">exec</span>}
+      {line.stream === "gate" && <span className="log-rank" title="Who reached the rank by a terminal or a port">gate</span>}
       {onLine ? <button className="log-hit" data-listed onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
     </div>
   ));

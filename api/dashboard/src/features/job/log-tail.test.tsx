@@ -19,9 +19,11 @@ test("lines carry their rank and time, and stderr looks different", async () => 
 
 test("the output of a command beside a rank is not taken for the rank's", async () => {
   const shown = toLine({ position: 3, rank: 0, attempt: 1, line: 3, stream: "exec", text: "ERROR of a file", ts: null });
-  const { container } = render(<LogTail lines={[shown, ...LINES]} width={1} nothing="" />);
+  const opened = toLine({ position: 4, rank: 0, attempt: 1, line: 4, stream: "gate", text: "local opened a terminal", ts: null });
+  const { container } = render(<LogTail lines={[shown, opened, ...LINES]} width={1} nothing="" />);
   expect(screen.getByText("ERROR of a file").closest(".exec")?.textContent).toContain("exec");
   expect(screen.getAllByTitle("Output of a command beside the rank")).toHaveLength(1);
+  expect(screen.getByText("local opened a terminal").closest(".gate")?.textContent).toContain("gate");
   await expectAccessible(container);
 });
 

@@ -81,6 +81,26 @@ def test_what_is_refused(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> 
     assert "'soon' is not a duration" in capsys.readouterr().err
 
 
+def test_a_server_that_connects_no_terminals_gets_no_job(plane: Plane, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dev", "--jupyter", "--url", plane.url]) == 1
+    shown = capsys.readouterr().err
+    assert "Sessions are not enabled on this server." in shown and "SHARDYARD_EXEC=true" in shown
+    with Client(plane.url) as client:
+        assert client.jobs().items == []
+
+
+@pytest.mark.parametrize("option", ["--stop", "--jupyter"])
+def test_a_job_of_the_name_that_is_no_session_is_left_alone(
+    option: str, allowed: Plane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Client(allowed.url) as client:
+        job, _ = running_job(allowed, client)
+        assert run(["dev", "--name", client.job(job).name, option]) == 1
+        shown = capsys.readouterr().err
+        assert f"{job} has the name tiny, and is no session." in shown and f"shardyard attach {job}" in shown
+        assert client.job(job).state == "running"
+
+
 def test_a_session_waits_for_its_job_and_is_found_by_its_name(
     allowed: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,8 +170,12 @@ def test_jupyter_of_a_session_is_served_on_this_machine_with_its_token(
             {"ranks": 1, "on_gpus": False, "code": ".", "env": "requirements.txt"},
             {"code": {"dir": "."}, "env": {"python": "requirements.txt", "inherit": True}},
         ),
+        (
+            {"ranks": 1, "on_gpus": False, "code": ".", "env": "environment.yml"},
+            {"code": {"dir": "."}, "env": {"conda": "environment.yml"}},
+        ),
     ],
-    ids=["cpus", "gpus", "code"],
+    ids=["cpus", "gpus", "code", "conda"],
 )
 def test_the_spec_of_a_session_is_one(given: dict[str, Any], expected: dict[str, Any]) -> None:
     spec = spec_of("dev", **{"idle_s": 1800.0, "code": None, "env": None, **given})

@@ -80,13 +80,24 @@ def test_a_spec_for_cpus_is_advised_for_them(spec: str, capsys: pytest.CaptureFi
 def test_measurements_count(spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Measured(2e9, 1e-3, 3e9, Link(4e8, 5e-5))
     monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: measured)
-    monkeypatch.setattr(local_hardware, "device_here", lambda: "cpu")
+    monkeypatch.setattr(local_hardware, "gpu_here", lambda: None)
     assert run(["advise", spec, "--world", "2", "--measure", "--json"]) == 0
     hardware = json.loads(capsys.readouterr().out)["hardware"]
     assert (hardware["device"], hardware["flops"], hardware["block_s"]) == ("cpu", 2e9, 1e-3)
     assert hardware["intra"] == {"bandwidth": 4e8, "latency_s": 5e-5}
     assert run(["advise", spec, "--world", "2", "--measure", "--gpu", "H100"]) == 1
     assert "--measure" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "memory"), [([], 23034), (["--gpu", "L40"], 46068)])
+def test_the_memory_is_that_of_the_gpu_that_is_measured(
+    options: list[str], memory: int, spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: Measured(2e12, 1e-3, 3e11))
+    monkeypatch.setattr(local_hardware, "gpu_here", lambda: "NVIDIA L4")
+    assert run(["advise", spec, "--world", "2", "--measure", "--json", *options]) == 0
+    hardware = json.loads(capsys.readouterr().out)["hardware"]
+    assert (hardware["device"], hardware["flops"], hardware["memory_bytes"]) == ("cuda", 2e12, memory << 20)
 
 
 @pytest.mark.full
