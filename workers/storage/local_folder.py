@@ -35,7 +35,12 @@ class LocalFolder(Folder):
         return [entry.name for entry in self._entries() if entry.is_dir()]
 
     def files(self) -> dict[str, int]:
-        return {entry.name: entry.stat().st_size for entry in self._entries() if not entry.is_dir()}
+        found: dict[str, int] = {}
+        for entry in self._entries():
+            with contextlib.suppress(FileNotFoundError):  # another rank has removed or renamed it since
+                if not entry.is_dir():
+                    found[entry.name] = entry.stat().st_size
+        return found
 
     def has(self, name: str) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,23 @@ def test_what_a_dead_writer_left_is_discarded_and_nothing_else(root: Folder) -> 
         out.discard_partial(LAST)
         assert out.files() == {}
         fill(out)
+
+
+def test_a_file_that_another_rank_removes_meanwhile_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks of a program publish a step and discard equal files of it at the same time."""
+    folder, entries = LocalFolder(str(tmp_path)), LocalFolder._entries
+    for name in ("stays", "goes"):
+        folder.write(name, memoryview(b"abc"))
+
+    def listed(self: LocalFolder) -> list[os.DirEntry[str]]:
+        found = entries(self)
+        (tmp_path / "goes").unlink()
+        return found
+
+    monkeypatch.setattr(LocalFolder, "_entries", listed)
+    assert folder.files() == {"stays": 3}
 
 
 def test_a_file_that_the_disk_cannot_show_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
