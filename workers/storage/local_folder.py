@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ..atomic_files import sync_folder, write_synced, write_whole
+from ..atomic_files import sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
 from .file_content import FileContent
 from .folder import Folder
@@ -78,6 +78,10 @@ class LocalFolder(Folder):
     def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
         write_whole(self._path / name, [content], many_writers=many_writers)
+
+    def publish_first(self, name: str, content: bytes) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        write_first(self._path / name, [content])
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)
