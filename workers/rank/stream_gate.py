@@ -96,8 +96,9 @@ class Gate:
         if terminal is None or terminal.ended:
             command = wanted["command"] or [shell()]
             self._record(f"{actor} opened a terminal: {' '.join(command)}")
-            terminal = PseudoTerminal(command, *size_of(wanted), str(wanted.get("term", "")))
-            self._kept = terminal if wanted["keep"] else self._kept
+            kept = bool(wanted["keep"])
+            terminal = PseudoTerminal(command, *size_of(wanted), str(wanted.get("term", "")), kept=kept)
+            self._kept = terminal if kept else self._kept
         else:
             terminal.resize(*size_of(wanted))
         terminal.attach(stream)
