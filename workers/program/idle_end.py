@@ -62,8 +62,9 @@ def use_of(job: str) -> Use:
             if marker in (folder / "environ").read_bytes().split(b"\0"):
                 name, fields = _stat(folder)
                 cpu_s[int(folder.name)] = _TICK_S * (int(fields[11]) + int(fields[12]))
-                if name.startswith(PROCESS_NAME):
-                    streams += int(name.removeprefix(PROCESS_NAME))
+                number = name.removeprefix(PROCESS_NAME)
+                if number != name and number.isdecimal():  # else a process of the user's own has such a name
+                    streams += int(number)
     return Use(streams, cpu_s)
 
 

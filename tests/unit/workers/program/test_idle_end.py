@@ -46,6 +46,11 @@ def test_streams_are_counted_by_the_names_of_the_jobs_own_processes(job: str) ->
         assert use_of(f"{job}x").cpu_s == {}
 
 
+def test_a_users_process_may_have_any_name(job: str) -> None:
+    with process(job, NAMED.format("in")), process(job, NAMED.format("")):
+        assert use_of(job).streams == 0
+
+
 def test_cpu_time_is_that_between_two_looks(job: str) -> None:
     with process(job, "import time; print(flush=True); time.sleep(1000)"):
         before = use_of(job)
