@@ -59,7 +59,7 @@ class Gate:
             hello = await self._hello(stream)
             if hello is not None:
                 await self._serve(hello, stream)
-        except (OSError, ValueError, KeyError, TypeError):  # its client has gone, or sends something else
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):  # its client has gone, or sends something else
             stream.abort()
         finally:
             stream.close()
