@@ -1,10 +1,14 @@
 """Writes local files atomically: a file is there whole or not at all, and survives a power loss once it is written."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+#: Errors of a file system that has no hard links.
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def write_whole(path: Path, blocks: Iterable[Any], *, many_writers: bool = False) -> None:
@@ -17,6 +21,28 @@ def write_whole(path: Path, blocks: Iterable[Any], *, many_writers: bool = False
     try:
         write_synced(partial, blocks)
         partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_first(path: Path, blocks: Iterable[Any]) -> None:
+    """Write `path` as `write_whole` does, unless it is there: of several writers the first one wins.
+
+    On a file system without hard links one that begins before another has ended may still replace its file.
+    """
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    try:
+        write_synced(partial, blocks)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if not path.exists():
+                partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)

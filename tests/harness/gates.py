@@ -34,7 +34,8 @@ _OPENED: list[Stream] = []
 async def gate() -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
     """The port of a gate, and its process."""
     command = [sys.executable, "-I", "-m", "shardyard.workers.rank.stream_gate", "127.0.0.1", "7-name", DIGEST]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE_S):

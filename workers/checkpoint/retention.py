@@ -9,6 +9,7 @@ gives way: no checkpoint that was reported as pinned is removed. Only the call t
 
 import contextlib
 import errno
+import time
 from collections.abc import Collection
 from typing import Final
 
@@ -17,9 +18,11 @@ from .errors import CheckpointError, CheckpointRemoved
 from .manifest import MANIFEST, Manifest, read
 
 _STEP = "step-"
-#: Files without content: the checkpoint is pinned; it is about to be removed.
+#: Files: the checkpoint is pinned; it is about to be removed, since a time in unix seconds.
 PINNED = "pinned"
 _REMOVING = "removing"
+#: Seconds after which a removal that is noted has died: one takes seconds, and a process that is cut off ends with its lease.
+DIED_S: Final = 86_400.0
 #: Errors of a disk on which no pin can be written either.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -77,7 +80,7 @@ def pin(path: Folder) -> Manifest:
     if not pinned_before:
         path.publish(PINNED, b"", many_writers=True)
     # In this order: a removal takes the manifest before its own note.
-    removing, there = path.has(_REMOVING), path.has(MANIFEST)
+    removing, there = path.has(_REMOVING) and not _has_died(path), path.has(MANIFEST)
     if there and not removing:
         return manifest
     if there and pinned_before:  # that pin may have been reported, and the removal may have seen it
@@ -94,7 +97,7 @@ def unpin(path: Folder) -> None:
 def _stays(path: Folder) -> bool:
     """Whether a checkpoint that was not pinned is not removed either: it is pinned by now. If not, it cannot be pinned any more."""
     try:
-        path.publish(_REMOVING, b"", many_writers=True)
+        path.publish(_REMOVING, str(time.time()).encode(), many_writers=True)
     except OSError as error:
         if (
             error.errno not in _FULL
@@ -104,6 +107,13 @@ def _stays(path: Folder) -> bool:
         return False
     path.remove(_REMOVING)
     return True
+
+
+def _has_died(path: Folder) -> bool:
+    """Whether a process has noted a removal, and has died before it."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return time.time() - float(path.read(_REMOVING)) > DIED_S
+    return False
 
 
 def clear(path: Folder, manifest: Manifest) -> None:

@@ -91,7 +91,7 @@ def _probe_peer(connection: Any) -> None:
 
 def read_control(content: bytes) -> dict[str, Any]:
     """The object of a control frame; empty if it is none."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         message = json.loads(content)
         if isinstance(message, dict):
             return message

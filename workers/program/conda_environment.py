@@ -1,8 +1,10 @@
 """The environment of a program by conda, built by micromamba or conda, whichever the node has (`environment_folder.py` keeps it).
 
-Packages that were downloaded are below `cache/conda/`; files in an environment are links to those.
+Packages that were downloaded are below `cache/conda/`; files in an environment are links to those. A build holds a shared lock on them,
+because neither tool keeps one process from removing what another one installs.
 """
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -10,6 +12,7 @@ import re
 import shutil
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from typing import Any, Final
 from . import environment_folder
 from .build_process import MOST_REASON, NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt
 from .conda_file import read_conda_file
+from .shared_folder import TRY_S, EndRequested, locked
 
 #: The tools, the first that is there counts, and the beginning of their commands that build an environment.
 _TOOLS: Final = {"micromamba": ("create", "--yes"), "conda": ("env", "create")}
@@ -73,7 +77,7 @@ class _Build:
     def run(self, lock: int) -> None:
         """Raises EnvironmentNotBuilt, EndRequested."""
         tool = _tool()
-        with tempfile.TemporaryDirectory(prefix="shardyard-conda-") as folder:
+        with self._using_packages(), tempfile.TemporaryDirectory(prefix="shardyard-conda-") as folder:
             file = Path(folder, "environment.yml")
             file.write_text(self.packages)
             arguments = (*_TOOLS[tool.name], "--prefix", str(self.place), "--file", str(file))
@@ -87,8 +91,29 @@ class _Build:
 
     def empty_cache(self, lock: int) -> None:
         """Raises EnvironmentNotBuilt, EndRequested."""
-        if "CONDA_PKGS_DIRS" not in os.environ:  # our own cache has the same files
-            self._process(lock).run(str(_tool()), "clean", "--all", "--yes")
+        if "CONDA_PKGS_DIRS" in os.environ:  # the operator's, which others may use
+            return
+        with locked(self._packages_lock, fcntl.LOCK_EX) as alone:
+            if alone is not None:  # else another rank of this node installs from it
+                self._process(lock).run(str(_tool()), "clean", "--all", "--yes")
+
+    @property
+    def _packages_lock(self) -> Path:
+        folder = self.cache / "conda"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / "packages.lock"
+
+    @contextmanager
+    def _using_packages(self) -> Iterator[None]:
+        """Keep the downloaded packages until the block ends. Raises EndRequested."""
+        while True:
+            with locked(self._packages_lock, fcntl.LOCK_SH) as shared:
+                if shared is not None:
+                    yield
+                    return
+            if self.is_to_stop():
+                raise EndRequested
+            time.sleep(TRY_S)
 
     def _process(self, lock: int) -> BuildProcess:
         """With the variables of this process, so that the tool's own ones, such as CONDA_CHANNELS, count."""

@@ -18,8 +18,8 @@ _KEYS: Final = ("channels", "dependencies")
 _UNUSED: Final = ("name", "prefix")
 #: Python itself, of any channel, with any version.
 _PYTHON: Final = re.compile(r"([^\s:]+::)?python(?![\w.-])")
-#: A package by its file, and not by its name.
-_FILE: Final = re.compile(r"[./~]|file:")
+#: A package by its file on this machine, and not by its name. conda takes what ends like a package for a path, and fills in variables.
+_FILE: Final = re.compile(r"\s*[./~$]|.*\bfile:|(?!\s*\w+://).*\.(conda|tar\.bz2)\s*$", re.DOTALL)
 
 
 def read_conda_file(path: Path) -> str:
@@ -65,7 +65,10 @@ def _dependency(path: Path, found: Any) -> str | dict[str, list[str]]:
 
 
 def _requirement(path: Path, found: Any) -> str:
-    if not isinstance(found, str) or re.match(r"\s*(-r|--requirement|-c|--constraint)", found):
-        raise EnvironmentNotBuilt(f"{path.name} has {str(found)[:200]!r} below pip: write the requirements themselves")
-    refuse_local(path, found.strip())
-    return found
+    lines = found.splitlines() if isinstance(found, str) else []
+    if len(lines) != 1 or re.match(r"\s*(-r|--requirement|-c|--constraint)|.*\\$", lines[0]):
+        raise EnvironmentNotBuilt(
+            f"{path.name} has {str(found)[:200]!r} below pip: write the requirements themselves, one on each line"
+        )
+    refuse_local(path, lines[0].strip())
+    return lines[0]

@@ -25,6 +25,8 @@ LOOK_S: Final = 5.0
 JOB: Final = "SHARDYARD_JOB"
 #: Seconds that a server has to end after SIGTERM.
 GRACE_S: Final = 10.0
+#: An argument of the program of each rank.
+_PROGRAM: Final = f"{__package__}.idle_end".encode()
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -52,19 +54,28 @@ def wait_until_idle(job: str, idle_s: float, has_ended: Callable[[], bool] = lam
 
 
 def use_of(job: str) -> Use:
-    """What the job's processes on this node do, but for this one. Those of other users, and those that end meanwhile, are left out."""
+    """What the job's processes on this node do, but for the programs of its ranks, as this one: their looks cost CPU time.
+
+    Those of other users, and those that end meanwhile, are left out.
+    """
     marker = f"{JOB}={job}".encode()
     streams, cpu_s = 0, {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or folder.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):
-            if marker in (folder / "environ").read_bytes().split(b"\0"):
+            if marker in _texts(folder / "environ") and _PROGRAM not in _texts(folder / "cmdline"):
                 name, fields = _stat(folder)
                 cpu_s[int(folder.name)] = _TICK_S * (int(fields[11]) + int(fields[12]))
-                if name.startswith(PROCESS_NAME):
-                    streams += int(name.removeprefix(PROCESS_NAME))
+                number = name.removeprefix(PROCESS_NAME)
+                if number != name and number.isdecimal():  # else a process of the user's own has such a name
+                    streams += int(number)
     return Use(streams, cpu_s)
+
+
+def _texts(file: Path) -> list[bytes]:
+    """The texts in a file of `/proc/PID` that lists them."""
+    return file.read_bytes().split(b"\0")
 
 
 def _stat(folder: Path) -> tuple[str, list[str]]:

@@ -170,13 +170,14 @@ def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: Em
     limits = program.artifacts
 
     def reserve(files: int, size: int) -> bool:
-        """Counts in this generation, over all ranks; the service counts over the job's life."""
+        """Counts in this generation, over all ranks; the service counts over the job's life. What is given back is less: it fits."""
         fits: bool = store.add("shardyard/artifacts", files) <= limits.files
         fits = store.add("shardyard/artifact-bytes", size) <= limits.bytes and fits
-        if not fits:
-            store.add("shardyard/artifacts", -files)
-            store.add("shardyard/artifact-bytes", -size)
-        return fits
+        if fits or files < 0:
+            return True
+        store.add("shardyard/artifacts", -files)
+        store.add("shardyard/artifact-bytes", -size)
+        return False
 
     def emit_stored(stored: Sequence[Artifact]) -> None:
         event = ArtifactsEvent(rank=coords.rank, generation=coords.generation, artifacts=tuple(stored))

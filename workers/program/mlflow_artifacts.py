@@ -45,6 +45,7 @@ class MlflowArtifacts:
         """`uploads`: None if the job has no storage for them."""
         self._runs, self._uploads = runs, uploads
         self._stored: dict[str, dict[str, Artifact]] = {}  # run → path → what is stored; as many as the job may log
+        self._runs_of: dict[str, str] = {}  # the name of a stored file in the job → its run
         self._storing: set[tuple[str, str]] = set()
         self._change = threading.Condition()
 
@@ -76,6 +77,7 @@ class MlflowArtifacts:
                 except Refused as refused:
                     raise invalid(f"{path[:80]!r} is not stored: {refused}") from None
                 self._stored.setdefault(run, {})[path] = stored
+                self._runs_of[name] = run
         return {}
 
     @contextmanager
@@ -92,10 +94,13 @@ class MlflowArtifacts:
                 self._change.notify_all()
 
     def _name(self, run: str, path: str) -> str:
-        """The file's name in the job: as its metrics, those of the first run have no prefix. Raises MlflowError."""
+        """The file's name in the job: as its metrics, those of the first run have no prefix. Raises MlflowError.
+
+        Where a run's name cannot be in a path, or another run's file has the name, the run's id is in its place.
+        """
         prefix = self._runs.prefix(run)
-        if _why_no_name(f"{prefix}a") is not None:
-            prefix = f"{run}/"  # a run may have a name that no path can have
+        if _why_no_name(f"{prefix}a") is not None or self._runs_of.get(prefix + path, run) != run:
+            prefix = f"{run}/"
         if (why := _why_no_name(path) or _why_no_name(prefix + path)) is not None:
             raise invalid(f"the artifact's path: {why}")
         return prefix + path

@@ -45,7 +45,7 @@ def shared_folder(
     path = place.with_name(f"{place.name}.lock")
     deadline = time.monotonic() + wait_s
     while True:
-        with _locked(path, fcntl.LOCK_SH) as shared:
+        with locked(path, fcntl.LOCK_SH) as shared:
             if shared is not None and is_made():
                 os.utime(path)
                 del make  # and what it holds: the block may last as long as a program
@@ -55,7 +55,7 @@ def shared_folder(
                     with contextlib.suppress(OSError):
                         os.utime(path)  # the use may have lasted longer than a folder is kept
                 return
-        with _locked(path, fcntl.LOCK_EX) as alone:
+        with locked(path, fcntl.LOCK_EX) as alone:
             if alone is not None and not is_made():
                 make(alone)
         if alone is None:
@@ -104,7 +104,7 @@ def _noted(path: Path) -> int:
 def _remove(lock_path: Path) -> bool:
     """Remove a folder and its lock, unless a rank uses it. Whether there was a folder to remove."""
     folder = lock_path.with_suffix("")
-    with _locked(lock_path, fcntl.LOCK_EX) as alone:
+    with locked(lock_path, fcntl.LOCK_EX) as alone:
         if alone is None:
             return False
         there = folder.exists()
@@ -126,7 +126,7 @@ def remove_tree(path: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path, kind: int) -> Iterator[int | None]:
+def locked(path: Path, kind: int) -> Iterator[int | None]:
     """Try to lock a file, which is made if it is missing, for the block. Its descriptor; None if that failed, or the file was removed."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,8 +1,9 @@
 """Runs users' commands beside a rank: in its working folder, with its variables; what they print is in the rank's log.
 
-Rules that it keeps: one id runs once, however often it is requested; one command at a time, and beside it one gate for streams
-(`stream_gate.py`); it ends with its time limit, with the rank's process, and with this actor, and leaves no process (`exec_guard.py`).
-Secrets in its output are masked. A command that prints faster than the log takes it waits. Needs neither Ray nor torch.
+Rules that it keeps: one id runs once, however often it is requested; one command at a time, and beside it a gate for streams
+(`stream_gate.py`) for each access token of the API servers; it ends with its time limit, with the rank's process, and with this actor, and
+leaves no process (`exec_guard.py`). Secrets in its output are masked. A command that prints faster than the log takes it waits. Needs
+neither Ray nor torch.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from .secret_mask import SecretMask
 
 #: Seconds between two looks at whether the rank has ended.
 LOOK_S: Final = 0.2
+#: Gates of a rank at the same time. One of an older access token may have a kept shell, and stays then.
+MOST_GATES: Final = 3
 #: Parts of the output that are read between two looks at the time.
 _AT_ONCE: Final = 16
 _GUARD: Final = Path(__file__).with_name("exec_guard.py")
@@ -63,7 +66,7 @@ class CommandRunner:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._tasks, self._gates = IdempotentTasks[ExecEnd](), IdempotentTasks[ExecEnd]()
+        self._tasks, self._gates = IdempotentTasks[ExecEnd](), IdempotentTasks[ExecEnd](MOST_GATES)
 
     async def run(self, order: Exec, place: Place | None) -> ExecEnd | None:
         """Run a command, or wait for the one of this id; returns how it ended. None: it has not run, and there is no place for it now."""

@@ -1,4 +1,4 @@
-"""Work that is requested by an id, maybe several times, and done once, one after the other. Needs neither Ray nor torch."""
+"""Work that is requested by an id, maybe several times, and done once, by default one after the other. Needs neither Ray nor torch."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,14 +11,14 @@ MOST_KEPT: Final = 100
 
 
 class IdempotentTasks(Generic[T]):
-    """The tasks of one kind. A caller that is cancelled cancels none."""
+    """The tasks of one kind, of which at most `at_once` run together. A caller that is cancelled cancels none."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = 1) -> None:
         self._tasks: dict[str, asyncio.Task[T]] = {}
-        self._busy = asyncio.Lock()
+        self._room = asyncio.Semaphore(at_once)
 
     async def run(self, name: str, do: Callable[[], Awaitable[T]] | None) -> T | None:
-        """The result of `do`, which is called once for each name, when all earlier ones are done.
+        """The result of `do`, which is called once for each name, when there is room for it.
 
         `do` is None where it cannot be done now: then this is the result of the earlier call, or None if there was none. A call that
         raises is forgotten, so that a later one may succeed.
@@ -33,7 +33,7 @@ class IdempotentTasks(Generic[T]):
 
     async def _next(self, name: str, do: Callable[[], Awaitable[T]]) -> T:
         try:
-            async with self._busy:
+            async with self._room:
                 return await do()
         except Exception:
             del self._tasks[name]

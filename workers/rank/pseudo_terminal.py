@@ -1,7 +1,7 @@
 """A program on a pseudo-terminal of this node, which a client shows and which may outlive its client. Needs only the standard library.
 
 Rules that it keeps: the program never waits for a client that has gone; of what it printed the newest `MOST_FRAME` bytes are kept, for the
-client that comes next; a hang-up leaves no process of its session.
+client that comes next; a program whose terminal is not kept leaves no process of its session.
 """
 
 import asyncio
@@ -25,8 +25,10 @@ from ..messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
 #: Seconds before input is offered again to a program that takes none, and for which it is.
 RETRY_S: Final = 0.02
 INPUT_S: Final = 10.0
-#: Seconds that a program has to end after SIGHUP.
+#: Seconds that a program has to end after SIGHUP, and what it has left in its session after it.
 HANGUP_S: Final = 2.0
+#: Seconds between two looks at a session.
+LOOK_S: Final = 0.1
 #: Reads of what a program has printed before its end.
 LAST_READS: Final = 64
 #: Rows and columns of the largest terminal.
@@ -36,13 +38,16 @@ MOST_CELLS: Final = 1000
 class PseudoTerminal:
     """One program on a terminal of its own, and the client that shows it. Needs a running event loop in a process of one thread."""
 
-    def __init__(self, command: Sequence[str], rows: int, columns: int, term: str) -> None:
-        """Start the command. `term`: what the client's terminal is, as the variable TERM names it."""
+    def __init__(self, command: Sequence[str], rows: int, columns: int, term: str, *, kept: bool) -> None:
+        """Start the command. `term`: what the client's terminal is, as the variable TERM names it.
+
+        `kept`: whether what the program leaves in its session continues after its end.
+        """
         self._pid, self._descriptor = pty.fork()
         if self._pid == 0:
             become(command, term)
         os.set_blocking(self._descriptor, False)
-        self.ended = False
+        self.ended, self._kept = False, kept
         self._recent = b""
         self._client: Stream | None = None
         self._takes_input = True
@@ -95,11 +100,22 @@ class PseudoTerminal:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._pid, number)
         await asyncio.wait({self._passing}, timeout=HANGUP_S)
-        if not self.ended:  # it was not waited for, so no other process has its id
-            for pid in of_session(self._pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        if not self.ended:
+            self._kill_session()
             await self._passing
+
+    async def _end_session(self) -> None:
+        """Kill what the program has left in its session, after `HANGUP_S`."""
+        until = time.monotonic() + HANGUP_S
+        while of_session(self._pid) and time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+        self._kill_session()
+
+    def _kill_session(self) -> None:
+        """The program was not waited for, so no other session has its id. A process of another user stays."""
+        for pid in of_session(self._pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     async def _pass_on(self) -> None:
         """Send what the program prints to the client until the program has ended, and then `{"exit": status}`."""
@@ -115,6 +131,8 @@ class PseudoTerminal:
             if not (printed := self._read()):
                 break
             await self._show(printed)
+        if not self._kept:
+            await self._end_session()
         _, status = os.waitpid(self._pid, 0)  # noqa: ASYNC222 - it has ended
         self.ended = True
         os.close(self._descriptor)
@@ -157,13 +175,14 @@ def become(command: Sequence[str], term: str) -> None:
 
 
 def of_session(leader: int) -> list[int]:
-    """The processes of a session. Field 6 of `/proc/PID/stat` is its leader (proc(5))."""
+    """The processes of a session that have not ended. Fields 3 and 6 of `/proc/PID/stat` are their state and its leader (proc(5))."""
     found: list[int] = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
                 stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-                if int(stat.rpartition(")")[2].split()[3]) == leader:
+                state, _, _, session, *_ = stat.rpartition(")")[2].split()
+                if int(session) == leader and state != "Z":
                     found.append(int(folder.name))
     return found
 
@@ -175,5 +194,5 @@ def shell() -> str:
 
 
 def size_of(message: dict[str, Any]) -> tuple[int, int]:
-    """The rows and columns that a client's message names. Raises TypeError, ValueError."""
+    """The rows and columns that a client's message names. Raises TypeError, ValueError, and OverflowError for infinity."""
     return int(message.get("rows", 24)), int(message.get("columns", 80))

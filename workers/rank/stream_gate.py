@@ -59,7 +59,7 @@ class Gate:
             hello = await self._hello(stream)
             if hello is not None:
                 await self._serve(hello, stream)
-        except (OSError, ValueError, KeyError, TypeError):  # its client has gone, or sends something else
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):  # its client has gone, or sends something else
             stream.abort()
         finally:
             stream.close()
@@ -96,8 +96,9 @@ class Gate:
         if terminal is None or terminal.ended:
             command = wanted["command"] or [shell()]
             self._record(f"{actor} opened a terminal: {' '.join(command)}")
-            terminal = PseudoTerminal(command, *size_of(wanted), str(wanted.get("term", "")))
-            self._kept = terminal if wanted["keep"] else self._kept
+            kept = bool(wanted["keep"])
+            terminal = PseudoTerminal(command, *size_of(wanted), str(wanted.get("term", "")), kept=kept)
+            self._kept = terminal if kept else self._kept
         else:
             terminal.resize(*size_of(wanted))
         terminal.attach(stream)

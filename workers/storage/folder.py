@@ -75,6 +75,13 @@ class Folder(ABC):
         """
 
     @abstractmethod
+    def publish_first(self, name: str, content: bytes) -> None:
+        """Publish a file unless it is there: of several writers the first one wins. Read it to see what it has.
+
+        The last one wins on file systems without hard links, and in buckets whose server ignores or refuses `If-None-Match`.
+        """
+
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
 

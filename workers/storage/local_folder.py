@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ..atomic_files import sync_folder, write_synced, write_whole
+from ..atomic_files import sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
 from .file_content import FileContent
 from .folder import Folder
@@ -35,7 +35,12 @@ class LocalFolder(Folder):
         return [entry.name for entry in self._entries() if entry.is_dir()]
 
     def files(self) -> dict[str, int]:
-        return {entry.name: entry.stat().st_size for entry in self._entries() if not entry.is_dir()}
+        found: dict[str, int] = {}
+        for entry in self._entries():
+            with contextlib.suppress(FileNotFoundError):  # another rank has removed or renamed it since
+                if not entry.is_dir():
+                    found[entry.name] = entry.stat().st_size
+        return found
 
     def has(self, name: str) -> bool:
         try:
@@ -73,6 +78,10 @@ class LocalFolder(Folder):
     def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
         write_whole(self._path / name, [content], many_writers=many_writers)
+
+    def publish_first(self, name: str, content: bytes) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        write_first(self._path / name, [content])
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)

@@ -77,6 +77,17 @@ class Bucket:
         """Write an object in one request: it exists whole or not at all."""
         self.call("put_object", Key=key, Body=content)
 
+    def put_first(self, key: str, content: bytes) -> None:
+        """Write an object in one request unless there is one. On a server without conditional writes the last writer wins."""
+        try:
+            self.call("put_object", Key=key, Body=content, IfNoneMatch="*")
+        except OSError as error:
+            code = _code(error.__cause__ or error)
+            if code == "NotImplemented":
+                self.put(key, content)
+            elif code != "PreconditionFailed":
+                raise
+
     def listed(self, prefix: str) -> list[dict[str, Any]]:
         """The objects below a prefix, but not below its folders. Raises `FileNotFoundError`, `StorageError`."""
         found: list[dict[str, Any]] = self._ask(

@@ -98,6 +98,9 @@ class BucketFolder(Folder):
             if len(content) > s3_bucket.BLOCK_BYTES or not self._arrived(name, bytes(content)):
                 raise
 
+    def publish_first(self, name: str, content: bytes) -> None:
+        self._bucket.put_first(self._key(name), content)
+
     def remove(self, name: str) -> None:
         self._bucket.call("delete_object", Key=self._key(name))
 

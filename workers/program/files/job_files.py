@@ -58,15 +58,14 @@ class JobFiles:
         self._sources = {mount.target: _source(mount) for mount in mounts}
 
     def resolve(self) -> Record:
-        """Rank 0: the job's record, which is written if this is its first try. Raises FilesNotFetched, EndRequested."""
+        """Rank 0: the job's record, which is written if there is none yet. Raises FilesNotFetched, EndRequested."""
         if (found := self._in_thread(self._read)) is not None:
             return found
         fetched = {target: source for target, source in self._sources.items() if source.kind != "path"}
         listings = {target: self._in_thread(partial(_listing, source)) for target, source in fetched.items()}
-        record = Record(listings)
-        folder = folder_at(self._settings.record)
-        self._in_thread(lambda: _stored(lambda: folder.publish(_RECORD, json_codec.dumps(record), many_writers=True)))
-        return record
+        content, folder = json_codec.dumps(Record(listings)), folder_at(self._settings.record)
+        self._in_thread(lambda: _stored(lambda: folder.publish_first(_RECORD, content)))
+        return self.recorded()  # that of another rank 0, whose end this job has not waited for, may have come first
 
     def recorded(self) -> Record:
         """The record that rank 0 has written. Raises FilesNotFetched, EndRequested."""

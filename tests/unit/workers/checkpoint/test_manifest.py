@@ -1,11 +1,14 @@
 """A manifest is accepted only as it was written."""
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shardyard.workers import atomic_files
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import (
@@ -32,6 +35,20 @@ MADE = Manifest(
 
 
 def test_what_is_written_is_read(root: Folder) -> None:
+    write(root, MADE)
+    assert read(root) == MADE
+    assert list(root.files()) == [MANIFEST]
+
+
+def test_two_writers_at_once_leave_one_whole_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, write_synced = LocalFolder(str(tmp_path)), atomic_files.write_synced
+
+    def write_beside_a_successor(path: Path, blocks: Iterable[Any]) -> None:
+        write_synced(path, blocks)
+        monkeypatch.setattr(atomic_files, "write_synced", write_synced)
+        write(root, replace(MADE, training={}))
+
+    monkeypatch.setattr(atomic_files, "write_synced", write_beside_a_successor)
     write(root, MADE)
     assert read(root) == MADE
     assert list(root.files()) == [MANIFEST]

@@ -1,7 +1,11 @@
 """Room is made without taking the checkpoint that was saved last."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 
+from shardyard.workers.checkpoint import retention
 from shardyard.workers.checkpoint.errors import CheckpointError, CheckpointRemoved
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
 from shardyard.workers.checkpoint.retention import PINNED, clear, complete, folder, newest, pin, prune, unpin
@@ -133,6 +137,32 @@ def test_what_cannot_be_marked_as_removed_stays(root: Folder, monkeypatch: pytes
         failing.setattr(type(root), "publish", refused)
         assert prune(root, 1, folder(root, 2)) == (1, 2)
     assert prune(root, 1, folder(root, 2)) == (2,)
+
+
+def test_a_checkpoint_whose_removal_died_is_whole_and_can_be_pinned_after_a_day(
+    root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No save follows that would prune again: the job has ended."""
+    shelve(root, 1, 2)
+    path = folder(root, 1)
+
+    def dies(self: Folder, name: str) -> None:
+        raise StorageUnreachable(f"{self} does not answer")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(type(root), "remove", dies)
+        with pytest.raises(StorageUnreachable):
+            prune(root, 1, folder(root, 2))
+    assert complete(root) == [folder(root, 2), path]
+    with pytest.raises(CheckpointRemoved):
+        pin(path)
+    later = time.time() + retention.DIED_S + 60
+    monkeypatch.setattr(retention, "time", SimpleNamespace(time=lambda: later))
+    assert pin(path).step == 1
+    assert prune(root, 1, folder(root, 2)) == (1, 2)
+    unpin(path)
+    assert prune(root, 1, folder(root, 2)) == (2,)
+    assert steps(root) == [2]
 
 
 @pytest.mark.parametrize("first", ["pin", "prune", "look"])

@@ -66,7 +66,9 @@ async def test_half_a_frame_is_the_connections_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [(b'{"a": 1}', {"a": 1}), (b"[1]", {}), (b"\xff", {}), (b"", {}), (b"null", {})]
+    ("content", "expected"),
+    [(b'{"a": 1}', {"a": 1}), (b"[1]", {}), (b"\xff", {}), (b"", {}), (b"null", {}), (b"[" * MOST_FRAME, {})],
+    ids=["object", "list", "no text", "nothing", "null", "too deep"],
 )
 def test_what_is_no_object_is_an_empty_one(content: bytes, expected: dict[str, int]) -> None:
     assert read_control(content) == expected

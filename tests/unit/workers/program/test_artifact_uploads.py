@@ -3,15 +3,18 @@
 import os
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shardyard.workers.messages.artifact import Artifact
+from shardyard.workers.program import launch
 from shardyard.workers.program.artifact_uploads import ArtifactUploads, LoggedFile, Refused
-from shardyard.workers.program.program import ArtifactStorage
+from shardyard.workers.program.program import ArtifactStorage, Program
 
 LIMITS = ArtifactStorage("", "", file_bytes=1 << 20, bytes=1 << 30, files=1000)
 
@@ -64,6 +67,26 @@ def test_limits_of_the_job_are_those_of_all_ranks(tmp_path: Path) -> None:
     uploads.add(spooled(b"abc"), files(3))
     with pytest.raises(Refused, match="a job may log"):
         uploads.add(spooled(b"ab"), files(2))
+
+
+def test_a_file_is_given_back_also_while_another_rank_asks_for_too_much() -> None:
+    class Store:
+        def __init__(self) -> None:
+            self.counted: Counter[str] = Counter()
+
+        def add(self, key: str, amount: int) -> int:
+            self.counted[key] += amount
+            return self.counted[key]
+
+    store: Any = Store()
+    unused: Any = None
+    uploads = launch._uploads(Program("job", ("true",), artifacts=replace(LIMITS, files=1)), store, unused, unused)
+    assert uploads is not None
+    assert uploads._reserve(1, 3) and not uploads._reserve(1, 3)
+    store.add("shardyard/artifacts", 5)
+    assert uploads._reserve(-1, -3)
+    store.add("shardyard/artifacts", -5)
+    assert set(store.counted.values()) == {0}
 
 
 def test_a_storage_that_fails_loses_its_file_and_no_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

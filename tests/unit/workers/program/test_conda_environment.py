@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,21 @@ def test_kept_packages_are_removed_where_room_is_short(node: Node, monkeypatch: 
     node.built("numpy")
     assert [call["arguments"][0] for call in node.made()] == ["clean", "create", "create"]
     assert node.made()[-1]["env"]["CONDA_PKGS_DIRS"] == "/shared/packages"
+
+
+def test_packages_are_not_removed_while_another_environment_is_built(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conda.stand_in(node.bin, "micromamba")
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(node.built, "slow")
+        try:
+            until(lambda: node.calls.exists() and node.calls.read_text().endswith("\n"), PATIENCE_S, "its begin")
+            monkeypatch.setattr(environment_folder, "_SPARE_BYTES", 1 << 60)
+            node.built("numpy")
+            assert [call["arguments"][0] for call in node.made()] == ["create", "create"]
+        finally:
+            (node.bin / "go").touch()
+        slow.result(PATIENCE_S)
+    node.built("scipy")
+    assert [call["arguments"][0] for call in node.made()] == ["create", "create", "clean", "create"]

@@ -40,6 +40,12 @@ def test_channels_and_packages_are_what_counts(tmp_path: Path) -> None:
     assert read(tmp_path, renamed) == found != read(tmp_path, FILE.replace("numpy>=2", "numpy>=1"))
 
 
+def test_a_package_of_a_server_may_be_named_by_its_address(tmp_path: Path) -> None:
+    address = "https://conda.example.com/ours/linux-64/mine-1.0-0.conda"
+    found = read(tmp_path, yaml.safe_dump({"dependencies": ["python", address, {"pip": ["numpy\n"]}]}))
+    assert yaml.safe_load(found)["dependencies"] == ["python", address, {"pip": ["numpy"]}]
+
+
 @pytest.mark.parametrize(
     "python", ["python", "python=3.12", "python >=3.11,<3.13", "python[version='>=3.11']", "a::python"]
 )
@@ -57,10 +63,17 @@ def test_python_is_found_in_all_its_spellings(tmp_path: Path, python: str) -> No
         ("dependencies: []", "does not name python"),
         ("dependencies: [python, 3]", "the dependency '3'"),
         ("dependencies: [python, ./mine.conda]", "the dependency './mine.conda'"),
+        ("dependencies: [python, ' ./mine.conda']", "the dependency ' ./mine.conda'"),
+        ("dependencies: [python, folder/mine.tar.bz2]", "the dependency 'folder/mine.tar.bz2'"),
+        ("dependencies: [python, $HOME/mine.conda]", "the dependency '$HOME/mine.conda'"),
+        ("dependencies: [python, 'numpy[url=file:///mine]']", "the dependency 'numpy[url=file:///mine]'"),
         ("dependencies: [python, {conda: [x]}]", "the dependency"),
         ("dependencies: [python, {pip: [-e .]}]", "nothing is installed from the folder of the code"),
         ("dependencies: [python, {pip: [./mine]}]", "nothing is installed from the folder of the code"),
         ("dependencies: [python, {pip: [-r more.txt]}]", "write the requirements themselves"),
+        ('dependencies: [python, {pip: ["numpy\\n-e ."]}]', "write the requirements themselves, one on each line"),
+        ("dependencies: [python, {pip: ['torch \\', '@ file:///mine']}]", "write the requirements themselves"),
+        ("dependencies: [python, {pip: ['']}]", "write the requirements themselves, one on each line"),
         ("dependencies: [python, {pip: ['a${VERSION}']}]", "variables are only for users and passwords"),
         ("dependencies: [python]\nchannels: conda-forge", "channels that are no list"),
         ("dependencies: [python]\nchannels: [./mine]", "channels that are no list"),

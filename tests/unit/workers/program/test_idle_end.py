@@ -26,10 +26,10 @@ def job() -> str:
 
 
 @contextmanager
-def process(job: str, script: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(job: str, script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the job, once it has printed a line."""
     with subprocess.Popen(
-        [sys.executable, "-c", script], env={**os.environ, JOB: job}, stdout=subprocess.PIPE
+        [sys.executable, "-c", script, *arguments], env={**os.environ, JOB: job}, stdout=subprocess.PIPE
     ) as started:
         assert started.stdout is not None
         started.stdout.readline()
@@ -44,6 +44,17 @@ def test_streams_are_counted_by_the_names_of_the_jobs_own_processes(job: str) ->
         assert use_of(job).streams == 3
         assert use_of(f"{job}x").streams == 0
         assert use_of(f"{job}x").cpu_s == {}
+
+
+def test_a_users_process_may_have_any_name(job: str) -> None:
+    with process(job, NAMED.format("in")), process(job, NAMED.format("")):
+        assert use_of(job).streams == 0
+
+
+def test_the_looks_of_other_ranks_are_no_use(job: str) -> None:
+    """Each takes tens of milliseconds on a node with many processes, and a job may have eight ranks on it."""
+    with process(job, BUSY, "shardyard.workers.program.idle_end"):
+        assert use_of(job).cpu_s == {}
 
 
 def test_cpu_time_is_that_between_two_looks(job: str) -> None:

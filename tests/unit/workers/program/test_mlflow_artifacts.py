@@ -242,6 +242,21 @@ def test_a_name_that_no_path_can_have_is_replaced_by_the_runs_id(rank: Rank, cli
     assert names(rank) == ["a.txt", f"{runs[1]['run_id']}/a.txt"]
 
 
+def test_runs_do_not_replace_each_others_files(rank: Rank, client: Client) -> None:
+    """The first run has a folder of the name of the second one."""
+    create = "/api/2.0/mlflow/runs/create"
+    first, trial = (
+        json.loads(client.sent("POST", create, json.dumps({"run_name": name}))[1])["run"]["info"]["run_id"]
+        for name in ("first", "trial")
+    )
+    root = "/api/2.0/mlflow-artifacts/artifacts/0"
+    places = [f"{root}/{first}/artifacts/trial/a.txt", f"{root}/{trial}/artifacts/a.txt"]
+    for place in (*places, *places):
+        assert client.sent("PUT", place, place.encode())[0] == 200
+    assert names(rank) == ["trial/a.txt", f"{trial}/a.txt"] * 2
+    assert [client.sent("GET", place)[1].decode() for place in places] == places
+
+
 def test_a_storage_that_fails_is_an_error_and_the_file_does_not_count(rank: Rank, client: Client) -> None:
     reserved = counted(rank)
     rank.storage.write_text("no folder")

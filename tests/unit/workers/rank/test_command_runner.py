@@ -250,6 +250,23 @@ async def test_a_gate_runs_beside_commands_and_takes_its_terminals_along(tmp_pat
         await gone(shell)
 
 
+async def test_a_gate_of_a_new_access_token_opens_beside_one_whose_shell_is_kept(tmp_path: Path) -> None:
+    log, ended = Log(), asyncio.Event()
+    runner = CommandRunner(log)
+    with program(tmp_path) as pid:
+        where = place(pid, ended)
+        old = asyncio.create_task(runner.run(order("x1", GATE, "0-old", DIGEST), where))
+        port = int((await log.until("0-old listens on 127.0.0.1 ")).split()[-1])
+        await terminal(port, "sh", keep=True)
+        new = asyncio.create_task(runner.run(order("x2", GATE, "0-new", "another"), where))
+        await log.until("0-new listens on 127.0.0.1 ")
+        assert not old.done()
+        ended.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(old, new)
+        await end_streams()
+
+
 async def test_a_gate_with_other_arguments_is_none(tmp_path: Path) -> None:
     with program(tmp_path) as pid:
         end = await ran(CommandRunner(Log()), order("x1", GATE), place(pid))

@@ -1,4 +1,4 @@
-"""Work by ids: once for each id, one after the other; few results are kept."""
+"""Work by ids: once for each id, as many at a time as are allowed; few results are kept."""
 
 import asyncio
 
@@ -27,6 +27,12 @@ async def test_each_id_is_done_once_and_alone() -> None:
     work, tasks = Counted(), IdempotentTasks[int]()
     found = await asyncio.gather(*(tasks.run(name, work.do) for name in "abcabc"))
     assert found == [1, 2, 3, 1, 2, 3] and (work.calls, work.most) == (3, 1)
+
+
+async def test_as_many_as_are_allowed_are_done_at_the_same_time() -> None:
+    work, tasks = Counted(), IdempotentTasks[int](2)
+    await asyncio.gather(*(tasks.run(name, work.do) for name in "abc"))
+    assert (work.calls, work.most) == (3, 2)
 
 
 async def test_a_caller_that_is_cancelled_leaves_the_work_to_others() -> None:

@@ -1,12 +1,14 @@
 """Programs on terminals of a gate: size, keys, signals, their end with a client or beyond it."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 from harness.gates import control, gate, gone, is_alive, shown, terminal
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.messages.stream_frames import CONTROL, DATA, MOST_FRAME
+from shardyard.workers.messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
 
 
 async def test_a_program_has_a_terminal_of_the_clients_size_and_gets_its_keys() -> None:
@@ -58,6 +60,35 @@ async def test_a_client_that_vanishes_takes_its_program_along_with_all_of_its_se
         stream.abort()
         await gone(*pids)
         assert process.returncode is None
+
+
+#: Prints the id of a process of its session that ignores SIGHUP, as one of `nohup` does.
+NOHUP = 'trap "" HUP; sleep 1000 & trap - HUP; echo "pid $!."; '
+
+
+async def nohup(stream: Stream) -> int:
+    return int((await shown(stream, "pid ", ".")).partition("pid ")[2].partition(".")[0])
+
+
+@pytest.mark.parametrize("then", ["exec cat", ""], ids=["vanishes", "ends"])
+async def test_what_ignores_the_hang_up_does_not_outlive_a_program_that_obeys_it(then: str) -> None:
+    async with gate() as (port, _):
+        stream = await terminal(port, "sh", "-c", NOHUP + then)
+        pid = await nohup(stream)
+        if then:
+            stream.abort()
+        else:
+            assert await control(stream) == {"exit": 0}
+        await gone(pid)
+
+
+async def test_what_a_kept_shell_has_left_continues() -> None:
+    async with gate() as (port, _):
+        stream = await terminal(port, "sh", "-c", NOHUP, keep=True)
+        pid = await nohup(stream)
+        assert await control(stream) == {"exit": 0}
+        assert is_alive(pid)
+        os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_kept_shell_outlives_its_client_and_shows_the_next_what_was_last() -> None:

@@ -1,6 +1,7 @@
 """A gate in a process of its own, as beside a rank: who gets in, what a port and a terminal send, and what is left."""
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from harness.gates import DIGEST, control, echo, end_streams, gate, opened, shown, terminal
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
+from shardyard.workers.messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream, connected
 from shardyard.workers.rank import stream_gate
 from shardyard.workers.rank.stream_gate import Gate
 
@@ -79,6 +80,24 @@ async def test_who_has_no_token_gets_no_answer(hello: Any) -> None:
         still = await terminal(port, "true")  # the gate continues
         assert await control(still) == {"exit": 0}
         assert process.returncode is None
+
+
+async def test_what_is_no_message_ends_the_connection_and_says_nothing_in_the_log() -> None:
+    """Neither of a connection without the token, nor of a client with one."""
+    async with gate() as (port, process):
+        stranger = await connected("127.0.0.1", port)
+        stranger.put(CONTROL, b"[" * MOST_FRAME)
+        client = await terminal(port, "cat")
+        await client.control({"rows": math.inf})
+        async with asyncio.timeout(PATIENCE_S):
+            for stream in (stranger, client):
+                while await stream.read() is not None:
+                    pass
+                stream.abort()
+        process.kill()
+        assert process.stdout is not None and process.stderr is not None
+        assert await process.stdout.read() == b"local opened a terminal: cat\n"
+        assert await process.stderr.read() == b""
 
 
 async def test_a_gate_that_is_not_in_use_ends_and_one_in_use_does_not(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,53 @@ def test_what_a_dead_writer_left_is_discarded_and_nothing_else(root: Folder) -> 
         out.discard_partial(LAST)
         assert out.files() == {}
         fill(out)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_several_first_writers_the_first_one_stays(
+    root: Folder, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    for content in (b"first", b"another"):
+        (root / "job").publish_first("record", content)
+    assert (root / "job").read("record") == b"first"
+    assert (root / "job").files() == {"record": 5}
+
+
+def test_a_writer_that_began_before_the_first_one_ended_does_not_replace_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, link = LocalFolder(str(tmp_path)), os.link
+
+    def linked(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        folder.publish_first("record", b"first")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", linked)
+    folder.publish_first("record", b"another")
+    assert (folder.read("record"), folder.files()) == (b"first", {"record": 5})
+
+
+def test_a_file_that_another_rank_removes_meanwhile_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks of a program publish a step and discard equal files of it at the same time."""
+    folder, entries = LocalFolder(str(tmp_path)), LocalFolder._entries
+    for name in ("stays", "goes"):
+        folder.write(name, memoryview(b"abc"))
+
+    def listed(self: LocalFolder) -> list[os.DirEntry[str]]:
+        found = entries(self)
+        (tmp_path / "goes").unlink()
+        return found
+
+    monkeypatch.setattr(LocalFolder, "_entries", listed)
+    assert folder.files() == {"stays": 3}
 
 
 def test_a_file_that_the_disk_cannot_show_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.bucket import Buckets
@@ -19,6 +20,8 @@ from shardyard.workers.program.files import fetch, interruption
 from shardyard.workers.program.files import job_files as module
 from shardyard.workers.program.files.errors import NO_ROOM, NOT_FETCHED, FilesNotFetched
 from shardyard.workers.program.files.job_files import JobFiles
+from shardyard.workers.program.files.listing import Listing
+from shardyard.workers.program.files.source import Source
 from shardyard.workers.program.program import FilesCache, Mount
 from shardyard.workers.program.shared_folder import EndRequested
 from shardyard.workers.storage.open_folder import folder_at
@@ -66,6 +69,27 @@ def test_a_later_attempt_sees_what_the_first_has_seen(hub: Hub, tmp_path: Path) 
     other = of_job(tmp_path, "hf://org/model/a", job="job-b")
     with other.held(other.resolve()) as found:
         assert found["m0"].read_text() == "new"
+
+
+def test_two_first_ranks_at_once_have_one_record(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank 0 of an attempt that was given up lists the source before it changes, and writes after its successor."""
+    given_up, successor = of_job(tmp_path, "hf://org/model"), of_job(tmp_path, "hf://org/model")
+    listing, records = module._listing, list[Any]()
+
+    def listed(source: Source) -> Listing:
+        found = listing(source)
+        if not records:
+            records.append(None)
+            hub.repositories["org/model"].refs["main"] = NEW
+            records.append(successor.resolve())
+        return found
+
+    monkeypatch.setattr(module, "_listing", listed)
+    records.append(given_up.resolve())
+    _, first, second = records
+    assert first == second == successor.recorded() and first.listings["m0"].revision == NEW
 
 
 def test_what_the_sources_had_is_not_in_memory_while_the_program_runs(hub: Hub, tmp_path: Path) -> None:
