@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ....service.schemas.problem import FieldError
+from ....workers.program import idle_end
 from ...client import FINAL, ApiError, Client, JobHandle
 from ...client.streams import Streams
 from ...errors import InvalidParameter
@@ -107,7 +108,7 @@ def spec_of(
     """
     return {
         "name": name,
-        "command": ["python", "-m", "shardyard.workers.program.idle_end", f"{idle_s:g}", *serves],
+        "command": ["python", "-m", idle_end.MODULE, f"{idle_s:g}", *serves],
         "ranks": ranks,
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
