@@ -29,8 +29,8 @@ class Jupyter:
         self._http.close()
 
     def status(self, **headers: str) -> int:
-        """The HTTP status of the server's own status, for a request with these headers."""
-        return self._http.get(f"{self.url}/api/status", headers=headers).status_code
+        """The HTTP status of the server's own status, for a request with these headers and without cookies."""
+        return httpx2.get(f"{self.url}/api/status", headers=headers, timeout=PATIENCE_S, trust_env=False).status_code
 
     @property
     def authorized(self) -> dict[str, str]:
