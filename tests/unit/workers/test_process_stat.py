@@ -3,40 +3,24 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psutil
 import pytest
 from harness.patience import PATIENCE_S
+from harness.processes import started
 
 from shardyard.workers.process_stat import TICKS, read, read_all, started_at, state_of
 
 #: A process with a name that would be taken for more fields, and is no UTF-8.
-MISNAMED = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b') T 1 (\\xff', 0, 0, 0); print(flush=True); sys.stdin.read()"
+MISNAMED = "import ctypes, time; ctypes.CDLL(None).prctl(15, b') T 1 (\\xff', 0, 0, 0); print(flush=True); time.sleep(1000)"
 #: One whose child has computed for a while, and has ended.
 PARENT = """
-import subprocess, sys
+import subprocess, sys, time
 subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.3: pass"])
 print(flush=True)
-sys.stdin.read()
+time.sleep(1000)
 """
-
-
-@contextmanager
-def process(script: str) -> Iterator[int]:
-    """A process in a session of its own, once it has printed a line; by its id."""
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as started:
-        assert started.stdout is not None
-        started.stdout.readline()
-        try:
-            yield started.pid
-        finally:
-            started.kill()
 
 
 def test_a_process_runs_is_stopped_ends_and_is_gone() -> None:
@@ -65,7 +49,7 @@ def until_state(pid: int, state: str) -> None:
 
 
 def test_the_fields_are_those_that_others_read() -> None:
-    with process(MISNAMED) as pid:
+    with started(MISNAMED) as pid:
         found, known = read(pid), psutil.Process(pid)
         assert found.name == ") T 1 (\ufffd"
         assert (found.parent, found.session) == (os.getpid(), os.getsid(pid)) == (known.ppid(), pid)
@@ -79,5 +63,5 @@ def test_the_fields_are_those_that_others_read() -> None:
 
 
 def test_the_time_of_children_that_have_ended_is_their_parents() -> None:
-    with process(PARENT) as pid:
+    with started(PARENT) as pid:
         assert read(pid).children_cpu >= 0.3 * TICKS - 2  # user and system time are rounded down
