@@ -5,11 +5,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 import pytest
 from harness.patience import PATIENCE_S
+from harness.processes import started
 
 from shardyard.workers.program import idle_end
 from shardyard.workers.program.idle_end import BUSY, JOB, LOOK_S, MODULE, Use, use_of, wait_until_idle
@@ -42,17 +43,9 @@ def job() -> str:
     return f"job-{uuid.uuid4().hex}"
 
 
-@contextmanager
-def process(job: str, script: str, *arguments: str) -> Iterator[None]:
-    """A process of the job, once it has printed a line."""
-    command = [sys.executable, "-c", script, *arguments]
-    with subprocess.Popen(command, env={**os.environ, JOB: job}, stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None
-        started.stdout.readline()
-        try:
-            yield
-        finally:
-            started.kill()
+def process(job: str, script: str, *arguments: str) -> AbstractContextManager[int]:
+    """A process of the job."""
+    return started(script, *arguments, **{JOB: job})
 
 
 def test_streams_are_counted_by_the_names_of_the_jobs_own_processes(job: str) -> None:
