@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from email.message import Message
 from typing import Any, Final, TypeVar
 
 from fastapi import Request
@@ -47,9 +48,8 @@ def format_of(request: Request) -> Format:
     """The format of the body. Raises `UnsupportedMediaType`."""
     remedy = "Send Content-Type: application/yaml or application/json, uncompressed."
     given = request.headers.get("content-type", "")
-    media_type, _, parameters = given.partition(";")
-    form = _FORMATS.get(media_type.strip().lower())
-    charset = parameters.lower().partition("charset=")[2].strip(" \"'")
+    media_type, charset = _content_type(given)
+    form = _FORMATS.get(media_type)
     if form is None or charset not in ("", "utf-8", "utf8"):
         message = f"{given[:80]!r} is not accepted." if given else "The body has no Content-Type."
         raise UnsupportedMediaType(message, field="Content-Type", remedy=remedy)
@@ -60,10 +60,18 @@ def format_of(request: Request) -> Format:
 
 def check_octets(request: Request) -> None:
     """Raise `UnsupportedMediaType` unless the body is `application/octet-stream`."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != "application/octet-stream" or request.headers.get("content-encoding", "identity").lower() != "identity":
+    given = request.headers.get("content-type", "")
+    is_octets = _content_type(given)[0] == "application/octet-stream"
+    if not is_octets or request.headers.get("content-encoding", "identity").lower() != "identity":
         remedy = "Send Content-Type: application/octet-stream, without Content-Encoding."
         raise UnsupportedMediaType(f"{given[:80]!r} is not accepted.", field="Content-Type", remedy=remedy)
+
+
+def _content_type(given: str) -> tuple[str, str]:
+    """The media type and the charset of a Content-Type, in lower case; `text/plain` for what is none, and no charset where none is named."""
+    header = Message()
+    header["Content-Type"] = given
+    return header.get_content_type(), str(header.get_param("charset", "")).lower()
 
 
 async def read(request: Request, most: int = MAX_SPEC_BYTES) -> bytes:

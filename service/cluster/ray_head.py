@@ -30,6 +30,7 @@ import psutil
 from ...workers.atomic_files import write_whole
 from ...workers.forkserver import client as forkserver
 from ...workers.forkserver.protocol import adopt
+from ...workers.process_stat import started_at
 from ...workers.rank.actor import Rank
 from ...workers.rank.host import NODE_FOLDER
 from ...workers.supervisor.actor import Supervisor
@@ -303,11 +304,8 @@ def _boot() -> str:
 
 def _process(pid: int) -> Process | None:
     """The process; None when it is gone, and when it is a zombie that was not reaped."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if state in "ZX" else Process(pid, int(rest[18]))
+    started = started_at(pid)
+    return None if started is None else Process(pid, started)
 
 
 def idle_workers(raylet: int) -> list[psutil.Process]:

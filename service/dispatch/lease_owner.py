@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
+from ...workers.process_stat import started_at
+
 _PROC = Path("/proc")
 
 
@@ -33,7 +35,7 @@ class Owner:
     def of(cls, pid: int) -> Self:
         """A new owner in a live process of this boot and namespace. Raises ProcessLookupError."""
         place = _place()
-        started = _started(pid) if place else 0
+        started = started_at(pid) if place else 0
         if started is None:
             raise ProcessLookupError(pid)
         return cls(socket.gethostname(), uuid4().hex[:12], place, pid, started)
@@ -57,7 +59,7 @@ class Owner:
     @property
     def certainly_dead(self) -> bool:
         """Whether the process is dead. False for processes of another boot or namespace."""
-        return bool(self.place) and self.place == _place() and _started(self.pid) != self.started
+        return bool(self.place) and self.place == _place() and started_at(self.pid) != self.started
 
 
 def _place() -> str:
@@ -70,14 +72,3 @@ def _place() -> str:
     except OSError:
         return ""
     return sha256(" ".join([boot, *spaces]).encode()).hexdigest()[:12]
-
-
-def _started(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot; None if no live process has this PID."""
-    try:
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    if fields[0] in "ZX":  # a zombie: it has ended, and its parent has not reaped it
-        return None
-    return int(fields[19])  # `starttime`, the 22nd of proc(5); the second is the name, which may contain anything

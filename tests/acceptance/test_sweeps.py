@@ -21,7 +21,7 @@ def test_a_sweep_of_a_program_runs_its_trials_and_names_the_best(plane: ControlP
         assert client.job(sweep.best.job or "").state == "succeeded"
 
 
-@pytest.mark.full
+@pytest.mark.timing
 @pytest.mark.timeout(1500)
 def test_early_stopping_finds_the_best_with_two_fifths_of_the_device_seconds(
     plane: ControlPlane, tmp_path: Path

@@ -1,12 +1,16 @@
 """Small decoders that ranks divide, beside whole ones: their loss, their gradients, and what they keep."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from shardyard.strategies.layout import Refusal
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.param_shard import manual_shards, narrow, slice_of
+from shardyard.strategies.telemetry.comm_counter import Traffic
 from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.presets import Architecture
 from shardyard.workers.models.registry import make
@@ -82,6 +86,76 @@ def numbers_kept(model: nn.Module, tokens: Tensor) -> float:
         out = model(tokens)
     del out
     return sum(kept.values())
+
+
+def compared(
+    numbers: dict[str, Any],
+    divide: Callable[[nn.Module], object],
+    own: Callable[[Tensor], Tensor],
+    summed: Callable[[Tensor], Tensor],
+) -> dict[str, float]:
+    """A divided decoder beside a whole one: the differences of loss and gradients, and the numbers in both's matrices.
+
+    `divide` leaves a model this rank's parameters, `own` returns this rank's part of the tokens, `summed` sums the ranks' losses.
+    """
+    arch = architecture(**numbers)
+    tokens = some_tokens(arch)
+    whole, divided = decoder(arch), decoder(arch)
+    divide(divided)
+    expected = loss_of(whole, tokens)
+    expected.backward()
+    loss = loss_of(divided, own(tokens))
+    loss.backward()
+    return {
+        "loss": abs(summed(loss.detach().clone()).item() - expected.item()),
+        "gradient": worst_gradient(divided, whole),
+        "matrices": matrix_numbers(divided),
+        "all": matrix_numbers(whole),
+    }
+
+
+def assert_equals_whole(ranks: list[dict[str, float]], name: str) -> None:
+    """What `compared` found on each rank: loss and gradients to 1e-13, and each number of a matrix on exactly one rank."""
+    assert max(rank["loss"] for rank in ranks) < 1e-13, name
+    assert max(rank["gradient"] for rank in ranks) < 1e-13, name
+    assert sum(rank["matrices"] for rank in ranks) == ranks[0]["all"], name
+
+
+def kept_and_sent(
+    layers: int,
+    divide: Callable[[nn.Module], object],
+    own: Callable[[Tensor], Tensor],
+    counter: Callable[[], Traffic],
+    kinds: Sequence[str],
+) -> dict[str, float]:
+    """Elements that a GPT-2 of `layers` layers keeps for the backward pass, divided and alone, and elements that are sent.
+
+    Only the collectives `kinds` count: all-reduces are of a few numbers per token and per column.
+    """
+    arch = gpt2_of(layers)
+    tokens = torch.zeros(BATCH, 8, dtype=torch.int64)
+    whole, model = decoder(arch), decoder(arch)
+    divide(model)
+    kept = {"alone": numbers_kept(whole, tokens), "divided": numbers_kept(model, own(tokens))}
+    with counter() as forward:
+        out = model(own(tokens)).to_local().sum()
+    with counter() as backward:
+        out.backward()
+    return {**kept, "forward": _moved(forward, kinds), "backward": _moved(backward, kinds)}
+
+
+def _moved(traffic: Traffic, kinds: Sequence[str]) -> float:
+    return sum(found[kind]["elements"] for found in traffic.plain().values() for kind in kinds if kind in found)
+
+
+def refusals(divide: Callable[[nn.Module], object]) -> list[str]:
+    """Why a mixture of experts, and a model without a plan, cannot be divided."""
+    found = []
+    for model in (make(architecture(family="moe", experts=4)), nn.Linear(2, 2)):
+        with pytest.raises(Refusal) as refusal:
+            divide(model)
+        found.append(str(refusal.value))
+    return found
 
 
 def linears(inner: int, widths: tuple[int, ...], biased: tuple[bool, ...]) -> list[nn.Linear]:

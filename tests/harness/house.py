@@ -49,6 +49,8 @@ WORDS: Final = [
     "whoever",
     "wounds",
 ]
+#: Clocks that a busy machine moves on.
+CLOCKS: Final = ("time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time", "time.time", "loop.time")
 TEXTS: Final = (".py", ".md", ".ts", ".tsx", ".yaml", ".tpl", ".txt", ".toml", ".css", ".html")
 #: Files that must be able to name the words: this one, and what is history.
 EXEMPT: Final = ("tests/harness/house.py", "tests/house.json", "service/store/migrations/versions/")
@@ -81,6 +83,43 @@ def measured() -> Measured:
             _measure(file, text, found)
     found["words"] = dict(sorted(words.items()))
     return found
+
+
+def asserted_times(text: str) -> list[int]:
+    """Lines of a test file that assert on elapsed time, but for tests marked `timing`, which run alone.
+
+    A loop with a deadline is patience and no such assertion. Nor is the time of a virtual loop.
+    """
+    found = []
+    for test in ast.walk(ast.parse(text)):
+        if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if any(ast.unparse(mark) == "pytest.mark.timing" for mark in test.decorator_list):
+            continue
+        elapsed = {
+            name.id
+            for node in ast.walk(test)
+            if isinstance(node, ast.Assign) and _is_elapsed(node.value)
+            for target in node.targets
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        }
+        for node in ast.walk(test):
+            if isinstance(node, ast.Assert):
+                names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+                if names & elapsed or _is_elapsed(node.test):
+                    found.append(node.lineno)
+    return found if "run_virtually" not in text else []
+
+
+def _is_elapsed(expression: ast.expr) -> bool:
+    """Whether it has the difference of a clock and something else."""
+    differences = [one for one in ast.walk(expression) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)]
+    return any(
+        isinstance(call, ast.Call) and ast.unparse(call.func) in CLOCKS
+        for difference in differences
+        for call in ast.walk(difference)
+    )
 
 
 def mirrored() -> int:

@@ -1,8 +1,30 @@
-"""Who runs in a place and may be struck: trainers, and actors by their class. A place is whatever knows its processes."""
+"""Who runs in a place and may be struck: trainers, and actors by their class. A place is whatever knows its processes.
 
+And processes of a test's own.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import psutil
+
+
+@contextmanager
+def started(script: str, *arguments: str, **variables: str) -> Iterator[int]:
+    """A Python process in a session of its own, once it has printed a line; by its id. It is killed in the end."""
+    command = [sys.executable, "-c", script, *arguments]
+    env = {**os.environ, **variables}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 class ProcessHost(Protocol):

@@ -2,22 +2,25 @@
 
 import ctypes
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pytest
 from harness.memory_cgroup import memory_cgroup
 from harness.models import LLAMA, MIXTURE
 from harness.ranks import train, train_rank
 
-from .test_disk_optimizer import SGD, limit, small_buckets
-from .test_layouts import assert_equal
+from .disk_training import (
+    SGD,
+    Make,
+    assert_a_failing_disk_ends_the_rank,
+    assert_checkpoints_are_alike,
+    assert_equals_one_process,
+    assert_same_bits,
+    limit,
+)
 from .test_resident_growth import M_MMAP_THRESHOLD, PAGES_FROM
-
-Make = Callable[..., Any]
 
 MEMORY: Final = {"parameters": True}
 DISK: Final = {"parameters": True, "to": "disk"}
@@ -57,38 +60,18 @@ FLOAT64: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_same_bits_as_in_memory(name: str, root: Path, make_spec: Make) -> None:
     layout, changes = SAME_BITS[name]
     spec = make_spec(layout, **{"precision": "bf16", "steps": 3, "offload": DISK, **changes})
-    expected = train({**spec, "offload": {**spec["offload"], "to": "host"}}, root, f"memory-{name}")
-    found = train(spec, root, f"disk-{name}", work=small_buckets)
-    assert found["losses"] == expected["losses"] and found["norms"] == expected["norms"]
-    for key, value in expected["parameters"].items():
-        assert (found["parameters"][key] == value).all(), key
-    assert not any((root / "cache" / "scratch").iterdir()), "its files have no names"
+    assert_same_bits(spec, {**spec["offload"], "to": "host"}, root, name)
 
 
 @pytest.mark.parametrize("name", FLOAT64)
 def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
     layout, changes = FLOAT64[name]
-    spec = make_spec(layout, **{"offload": DISK, **changes})
-    expected = one_process({**spec, "offload": {}})
-    assert_equal(train(spec, root, f"disk64-{name}", work=small_buckets), expected, 1e-10)
+    assert_equals_one_process(make_spec(layout, **{"offload": DISK, **changes}), root, name, one_process)
 
 
 def test_checkpoints_have_the_bytes_of_memory_and_continue_on_any_layout(root: Path, make_spec: Make) -> None:
-    save = {"every": 2, "final": False}
-    spec = make_spec(TWO, precision="bf16", steps=4, checkpoint=save)
-    memory = train({**spec, "offload": MEMORY}, root, "saved-memory")
-    disk = train({**spec, "offload": DISK}, root, "saved-disk", work=small_buckets)
-    assert disk["losses"] == memory["losses"]
-    folders = [root / "checkpoints" / name / "step-00000002" for name in ("saved-memory", "saved-disk")]
-    contents = [{file.name[:10]: file.read_bytes() for file in folder.glob("rank-*")} for folder in folders]
-    assert contents[0] == contents[1] and len(contents[0]) == 2
-    for number, (layout, offload) in enumerate([({"data": 2, "zero": 1}, {}), (FOUR, DISK)]):
-        changed = {**spec, "layout": layout, "offload": offload, "checkpoint": {"final": False}}
-        resumed = train(changed, root, f"then-{number}", resume=folders[1], work=small_buckets)
-        np.testing.assert_allclose(resumed["losses"], memory["losses"][2:], rtol=0.01)
-    same = train({**spec, "offload": DISK}, root, "again-disk", resume=folders[0], work=small_buckets)
-    assert same["losses"] == memory["losses"][2:]
-    assert all((same["parameters"][key] == value).all() for key, value in memory["parameters"].items())
+    spec = make_spec(TWO, precision="bf16", steps=4, offload=DISK)
+    assert_checkpoints_are_alike(spec, MEMORY, [({"data": 2, "zero": 1}, {}), (FOUR, DISK)], root)
 
 
 @pytest.mark.parametrize("microbatches", [1, 2])
@@ -107,11 +90,7 @@ def test_each_step_reports_what_it_read_and_wrote(microbatches: int, root: Path,
 
 
 def test_a_disk_that_fails_ends_the_rank_with_its_code(root: Path, make_spec: Make) -> None:
-    spec = make_spec(TWO, steps=4, offload=DISK, precision="bf16")
-    with pytest.raises(
-        RuntimeError, match=r"rank 1:[\s\S]*StateDiskError: the disk of .*scratch failed: file too large"
-    ):
-        train(spec, root, "failing", work=partial(small_buckets, fails_after=2))
+    assert_a_failing_disk_ends_the_rank(make_spec(TWO, steps=4, offload=DISK, precision="bf16"), root)
 
 
 def full_disk(rank: int, world: int, port: int, orders: str) -> Any:

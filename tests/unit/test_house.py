@@ -37,6 +37,27 @@ def test_shared_state_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert house.measured()["module_state"] == {"workers/x.py::CLOCK": 1, "workers/x.py::SEEN": 1}
 
 
+def test_only_tests_that_run_alone_assert_on_elapsed_time() -> None:
+    paths = sorted((house.ROOT / "tests").rglob("*.py"))
+    found = {str(path.relative_to(house.ROOT)): house.asserted_times(path.read_text()) for path in paths}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_assertions_on_elapsed_time_are_found() -> None:
+    text = """
+def test_a():
+    began = time.monotonic()
+    while not done(): assert time.monotonic() < deadline
+    assert time.monotonic() - began < 5
+    took = time.perf_counter() - began
+    assert took < 5
+@pytest.mark.timing
+def test_b():
+    assert time.monotonic() - began < 5
+"""
+    assert house.asserted_times(text) == [5, 7]
+
+
 def test_every_path_in_backticks_exists() -> None:
     missing = []
     for file in house.files():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..process_state import state_of
+from ..process_stat import state_of
 from .shared_folder import EndRequested
 
 #: Code of the cause of a failure that would come again.

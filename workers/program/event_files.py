@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from .. import process_stat
 from ..messages.metric_block import MOST_NAMES
 from .metric_batch import CountedSteps
 
@@ -70,7 +71,7 @@ class Processes:
 
 def _parent(pid: int) -> int:
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return process_stat.read(pid).parent
     return 0
 
 

@@ -1,9 +1,9 @@
 """`python -m shardyard.workers.program.idle_end SECONDS [ARGUMENT…]`: the program of a development job (`shardyard dev`).
 
 It ends when the job is idle. The job is in use while a stream to it is open, as the name of a gate's process shows (`rank/stream_gate.py`),
-or while its processes on this node need more than `BUSY` of a core. A job without either for SECONDS ends with status 0. With arguments
-rank 0 runs Python with them, such as a server, meanwhile, and ends with it, too. Needs only the standard library, because it runs in
-the Python environment of the job.
+or while its processes on this node need more than `BUSY` of a core. A job without either for SECONDS ends with status 0. What processes
+print is no use: `tail -f` prints for days. With arguments rank 0 runs Python with them, such as a server, meanwhile, and ends with it,
+too. Needs only the standard library, because it runs in the Python environment of the job.
 """
 
 import contextlib
@@ -13,32 +13,28 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from .. import process_stat
 from ..messages.stream_frames import PROCESS_NAME
 
 #: Share of a core that counts as use. Servers without requests, such as Jupyter's, need less.
 BUSY: Final = 0.02
 #: Seconds between two looks.
 LOOK_S: Final = 5.0
+#: An argument of each rank's process that looks whether the job is idle. All of them together may need more than `BUSY`.
+MODULE: Final = "shardyard.workers.program.idle_end"
 #: A variable of all processes of a job.
 JOB: Final = "SHARDYARD_JOB"
 #: Seconds that a server has to end after SIGTERM.
 GRACE_S: Final = 10.0
-#: An argument of the program of each rank.
-_PROGRAM: Final = f"{__package__}.idle_end".encode()
-_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Use(NamedTuple):
-    """What a job's processes on this node do. `cpu_s`: the CPU time of each, in seconds, by its id."""
+    """What a job's processes on this node do: open streams, and CPU seconds since each began, with those of children that have ended."""
 
     streams: int
-    cpu_s: dict[int, float]
-
-    def since(self, before: "Use") -> float:
-        """CPU seconds that were used after `before`."""
-        return sum(max(0.0, used - before.cpu_s.get(pid, 0.0)) for pid, used in self.cpu_s.items())
+    cpu_s: float
 
 
 def wait_until_idle(job: str, idle_s: float, has_ended: Callable[[], bool] = lambda: False) -> None:
@@ -48,41 +44,31 @@ def wait_until_idle(job: str, idle_s: float, has_ended: Callable[[], bool] = lam
     while time.monotonic() - used < idle_s and not has_ended():
         time.sleep(look_s)
         now, moment = use_of(job), time.monotonic()
-        if now.streams or now.since(before) > BUSY * (moment - looked):
+        if now.streams or now.cpu_s - before.cpu_s > BUSY * (moment - looked):
             used = moment
         before, looked = now, moment
 
 
 def use_of(job: str) -> Use:
-    """What the job's processes on this node do, but for the programs of its ranks, as this one: their looks cost CPU time.
+    """What the job's processes on this node do: those that have its variable, and all below them, but for those that look at it.
 
-    Those of other users, and those that end meanwhile, are left out.
+    A process may lose its variables: `sudo` resets them, and one that changes its title, as Ray's workers do, writes over them.
     """
-    marker = f"{JOB}={job}".encode()
-    streams, cpu_s = 0, {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or folder.name == str(os.getpid()):
-            continue
-        with contextlib.suppress(OSError):
-            if marker in _texts(folder / "environ") and _PROGRAM not in _texts(folder / "cmdline"):
-                name, fields = _stat(folder)
-                cpu_s[int(folder.name)] = _TICK_S * (int(fields[11]) + int(fields[12]))
-                number = name.removeprefix(PROCESS_NAME)
-                if number != name and number.isdecimal():  # else a process of the user's own has such a name
-                    streams += int(number)
-    return Use(streams, cpu_s)
+    every = process_stat.read_all()
+    own = {pid for pid in every if _began_with(pid, "environ", f"{JOB}={job}")}
+    while below := {pid for pid, stat in every.items() if stat.parent in own} - own:
+        own |= below
+    stats = [every[pid] for pid in own if not _began_with(pid, "cmdline", MODULE)]
+    streams = (stat.name.removeprefix(PROCESS_NAME) for stat in stats if stat.name.startswith(PROCESS_NAME))
+    ticks = sum(stat.cpu + stat.children_cpu for stat in stats)
+    return Use(sum(int(number) for number in streams if number.isdecimal()), ticks / process_stat.TICKS)
 
 
-def _texts(file: Path) -> list[bytes]:
-    """The texts in a file of `/proc/PID` that lists them."""
-    return file.read_bytes().split(b"\0")
-
-
-def _stat(folder: Path) -> tuple[str, list[str]]:
-    """A process's name, and the fields that follow it in `/proc/PID/stat` (proc(5)): of these the 12th and 13th are its CPU time."""
-    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    return name, rest.split()
+def _began_with(pid: int, what: Literal["environ", "cmdline"], entry: str) -> bool:
+    """Whether a process began with a variable, or an argument. False for those of other users, whose variables cannot be read."""
+    with contextlib.suppress(OSError):
+        return entry.encode() in Path(f"/proc/{pid}/{what}").read_bytes().split(b"\0")
+    return False
 
 
 def main(arguments: list[str]) -> int:

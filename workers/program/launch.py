@@ -29,7 +29,7 @@ from ..messages.metric_block import MetricBlock
 from ..messages.rank_event import FailedEvent, FailureFacts, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import Ending
-from ..process_state import state_of
+from ..process_stat import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface

@@ -10,17 +10,18 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from socketserver import ThreadingTCPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from . import http_body, mlflow_artifacts
+import h11
+
+from . import mlflow_artifacts
 from .artifact_uploads import ArtifactUploads
-from .http_body import UnreadableBody
+from .http_connection import HttpConnection
 from .metric_batch import MetricBatch, OnMetrics
 from .mlflow_artifacts import Download, MlflowArtifacts
 from .mlflow_runs import MlflowError, MlflowRuns, invalid, not_supported
@@ -121,89 +122,78 @@ class _Server(ThreadingTCPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(StreamRequestHandler):
     server: _Server
-    protocol_version = "HTTP/1.1"
     timeout = HELLO_S
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
-        answer: dict[str, Any] | Download
+    def handle(self) -> None:
+        http = HttpConnection(self.connection.recv, self.connection.sendall)
         try:
-            status, answer = HTTPStatus.OK, self._answer()
+            while (request := http.request()) is not None:
+                self._serve(http, request)
+        except h11.RemoteProtocolError as error:  # where the next request begins is not known
+            failed = _json_of(invalid(f"this is no request of HTTP/1.1: {error}"))
+            _send(http, HTTPStatus(error.error_status_hint), failed, is_last=True)
+
+    def _serve(self, http: HttpConnection, request: h11.Request) -> None:
+        try:
+            answer = self._answer(http, request)
         except MlflowError as error:
             status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
-            answer = {"error_code": error.code, "message": str(error)}
-        if isinstance(answer, Download):
-            self._send(status, "application/octet-stream", answer.size, answer.content)
+            _send(http, status, _json_of(error), is_last=status == HTTPStatus.UNAUTHORIZED)
         else:
-            content = json.dumps(answer).encode()
-            self._send(status, "application/json", len(content), [content])
+            _send(http, HTTPStatus.OK, answer)
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
-
-    def _send(self, status: HTTPStatus, kind: str, size: int, content: Iterable[bytes]) -> None:
-        """Raises OSError; then the connection is closed, and the client sees that something is missing."""
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(size))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        for block in content:
-            self.wfile.write(block)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are no lines of the rank's log."""
-
-    def _answer(self) -> dict[str, Any] | Download:
-        if not hmac.compare_digest(
-            self.headers.get("Authorization", "").encode(), f"Bearer {self.server.token}".encode()
-        ):
-            self.close_connection = True
+    def _answer(self, http: HttpConnection, request: h11.Request) -> dict[str, Any] | Download:
+        given = dict(request.headers).get(b"authorization", b"")
+        if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
             message = "the token is not that of this rank: use MLFLOW_TRACKING_TOKEN as the job has set it"
             raise MlflowError("UNAUTHENTICATED", message)
         self.connection.settimeout(IDLE_S)
-        target = urlsplit(self.path)
+        method, target = request.method.decode(), urlsplit(request.target.decode())
+        query = dict(parse_qsl(target.query))
         if target.path.startswith(mlflow_artifacts.ROUTES):
-            return self._artifacts(target.path.removeprefix(mlflow_artifacts.ROUTES), dict(parse_qsl(target.query)))
-        content = self._content()
+            return self._artifacts(method, target.path.removeprefix(mlflow_artifacts.ROUTES), query, http.body())
+        content = _content(http.body())
         if not target.path.startswith(_ENDPOINTS):
-            raise not_supported(f"{self.command} {target.path}")
-        endpoint = target.path.removeprefix(_ENDPOINTS)
-        body = dict(parse_qsl(target.query)) if self.command == "GET" else _object(content)
-        return self.server.runs.answer(self.command, endpoint, body)
+            raise not_supported(f"{method} {target.path}")
+        body = query if method == "GET" else _object(content)
+        return self.server.runs.answer(method, target.path.removeprefix(_ENDPOINTS), body)
 
-    def _artifacts(self, route: str, query: dict[str, str]) -> dict[str, Any] | Download:
-        body = self._body()
+    def _artifacts(
+        self, method: str, route: str, query: dict[str, str], body: Iterator[bytes]
+    ) -> dict[str, Any] | Download:
         try:
-            return self.server.artifacts.answer(self.command, mlflow_artifacts.decoded(route), query, body)
+            return self.server.artifacts.answer(method, mlflow_artifacts.decoded(route), query, body)
         finally:
             for _ in body:  # clients send all of it before they read the answer
                 pass
 
-    def _content(self) -> bytes:
-        """The request's body. One that is too large is read all the same, because clients send all of it before they read."""
-        if "Transfer-Encoding" in self.headers:
-            raise self._unreadable()
-        found, size = bytearray(), 0
-        for block in self._body():
-            size += len(block)
-            if size <= MOST_BYTES:
-                found += block
-        return bytes(found) if size <= MOST_BYTES else b""
 
-    def _body(self) -> Iterator[bytes]:
-        """Raises MlflowError, ConnectionError."""
-        try:
-            yield from http_body.blocks(self.rfile, self.headers)
-        except UnreadableBody:
-            raise self._unreadable() from None
+def _send(
+    http: HttpConnection, status: HTTPStatus, answer: dict[str, Any] | Download, *, is_last: bool = False
+) -> None:
+    """Raises OSError."""
+    if isinstance(answer, Download):
+        http.answer(status, "application/octet-stream", answer.size, answer.content)
+    else:
+        content = json.dumps(answer).encode()
+        http.answer(status, "application/json", len(content), [content], is_last=is_last)
 
-    def _unreadable(self) -> MlflowError:
-        """What follows a body without a size cannot be read, so the connection ends."""
-        self.close_connection = True
-        return invalid("send a body with its size in Content-Length")
+
+def _json_of(error: MlflowError) -> dict[str, Any]:
+    return {"error_code": error.code, "message": str(error)}
+
+
+def _content(body: Iterator[bytes]) -> bytes:
+    """A whole body. One that is too large is read all the same, because clients send all of it before they read, and is empty here."""
+    found, size = bytearray(), 0
+    for block in body:
+        size += len(block)
+        if size <= MOST_BYTES:
+            found += block
+    return bytes(found) if size <= MOST_BYTES else b""
 
 
 def _object(content: bytes) -> dict[str, Any]:

@@ -5,50 +5,41 @@ each process that has them.
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from .. import process_stat
 from ..messages.system_metrics import Reading
+from ..process_stat import TICKS, ProcessStat
 
 MOST: Final = 1024
-_TICK: Final = os.sysconf("SC_CLK_TCK")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-#: Places in `/proc/PID/stat` after the name: user and system time of the process, and of its children that have ended; resident pages.
-_TIMES: Final = slice(11, 15)
-_RESIDENT: Final = 21
 
 
 def read(pid: int) -> Reading:
     """The counter `cpu` (s · 100) and the value `memory` (bytes); empty if the process has ended."""
-    ticks = pages = 0
-    found = False
-    for stat in _stats(pid):
-        fields = stat.rpartition(")")[2].split()
-        ticks += sum(map(int, fields[_TIMES]))
-        pages += int(fields[_RESIDENT])
-        found = True
+    found = [stat for _, stat in _stats(pid)]
     if not found:
         return Reading()
-    return Reading({"memory": float(pages * _PAGE)}, {"cpu": 100.0 * ticks / _TICK})
+    ticks = sum(stat.cpu + stat.children_cpu for stat in found)
+    return Reading({"memory": float(sum(stat.resident for stat in found))}, {"cpu": 100.0 * ticks / TICKS})
 
 
 def pids(pid: int) -> list[int]:
     """The process and all below it, parents first. Those that have ended are left out."""
-    return [int(stat.partition(" ")[0]) for stat in _stats(pid)]
+    return [one for one, _ in _stats(pid)]
 
 
-def _stats(pid: int) -> Iterator[str]:
-    """`/proc/PID/stat` of the process and all below it, parents first. Those that end meanwhile are left out."""
+def _stats(pid: int) -> Iterator[tuple[int, ProcessStat]]:
+    """The process and all below it, by their ids, parents first. Those that end meanwhile are left out."""
     pending, seen = [pid], 0
     while pending and seen < MOST:
         one = pending.pop(0)
         seen += 1
         with contextlib.suppress(OSError):
-            stat = Path(f"/proc/{one}/stat").read_text()
+            stat = process_stat.read(one)
             pending += _children(one)
-            yield stat
+            yield one, stat
 
 
 def _children(pid: int) -> list[int]:

@@ -16,9 +16,9 @@ import struct
 import termios
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
+from .. import process_stat
 from ..first_readable import first_readable
 from ..messages.stream_frames import CONTROL, DATA, MOST_FRAME, Stream
 
@@ -175,16 +175,8 @@ def become(command: Sequence[str], term: str) -> None:
 
 
 def of_session(leader: int) -> list[int]:
-    """The processes of a session that have not ended. Fields 3 and 6 of `/proc/PID/stat` are their state and its leader (proc(5))."""
-    found: list[int] = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-                state, _, _, session, *_ = stat.rpartition(")")[2].split()
-                if int(session) == leader and state != "Z":
-                    found.append(int(folder.name))
-    return found
+    """The processes of a session that have not ended."""
+    return [pid for pid, stat in process_stat.read_all().items() if stat.session == leader and stat.state != "Z"]
 
 
 def shell() -> str:

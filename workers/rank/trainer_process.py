@@ -15,7 +15,7 @@ from ..forkserver.protocol import Request, kill
 from ..forkserver.protocol import request as ask
 from ..messages.rank_status import STACKS_SIGNAL
 from ..process_memory import Footprint, resident
-from ..process_state import state_of
+from ..process_stat import state_of
 from ..snapshot.replication import notifier_pair
 from .log_pipe import MAX_LINE, Lines
 from .recordings import Recordings

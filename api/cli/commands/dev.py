@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ....service.schemas.problem import FieldError
+from ....workers.program import idle_end
 from ...client import FINAL, ApiError, Client, JobHandle
 from ...client.streams import Streams
 from ...errors import InvalidParameter
@@ -23,7 +24,6 @@ from .port_forward import Forward, Ports
 
 #: Seconds between two looks at a job that waits.
 LOOK_S: Final = 0.5
-_IDLE_END: Final = "shardyard.workers.program.idle_end"
 _JUPYTER: Final = "shardyard.workers.program.jupyter_server"
 
 
@@ -109,7 +109,7 @@ def spec_of(
     """
     return {
         "name": name,
-        "command": ["python", "-m", _IDLE_END, f"{idle_s:g}", *serves],
+        "command": ["python", "-m", idle_end.MODULE, f"{idle_s:g}", *serves],
         "ranks": ranks,
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
@@ -133,7 +133,7 @@ def _open(client: Client, name: str) -> JobHandle | None:
         return None
     if job.state in FINAL:
         return None
-    if _IDLE_END not in job.spec.get("command", ()):
+    if idle_end.MODULE not in job.spec.get("command", ()):
         remedy = f"Name another session with --name. A shell at the job: shardyard attach {job.id}"
         raise InvalidParameter(f"{job.id} has the name {name}, and is no session.", field="--name", remedy=remedy)
     return job

@@ -46,6 +46,10 @@ async def test_an_endless_body_is_not_read_to_its_end(api: httpx2.AsyncClient) -
         (b"{}", "text/plain", 415, "unsupported_media_type"),
         (b"{}", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
         (b"{}", "application/json; charset=latin-1", 415, "unsupported_media_type"),
+        (b"{}", 'application/json; version=1; Charset="latin-1"', 415, "unsupported_media_type"),
+        (b"{}", "application/json; charset*=utf-8''latin-1", 415, "unsupported_media_type"),
+        (b"{}", "application/json, text/plain", 415, "unsupported_media_type"),
+        (b"[]", 'Application/JSON; profile="charset=latin-1"; charset="UTF-8"', 422, "invalid_spec"),
         (b"{}", "", 415, "unsupported_media_type"),
     ],
 )

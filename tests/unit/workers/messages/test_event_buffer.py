@@ -2,6 +2,7 @@ import asyncio
 import json
 import math
 
+from harness.virtual_time import VirtualLoop, run_virtually
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,20 +66,26 @@ def test_a_full_spool_has_room_again_after_an_acknowledgement() -> None:
     assert asyncio.run(wait()) == (False, True)
 
 
-async def test_a_wait_ends_with_an_event_and_lingers_unless_it_is_urgent() -> None:
-    spool, loop = Spool(1 << 20), asyncio.get_running_loop()
-    loop.call_later(0.01, spool.add, "step", {})
-    await spool.wait(0, wait_s=30.0)
-    assert spool.last == 1
+def test_a_wait_ends_with_an_event_and_lingers_unless_it_is_urgent() -> None:
+    async def work(loop: VirtualLoop) -> None:
+        spool = Spool(1 << 20)
+        loop.call_later(1.0, spool.add, "step", {})
+        await spool.wait(0, wait_s=30.0)
+        assert (spool.last, loop.time()) == (1, 1.0)
 
-    loop.call_later(0.02, lambda: spool.add("failed", {}, urgent=True))
-    spool.add("step", {})
-    began = loop.time()
-    await spool.wait(1, wait_s=30.0, linger_s=30.0)
-    assert spool.last == 3 and loop.time() - began < 20
+        loop.call_later(2.0, spool.add, "step", {})
+        await spool.wait(1, wait_s=30.0, linger_s=5.0)
+        assert (spool.last, loop.time()) == (2, 8.0)
 
-    await spool.wait(3, wait_s=0.0)
-    assert spool.take(3) == []
+        loop.call_later(3.0, lambda: spool.add("failed", {}, urgent=True))
+        spool.add("step", {})
+        await spool.wait(2, wait_s=30.0, linger_s=30.0)
+        assert (spool.last, loop.time()) == (4, 11.0)
+
+        await spool.wait(4, wait_s=0.0)
+        assert spool.take(4) == [] and loop.time() == 11.0
+
+    run_virtually(work)
 
 
 def test_a_step_is_merged_once_all_ranks_have_reported_it() -> None:

@@ -5,19 +5,37 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 import pytest
 from harness.patience import PATIENCE_S
+from harness.processes import started
 
 from shardyard.workers.program import idle_end
-from shardyard.workers.program.idle_end import JOB, use_of, wait_until_idle
+from shardyard.workers.program.idle_end import BUSY, JOB, LOOK_S, MODULE, Use, use_of, wait_until_idle
 
 #: A process that has a gate's name.
 NAMED = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'streams:{}', 0, 0, 0); print(flush=True); time.sleep(1000)"
-#: One that computes until it is killed.
-BUSY = "print(flush=True)\nwhile True: pass"
+#: One that waits, and one that computes, until it is killed.
+WAITS = "import time; print(flush=True); time.sleep(1000)"
+COMPUTES = "print(flush=True)\nwhile True: pass"
+#: One whose children have computed for half a second and have ended, as the many short ones of a build.
+BUILDS = """
+import subprocess, sys, time
+for _ in range(2):
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.25: pass"])
+print(flush=True)
+time.sleep(1000)
+"""
+#: One whose child computes as long as it lives, in a session of its own and without the job's variables.
+HIDES = """
+import os, subprocess, sys, time
+script = f"import os\\nwhile os.getppid() == {os.getpid()}: pass"
+child = subprocess.Popen([sys.executable, "-c", script], env={}, start_new_session=True)
+print(flush=True)
+time.sleep(1000)
+"""
 
 
 @pytest.fixture
@@ -25,65 +43,92 @@ def job() -> str:
     return f"job-{uuid.uuid4().hex}"
 
 
-@contextmanager
-def process(job: str, script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the job, once it has printed a line."""
-    with subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], env={**os.environ, JOB: job}, stdout=subprocess.PIPE
-    ) as started:
-        assert started.stdout is not None
-        started.stdout.readline()
-        try:
-            yield started
-        finally:
-            started.kill()
+def process(job: str, script: str, *arguments: str) -> AbstractContextManager[int]:
+    """A process of the job."""
+    return started(script, *arguments, **{JOB: job})
 
 
 def test_streams_are_counted_by_the_names_of_the_jobs_own_processes(job: str) -> None:
     with process(job, NAMED.format(2)), process(job, NAMED.format(1)), process(job, NAMED.format(0)):
         assert use_of(job).streams == 3
-        assert use_of(f"{job}x").streams == 0
-        assert use_of(f"{job}x").cpu_s == {}
+        assert use_of(f"{job}x") == Use(0, 0.0)
 
 
-def test_a_users_process_may_have_any_name(job: str) -> None:
-    with process(job, NAMED.format("in")), process(job, NAMED.format("")):
+def test_a_process_with_a_name_like_a_gates_is_none(job: str) -> None:
+    with process(job, NAMED.format("many")):
         assert use_of(job).streams == 0
 
 
-def test_the_looks_of_other_ranks_are_no_use(job: str) -> None:
-    """Each takes tens of milliseconds on a node with many processes, and a job may have eight ranks on it."""
-    with process(job, BUSY, "shardyard.workers.program.idle_end"):
-        assert use_of(job).cpu_s == {}
-
-
-def test_cpu_time_is_that_between_two_looks(job: str) -> None:
-    with process(job, "import time; print(flush=True); time.sleep(1000)"):
-        before = use_of(job)
-        with process(job, BUSY) as busy:
+@pytest.mark.parametrize("script", [COMPUTES, HIDES], ids=["its own", "below a process of the job"])
+def test_what_processes_compute_is_use(job: str, script: str) -> None:
+    with process(job, WAITS):
+        before = use_of(job).cpu_s
+        with process(job, script):
             deadline = time.monotonic() + PATIENCE_S
-            while (used := use_of(job).since(before)) < 0.2 and time.monotonic() < deadline:
+            while (used := use_of(job).cpu_s - before) < 1.0 and time.monotonic() < deadline:
                 time.sleep(0.05)
-            assert used >= 0.2 and busy.pid in use_of(job).cpu_s
-        assert use_of(job).since(use_of(job)) < 0.05
+            assert used >= 1.0, "more than starts take"
 
 
-@pytest.mark.parametrize("script", [NAMED.format(1), BUSY], ids=["stream", "busy"])
-def test_a_job_in_use_is_not_idle(job: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
+def test_what_children_have_computed_before_they_ended_is_use(job: str) -> None:
+    with process(job, BUILDS):
+        assert use_of(job).cpu_s >= 0.45
 
-    def sleep(seconds: float) -> None:
-        nonlocal looks
-        looks += 1
-        slept(seconds)
-        if looks == 20:
-            used.kill()
 
-    slept = time.sleep
-    monkeypatch.setattr(idle_end.time, "sleep", sleep)
-    with process(job, script) as used:
-        wait_until_idle(job, 0.4)  # four looks without use
-    assert looks >= 20
+def test_looking_is_no_use(job: str) -> None:
+    """A node with eight ranks has eight processes that look."""
+    with process(job, BUILDS, "-m", MODULE):
+        assert use_of(job) == Use(0, 0.0)
+
+
+class Clock:
+    """The time, and what the looks at a job find, one after the other; then nothing of it happens any more."""
+
+    def __init__(self, looks: Iterable[Use], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self._looks, self._last = 0.0, iter(looks), Use(0, 0.0)
+        monkeypatch.setattr(idle_end, "time", self)
+        monkeypatch.setattr(idle_end, "use_of", self.use_of)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def use_of(self, job: str) -> Use:
+        self._last = next(self._looks, Use(0, self._last.cpu_s))
+        return self._last
+
+
+#: CPU seconds between two looks that are no use, as the most.
+LEAST = BUSY * LOOK_S
+
+
+@pytest.mark.parametrize(
+    ("looks", "last"),
+    [
+        ([], 0),
+        ([Use(1, 0.0)] * 30, 29),
+        ([Use(0, 1.01 * LEAST * look) for look in range(1000)], 999),
+        ([Use(0, 0.99 * LEAST * look) for look in range(1000)], 0),
+        ([Use(0, 0.0)] * 5 + [Use(0, 2 * LEAST)] * 5, 5),
+        ([Use(0, 100.0), Use(0, 1.0), Use(0, 1.0 + 2 * LEAST)], 2),
+    ],
+    ids=["unused", "a stream", "a computation", "a server without requests", "a command", "a process ended"],
+)
+def test_a_job_ends_once_it_was_idle_for_as_long_as_it_may(
+    looks: list[Use], last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`last`: the number of the look that found the last use; that at the start is number 0."""
+    clock = Clock(looks, monkeypatch)
+    wait_until_idle("job", 60.0)
+    assert clock.now == LOOK_S * last + 60.0
+
+
+def test_a_job_in_use_ends_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock([Use(1, 0.0)] * 1000, monkeypatch)
+    wait_until_idle("job", 60.0, lambda: clock.now >= 500.0)
+    assert clock.now == 500.0
 
 
 def test_an_idle_job_ends_and_says_why(job: str) -> None:

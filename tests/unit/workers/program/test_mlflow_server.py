@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -158,7 +159,9 @@ def test_no_proxy_is_asked_for_the_servers_address() -> None:
         assert (env["no_proxy"], env["NO_PROXY"]) == ("a.b,127.0.0.1", "a.b,127.0.0.1")
 
 
-def asked(env: Any, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
+def asked(
+    env: Any, method: str, path: str, body: bytes | Iterable[bytes] | None = None, **headers: str
+) -> tuple[int, dict[str, Any]]:
     connection = http.client.HTTPConnection("127.0.0.1", urlsplit(env["MLFLOW_TRACKING_URI"]).port, timeout=PATIENCE_S)
     try:
         given = {"Authorization": f"Bearer {env['MLFLOW_TRACKING_TOKEN']}"} | headers
@@ -185,12 +188,19 @@ def test_a_body_that_is_no_small_object_is_refused(body: bytes) -> None:
     assert (status, answer["error_code"]) == (400, "INVALID_PARAMETER_VALUE") and "4,194,304 bytes" in answer["message"]
 
 
-def test_a_body_needs_its_size() -> None:
+def test_a_body_comes_in_chunks_or_by_its_size() -> None:
     path = "/api/2.0/mlflow/runs/create"
+    body = b'{"experiment_id": "0", "run_name": "mine"}'
     with serving({}, lambda _: None) as env:
-        for headers in ({"Transfer-Encoding": "chunked"}, {"Content-Length": "x"}, {"Content-Length": "-1"}):
-            status, answer = asked(env, "POST", path, None, **headers)
-            assert status == 400 and "Content-Length" in answer["message"]
+        for sent in (body, iter([body[:7], body[7:]])):
+            status, answer = asked(env, "POST", path, sent)
+            assert (status, answer["run"]["info"]["run_name"]) == (200, "mine")
+        for size in ("x", "-1"):
+            status, answer = asked(env, "POST", path, None, **{"Content-Length": size})
+            assert (status, answer["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+            assert answer["message"] == "this is no request of HTTP/1.1: bad Content-Length"
+        status, answer = asked(env, "POST", path, None, **{"Transfer-Encoding": "gzip"})
+        assert (status, answer["error_code"]) == (501, "INVALID_PARAMETER_VALUE")
 
 
 def test_only_a_connection_with_the_token_may_stay_idle(monkeypatch: pytest.MonkeyPatch) -> None:

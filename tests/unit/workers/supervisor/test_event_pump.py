@@ -5,6 +5,7 @@ import contextlib
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.event_buffer import Event, Spool
 from shardyard.workers.messages.gang_spec import GangSpec
@@ -224,9 +225,9 @@ async def test_only_a_rank_without_its_run_waits_for_secrets(started: bool) -> N
 
     following = asyncio.ensure_future(first())
     if not started:
-        await asyncio.wait_for(secrets.until_missed(), 10)
+        await asyncio.wait_for(secrets.until_missed(), PATIENCE_S)
         secrets.provide([Secret("TOKEN", "hf_abcdefgh")])
-    assert isinstance(await asyncio.wait_for(following, 10), RankLost)
+    assert isinstance(await asyncio.wait_for(following, PATIENCE_S), RankLost)
     given = [{"variable": "TOKEN", "value": "hf_abcdefgh", "file": False}]
     assert actor.calls == ([None] if started else [None, given])
     assert not secrets.missed

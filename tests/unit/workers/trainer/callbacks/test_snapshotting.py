@@ -1,5 +1,6 @@
-import time
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ import torch.distributed as dist
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.host_memory import MemoryLimit
 from shardyard.workers.snapshot import shared_memory
+from shardyard.workers.trainer import snapshot_cost
 from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
 from shardyard.workers.trainer.instruments import Instruments
-from shardyard.workers.trainer.segment_writer import SnapshotError, restore
+from shardyard.workers.trainer.segment_writer import SegmentWriter, SnapshotError, restore
 from shardyard.workers.trainer.snapshot_allocation import Allocation
 from shardyard.workers.trainer.snapshot_cost import ProcessorTime, StepTime
 
@@ -124,23 +126,24 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def interval(fds: list[int], busy: bool) -> int:
-    """Steps between two snapshots that a rank chooses whose steps take 0.1 s, of which it computes all or hardly anything."""
-    weight = ParamShard("w", (1 << 20,), (0,), torch.ones(1 << 20), frozenset())
-    snapshots = Snapshots(fds, None, [weight], CPU, Instruments())
+def interval(fds: list[int], busy_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Steps between two snapshots that a rank chooses whose steps take a second and compute `busy_s`, beside copies of 10 ms."""
+    used = itertools.count()
+    monkeypatch.setattr(snapshot_cost, "time", SimpleNamespace(process_time=lambda: (busy_s + 0.01) * next(used)))
+    monkeypatch.setattr(SegmentWriter, "write", lambda *_: 0.01)
+    snapshots = Snapshots(fds, None, shards(torch.float32), CPU, Instruments())
     for step in range(1, ProcessorTime.steps + 1):
-        end = time.monotonic() + 0.1
-        while busy and time.monotonic() < end:
-            pass
-        time.sleep(max(end - time.monotonic(), 0))
-        snapshots.after(step, 0.1, dict, nothing)
+        snapshots.after(step, 1.0, dict, nothing)
     snapshots.settle()
     return next(step for step in range(4, 100_000) if snapshots.due(step)) - ProcessorTime.steps
 
 
-def test_the_copies_share_is_one_of_the_processor_time_of_a_step(fds: list[int], alone: None) -> None:
-    """A rank with a part of a processor, as ranks that share cores, takes fewer."""
-    assert interval(fds, busy=False) > 2 * interval(fds, busy=True)
+@pytest.mark.parametrize(("busy_s", "steps"), [(1.5, 1), (0.6, 2), (0.3, 4), (0.05, 10), (0.0, 10)])
+def test_the_copies_share_is_one_of_the_processor_time_of_a_step(
+    fds: list[int], alone: None, busy_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank with a part of a processor, as ranks that share cores, takes fewer: 10 ms are 1% of the processor time of so many steps."""
+    assert interval(fds, busy_s, monkeypatch) == steps
 
 
 def taken(fds: list[int], longer: float) -> list[int]:
