@@ -35,6 +35,9 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             "--env", metavar="FILE", help="Requirements in the folder of --code: .txt, pyproject.toml, uv.lock."
         ),
     ] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", help="Name of an image that nodes have, as `shardyard nodes` lists them.")
+    ] = None,
     code: Annotated[
         str | None, typer.Option("--code", metavar="FOLDER", help="Folder to upload; the shell starts in it.")
     ] = None,
@@ -62,7 +65,8 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             return
         if job is None:
             serves = ["-m", _JUPYTER, "serve"] if jupyter else []
-            spec = spec_of(name, gpus or ranks, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, serves=serves)
+            where = environment(env, image)
+            spec = spec_of(name, gpus or ranks, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=where, serves=serves)
             job = client.submit(spec, on_upload=screen.uploading)
             screen.warnings(job.warnings)
             screen.say(f"{job.id} is your session, and ends when it is idle for {idle}.")
@@ -98,12 +102,12 @@ def spec_of(
     on_gpus: bool,
     idle_s: float,
     code: str | None,
-    env: str | None,
+    env: dict[str, Any] | None,
     serves: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The spec of a job that waits until it is idle. Its ranks share a node, on which they see each other's use.
 
-    `serves`: arguments of the Python that rank 0 runs meanwhile.
+    `env`: as of a spec. `serves`: arguments of the Python that rank 0 runs meanwhile.
     """
     return {
         "name": name,
@@ -112,8 +116,14 @@ def spec_of(
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
         **({} if code is None else {"code": {"dir": code}}),
-        **({} if env is None else {"env": {"python": env, "inherit": True}}),
+        **({} if env is None else {"env": env}),
     }
+
+
+def environment(file: str | None, image: str | None) -> dict[str, Any] | None:
+    """`env` of a session's spec: packages of `file` are added to those of the nodes."""
+    packages = {} if file is None else {"python": file, "inherit": True}
+    return packages | ({} if image is None else {"image": image}) or None
 
 
 def _open(client: Client, name: str) -> JobHandle | None:
