@@ -31,7 +31,8 @@ def machine_of(row: RowMapping | Mapping[str, Any], settings: Settings, cordoned
     ranks = settings.cpu_ranks_per_core
     found = queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], ranks, cordoned)
     cores = {"cores": row["cpu"], "cores_free": row["cpu"] - row["cpu_used"]}
-    return replace(found, model=row["gpu_model"], zone=row["zone"], domain=row["domain"], **cores)
+    where = {"zone": row["zone"], "domain": row["domain"], "image": row["image"]}
+    return replace(found, model=row["gpu_model"], **where, **cores)
 
 
 def kinds_of(row: RowMapping) -> frozenset[queue.Device]:

@@ -84,8 +84,14 @@ class Code(SpecPart):
 RequirementText = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PLAIN_TEXT)]
 
 
+#: Name of an image: a value of the Ray label by which nodes say what they run.
+ImageName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+
+
 class Environment(SpecPart):
-    """The Python environment of a job's program. Each node builds it once with uv or conda, and keeps it for other jobs."""
+    """In what a job's program runs: the image of its nodes, and its Python environment. Each node builds an environment once with uv or
+    conda, and keeps it for other jobs.
+    """
 
     python: Annotated[list[RequirementText], Field(min_length=1, max_length=1024)] | PathText | None = Field(
         None,
@@ -96,6 +102,11 @@ class Environment(SpecPart):
         None,
         description="A file of conda in the folder of `code`, or as every node sees it, such as environment.yml, in the place of `python`. "
         "The nodes need micromamba or conda.",
+    )
+    image: ImageName | None = Field(
+        None,
+        description="Name of the image that the job's nodes run, as `shardyard nodes` lists it: their label `shardyard.io/image`. With "
+        "`python` or `conda`, the environment is built there. null: the cluster's own image.",
     )
     version: str | None = Field(
         None,
@@ -112,13 +123,14 @@ class Environment(SpecPart):
     @model_validator(mode="before")
     @classmethod
     def _asks_for_packages(cls, data: Any) -> Any:
-        """Not for an image, nor for variables."""
-        if isinstance(data, dict) and "image" in data:
+        """Not for variables, nor for an image that a registry has."""
+        image = data.get("image") if isinstance(data, dict) else None
+        if isinstance(image, str) and {"/", ":", "@"} & {*image}:
             raise Refusal(
                 "image",
-                "A job cannot choose an image: it is a property of the pods in which the nodes' Ray workers run before the job comes.",
-                "Ask for packages with env: {python: requirements.txt} or env: {conda: environment.yml}. Operators build an image for all "
-                "jobs, and name it in the Helm chart's ray.image.",
+                f"{image!r:.100} is an address, and a job does not start containers: its nodes run their images before it comes.",
+                "Name an image as `shardyard nodes` lists it. Operators add nodes with an image by the Helm chart's ray.workerGroups, or "
+                "by Ray's label shardyard.io/image.",
             )
         if isinstance(data, dict) and data and not cls.model_fields.keys() & data.keys():
             raise Refusal(
@@ -130,17 +142,22 @@ class Environment(SpecPart):
 
     @model_validator(mode="after")
     def _is_of_one_tool(self) -> "Environment":
-        if (self.python is None) == (self.conda is None):
+        if self.python is not None and self.conda is not None:
+            raise Refusal("python", "env has both python and conda.", "Leave one of them out.")
+        if self.python is None and self.conda is None and self.image is None:
             raise Refusal(
                 "python",
-                "env has both python and conda." if self.python else "env has neither python nor conda.",
-                "Write one of them: env: {python: requirements.txt}, a list of requirements, or env: {conda: environment.yml}.",
+                "env has none of python, conda and image.",
+                "Write env: {python: requirements.txt}, a list of requirements, env: {conda: environment.yml}, or env: {image: NAME}.",
             )
-        if self.conda is not None and (self.version is not None or self.inherit):
+        if self.python is None and (self.version is not None or self.inherit):
+            by_conda = self.conda is not None
             raise Refusal(
                 "inherit" if self.inherit else "version",
-                "It goes with python, and conda builds the environment.",
-                "Leave it out, and name python=3.12 and torch under dependencies in the file.",
+                f"It goes with python, and {'conda builds the environment' if by_conda else 'no environment is built'}.",
+                "Leave it out, and name python=3.12 and torch under dependencies in the file."
+                if by_conda
+                else "Leave it out: the program runs with the image's own Python. Or name packages under python.",
             )
         return self
 

@@ -172,6 +172,11 @@ class JobSpec(SpecOfJob):
         return self.train.layout.world_size
 
     @property
+    def image(self) -> str:
+        """Of its nodes; empty: the cluster's own."""
+        return ""
+
+    @property
     def together(self) -> int:
         """The number of consecutive ranks that share a node: a tensor group, or one of its grids if it has several."""
         return self.train.layout.tensor // self.train.layout.division.copies
@@ -225,7 +230,8 @@ class CommandSpec(CommandLayout, SpecOfJob):
     )
     env: Environment | None = Field(
         default_factory=lambda: None,
-        description="The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`.",
+        description="The image of the program's nodes, and its Python environment. null: the cluster's own, and that of the nodes' Ray workers. "
+        "Variables are in `resources.env`.",
     )
     checkpoint: ProgramCheckpoints = ProgramCheckpoints()
     resume_from: Address | None = Field(
@@ -254,6 +260,11 @@ class CommandSpec(CommandLayout, SpecOfJob):
     @property
     def world_size(self) -> int:
         return self.ranks
+
+    @property
+    def image(self) -> str:
+        """Of its nodes; empty: the cluster's own."""
+        return (self.env and self.env.image) or ""
 
 
 AnySpec = JobSpec | CommandSpec

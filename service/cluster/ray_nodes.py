@@ -6,7 +6,7 @@ from typing import Any
 
 from ...workers.host_memory import total_memory
 from ...workers.supervisor.policies.topology import MODEL_LABEL
-from ...workers.supervisor.ranks.room import place_of
+from ...workers.supervisor.ranks.room import image_of, place_of
 from ..schemas.node import ClusterNode
 from . import allocations, ray_private
 from .ray_connection import ANSWER_S
@@ -49,6 +49,7 @@ def _read_nodes_inside() -> list[ClusterNode]:
                 gangs=shares.get(node["NodeID"], []),
                 gpu_model=_gpu_model(node) if gpu else "",
                 **asdict(place_of(node)),
+                image=image_of(node),
                 host_memory_bytes=total_memory() if node["NodeID"] == here else free_memory_bytes(total),
             )
         )

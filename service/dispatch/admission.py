@@ -136,7 +136,7 @@ def _waiting(row: RowMapping) -> Waiting:
     first, *others = elastic.sizes(row)
     least = elastic.smallest(row)
     found = Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
-    return replace(found, gpu=row["gpu"], within=row["within"] or None, cpus=row["cpus"])
+    return replace(found, gpu=row["gpu"], within=row["within"] or None, cpus=row["cpus"], image=row["image"])
 
 
 async def _others(tx: AsyncConnection, walk: Walk, cluster: str) -> tuple[list[RowMapping], bool]:

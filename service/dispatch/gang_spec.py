@@ -119,6 +119,7 @@ def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> Gan
         avoided=avoided,
         gpu=resources.get("gpu") or "",
         within=resources.get("within"),
+        image=(job["spec"].get("env") or {}).get("image") or "",
         env=resources.get("env") or {},
         cpus_per_gpu=resources.get("cpus_per_gpu", 0.0),
         spares=policy.get("spares", 0),

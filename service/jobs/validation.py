@@ -206,6 +206,9 @@ def check_ranks(spec: AnySpec, least: int, clusters: Sequence[queue.Inventory]) 
 def _refuse_together(waiting: queue.Waiting, clusters: Sequence[queue.Inventory], never: str) -> None:
     """Raise TooManyRanks if the job fits on the cluster's devices, but not on those that it may use together."""
     more = "Or add such nodes: `shardyard nodes` lists the labels of those that are there."
+    anywhere = replace(waiting, image=None)
+    if waiting.image and any(queue.impossible(anywhere, cluster) is None for cluster in clusters):
+        raise TooManyRanks(never, field="env.image", remedy=f"Name another image, or leave it out, or use fewer ranks. {more}")
     fewer = replace(waiting, cpus=0.0)
     if waiting.cpus and any(queue.impossible(fewer, cluster) is None for cluster in clusters):
         remedy = "Reserve fewer cores for each GPU, or none, or use fewer ranks."

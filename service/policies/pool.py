@@ -1,7 +1,7 @@
 """The devices of one kind on a cluster's nodes, while the queue's policy gives them to jobs, one after the other.
 
-A job's devices may have to be together: GPUs of one model, nodes of one zone or NVLink domain. Nodes that may serve a job together are
-a part of the pool. Most clusters have one part.
+A job's devices may have to be together: GPUs of one model, nodes of one zone or NVLink domain. Its nodes run one image. Nodes that may
+serve a job together are a part of the pool. Most clusters have one part.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,8 @@ _TOGETHER: Final[dict[Within, str]] = {"zone": "zone", "domain": "NVLink domain"
 class Waiting:
     """A queued job: `world_size` ranks, of which each `tensor` neighbours must be placed on one node, and spares on any node.
 
-    `gpu`: the model that all its GPUs must have; empty: any one model. `within`: the label that all its nodes must share.
+    `gpu`: the model that all its GPUs must have; empty: any one model. `within`: the label that all its nodes must share. `image`: of its
+    nodes; empty: the cluster's own, None: any.
     """
 
     id: str
@@ -39,20 +40,22 @@ class Waiting:
     gpu: str = ""
     within: Within | None = None
     cpus: float = 0.0  # cores that it reserves beside each GPU
+    image: str | None = ""
 
     @property
     def shape(self) -> str:
         """Identifies the job's queue, as text. For an elastic job its smallest layout does."""
-        asks = self.gpu or self.within or self.cpus
+        asks = self.gpu or self.within or self.cpus or self.image
         more = f" {self.gpu or '-'} {self.within or '-'} {self.cpus:g}" if asks else ""
+        more += f" {self.image}" if self.image else ""
         return f"{self.wanted} {self.smallest.world_size} {self.tensor} {self.spares}{more}"
 
     @classmethod
     def of(cls, shape: str) -> Self:
         """A job of this shape, without an id."""
         wanted, world_size, tensor, spares, *more = shape.split()
-        gpu, within, cpus = more or ("-", "-", "0")
-        job = cls("", int(world_size), int(tensor), cast("Wanted", wanted), int(spares), cpus=float(cpus))
+        gpu, within, cpus, *image = more or ("-", "-", "0")
+        job = cls("", int(world_size), int(tensor), cast("Wanted", wanted), int(spares), cpus=float(cpus), image="".join(image))
         together = None if within == "-" else cast("Within", within)
         return replace(job, gpu="" if gpu == "-" else gpu, within=together)
 
@@ -89,6 +92,7 @@ class Machine:
     model: str = ""  # of its GPUs; empty: unknown
     zone: str = ""
     domain: str = ""
+    image: str = ""  # of its Ray worker; empty: the cluster's own
     cores: float = 0.0
     cores_free: float = 0.0
 
@@ -135,13 +139,13 @@ class Pool:
         self.left = min(sum(self.free), self.capacity - held.get(device, 0) - idle)
         self.cores_free = [machine.cores_free for machine in self.machines]
         self._blocked = _Blocked()
-        self._parts: dict[tuple[str, Within | None], list[list[int]]] = {}
+        self._parts: dict[tuple[str, Within | None, str | None], list[list[int]]] = {}
 
     # Which nodes may serve a job together.
 
     def parts(self, job: Waiting) -> list[list[int]]:
         """The places of the machines of each part. One list of all of them for most jobs and clusters."""
-        wants = (job.gpu, job.within)
+        wants = (job.gpu, job.within, job.image)
         if wants not in self._parts:
             found: dict[tuple[str, str, str], list[int]] = {}
             for place, machine in enumerate(self.machines):
@@ -153,8 +157,10 @@ class Pool:
 
     def _key(self, machine: Machine, job: Waiting) -> tuple[str, str, str] | None:
         """Equal for machines that may serve the job together; None if this one may not serve it."""
-        if (job.model and machine.model.casefold() != job.model.casefold()) or (
-            job.within is not None and not getattr(machine, job.within)
+        if (
+            job.image not in (machine.image, None)
+            or (job.model and machine.model.casefold() != job.model.casefold())
+            or (job.within is not None and not getattr(machine, job.within))
         ):
             return None
         model = "" if self.device == "cpu" or job.gpu == ANY_MODELS else machine.model
@@ -199,7 +205,7 @@ class Pool:
         if job.devices > self.most:
             return f"Needs {job}; the cluster has {self.most} {self.noun}{self._growth()}."
         if self.restricts(job):
-            return f"{_needs(job)}{_on(job, self.device)}; {self._has(self.here, job)}."
+            return f"{_needs(job)}{self._on(job)}; {self._has(self.here, job)}."
         largest = max((*self.whole, *self.here))
         if job.tensor > largest:
             return f"A tensor group of {job.tensor} needs one node; the largest node has {largest} {self.noun}."
@@ -214,7 +220,7 @@ class Pool:
         if self._fits(self.in_use, job):
             return None
         if self.restricts(job):
-            message = f"{_needs(job)}{_on(job, self.device)}; {self._has(self.in_use, job)}; see `shardyard nodes`."
+            message = f"{_needs(job)}{self._on(job)}; {self._has(self.in_use, job)}; see `shardyard nodes`."
             return Wait(job.id, "waiting_for_nodes", message)
         if not self.has_room_when_whole(job):
             return None
@@ -257,7 +263,7 @@ class Pool:
             return None
         if self.restricts(job):
             free = f"{self._most(self.free, job)} of {self._most(self.here, job)} are free together"
-            message = f"{_needs(job)}{_on(job, self.device)}; {free}."
+            message = f"{_needs(job)}{self._on(job)}; {free}."
             return Wait(job.id, "waiting_for_devices", message)
         if self.left < job.devices:
             lacking = job.devices - max(0, self.left)
@@ -295,10 +301,23 @@ class Pool:
 
     # Messages.
 
+    def _on(self, job: Waiting) -> str:
+        """What the job asks of its devices, in words."""
+        one = self.device == "cuda" and job.gpu != ANY_MODELS
+        model = f" on {job.model} GPUs" if job.model else " on GPUs of one model" if one else ""
+        together = f" in one {_TOGETHER[job.within]}" if job.within else ""
+        cores = f" with {job.cpus:g} cores for each GPU" if _wants_cores(job, self.device) else ""
+        several = any(machine.image for machine in self.machines)
+        image = f" on nodes of {_image(job.image)}" if job.image is not None and (job.image or several) else ""
+        return model + together + cores + image
+
     def _has(self, numbers: Sequence[int], job: Waiting) -> str:
         """What there is of it, in words."""
         if self.parts(job):
             return f"the most together are {self._most(numbers, job)}"
+        images = {machine.image for machine in self.machines}
+        if job.image is not None and job.image not in images:
+            return f"the cluster's nodes have {', '.join(_image(name) for name in sorted(images))}"
         if job.within and any(self._key(machine, replace(job, within=None)) for machine in self.machines):
             return f"no node has a label of its {_TOGETHER[job.within]}"
         models = sorted({machine.model for machine in self.machines} - {""})
@@ -317,13 +336,9 @@ def _wants_cores(job: Waiting, device: Device) -> bool:
     return device == "cuda" and job.cpus > 0
 
 
-def _on(job: Waiting, device: Device) -> str:
-    """What the job asks of its devices, in words."""
-    one = device == "cuda" and job.gpu != ANY_MODELS
-    model = f" on {job.model} GPUs" if job.model else " on GPUs of one model" if one else ""
-    together = f" in one {_TOGETHER[job.within]}" if job.within else ""
-    cores = f" with {job.cpus:g} cores for each GPU" if _wants_cores(job, device) else ""
-    return model + together + cores
+def _image(name: str) -> str:
+    """An image of nodes, in words."""
+    return f"the image {name}" if name else "the cluster's own image"
 
 
 def _needs(job: Waiting) -> str:

@@ -31,6 +31,7 @@ class ClusterNode(Value):
     zone: str = ""
     rail: str = ""
     domain: str = ""
+    image: str = ""
 
 
 class Cordon(Value):
@@ -98,6 +99,10 @@ class Node(Value):
         "", description="Its label `shardyard.io/rail`, nodes with common leaf switches; empty: it has none."
     )
     domain: str = Field("", description="Its label `ray.io/gpu-domain`, an NVLink domain; empty: it has none.")
+    image: str = Field(
+        "",
+        description="Its label `shardyard.io/image`, the name of the image that its Ray worker runs; empty: the cluster's own image.",
+    )
     seen_at: Timestamp | None = None
     faults: int = Field(
         0, description="Number of attempts that failed because of this machine within SHARDYARD_CORDON_WINDOW_S."

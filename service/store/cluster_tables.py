@@ -38,7 +38,7 @@ nodes = Table(
     Column("gpu_model", String(80), nullable=False, server_default=""),  # as Ray names it; empty: unknown
     Column("host_memory_bytes", BigInteger, nullable=False, server_default="0"),  # for all processes; 0: unknown
     # by Ray's labels; empty: without
-    *(Column(name, String(63), nullable=False, server_default="") for name in ("zone", "rail", "domain")),
+    *(Column(name, String(63), nullable=False, server_default="") for name in ("zone", "rail", "domain", "image")),
 )
 
 #: A cluster's capacity with all its nodes: from its settings, else the largest that was seen at one time.

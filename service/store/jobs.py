@@ -21,6 +21,7 @@ _SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
 _GPU = func.coalesce(jobs.c.spec["resources"]["gpu"].as_string(), "")
 _CPUS = func.coalesce(jobs.c.spec["resources"]["cpus_per_gpu"].as_float(), 0.0)
 _WITHIN = func.coalesce(jobs.c.spec["resources"]["within"].as_string(), "")
+_IMAGE = func.coalesce(jobs.c.spec["env"]["image"].as_string(), "")
 
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
@@ -238,7 +239,8 @@ def front(
         "cluster",
     )
     impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
-    spec = (_SPARES.label("spares"), _GPU.label("gpu"), _WITHIN.label("within"), _CPUS.label("cpus"))
+    nodes = (_GPU.label("gpu"), _WITHIN.label("within"), _CPUS.label("cpus"), _IMAGE.label("image"))
+    spec = (_SPARES.label("spares"), *nodes)
     columns = (*(jobs.c[name] for name in wanted), *spec, impatient.label("impatient"))
     statement = select(*columns).where(_ready(tx), unleased(tx), _may_run(cluster))
     if shapes is not None:

@@ -81,7 +81,7 @@ jobs = Table(
     Column("tensor", Integer, nullable=False),
     Column("wanted_device", String(8), nullable=False),  # auto, cpu, cuda
     # Identifies the job's queue, `pool.Waiting.shape`. SQLite holds no string to a length.
-    Column("shape", String(120).with_variant(String(40), "sqlite"), nullable=False, server_default=""),
+    Column("shape", String(200).with_variant(String(40), "sqlite"), nullable=False, server_default=""),
     Column("device", String(8)),  # the device kind of the placement
     Column("max_restarts", Integer, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),

@@ -51,6 +51,27 @@ VALUES: dict[str, Manifest] = {
             },
         },
     },
+    "groups of workers": {
+        "image": {"repository": "registry/shardyard", "tag": "1.2.3"},
+        "ray": {
+            "image": {"tag": "1.2.3-cuda"},
+            "worker": {
+                "replicas": 4,
+                "gpus": 8,
+                "labels": {"shardyard.io/rail": "su-1"},
+                "nodeSelector": {"accelerator": "h100"},
+            },
+            "workerGroups": [
+                {"name": "nemo", "replicas": 1, "gpus": 0, "image": {"repository": "registry/nemo", "tag": "2"}},
+                {
+                    "name": "a100",
+                    "gpus": 4,
+                    "nodeSelector": {"accelerator": "a100"},
+                    "labels": {"shardyard.io/rail": "su-2"},
+                },
+            ],
+        },
+    },
     "another Ray": {
         "ray": {"create": False, "address": "ray://elsewhere:10001", "tokenSecret": "token"},
         "image": {"digest": "sha256:" + "0" * 64},
@@ -241,6 +262,10 @@ def test_config_map_holds_settings_and_nothing_else(objects: list[Manifest]) -> 
         (VALUES["gpus"], [{"nodes": 4, "cpus": 4, "gpus": 8}]),
         ({"ray": {"worker": {"resources": {"limits": {"cpu": "2500m"}}}}}, [{"nodes": 2, "cpus": 3, "gpus": 0}]),
         ({"settings": {"capacity": [{"nodes": 3, "gpus": 8}]}}, [{"nodes": 3, "gpus": 8}]),
+        (
+            {"ray": {"worker": {"gpus": 8}, "workerGroups": [{"name": "nemo", "replicas": 1, "gpus": 0}]}},
+            [{"nodes": 2, "cpus": 4, "gpus": 8}, {"nodes": 1, "cpus": 4, "gpus": 0}],
+        ),
         (VALUES["another Ray"], None),
     ],
 )
@@ -369,6 +394,22 @@ def test_workers_have_the_labels_by_which_gangs_are_placed() -> None:
     labels = {"ray.io/gpu-domain": "rack-7", "ray.io/availability-zone": "eu-1a"}
     assert group({"ray": {"worker": {"labels": labels}}})["labels"] == labels
     assert "labels" not in group({})
+
+
+def test_groups_of_workers_differ_in_what_they_name_and_jobs_choose_those_with_an_image() -> None:
+    (cluster,) = of_kind(render(VALUES["groups of workers"]), "RayCluster")
+    worker, nemo, other = cluster["spec"]["workerGroupSpecs"]
+    assert [group["groupName"] for group in (worker, nemo, other)] == ["worker", "nemo", "a100"]
+    assert [group["replicas"] for group in (worker, nemo, other)] == [4, 1, 4]
+    assert nemo["labels"] == {"shardyard.io/image": "nemo", "shardyard.io/rail": "su-1"}
+    assert (worker["labels"], other["labels"]) == ({"shardyard.io/rail": "su-1"}, {"shardyard.io/rail": "su-2"})
+    pods = [group["template"]["spec"] for group in (worker, nemo, other)]
+    images = [pod["containers"][0]["image"] for pod in pods]
+    assert images == ["registry/shardyard:1.2.3-cuda", "registry/nemo:2", "registry/shardyard:1.2.3-cuda"]
+    limits = [pod["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") for pod in pods]
+    assert limits == [8, None, 4], "no GPU is asked for by 0"
+    assert [pod["nodeSelector"]["accelerator"] for pod in pods] == ["h100", "h100", "a100"]
+    assert pods[1] | {"containers": 0} == pods[0] | {"containers": 0}, "what it does not name is that of ray.worker"
 
 
 def test_gpu_workers_lock_as_much_memory_as_rdma_needs() -> None:
@@ -535,6 +576,10 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"ray": {"create": False}}, "ray/address"),
         ({"ray": {"address": "head:6379"}}, "ray/address"),
         ({"ray": {"worker": {"gpus": -1}}}, "ray/worker/gpus"),
+        ({"ray": {"workerGroups": [{"gpus": 1}]}}, "name"),
+        ({"ray": {"workerGroups": [{"name": "a", "gpu": 1}]}}, "gpu"),
+        ({"ray": {"workerGroups": [{"name": "a", "image": {"repository": "r"}}]}}, "tag"),
+        ({"ray": {"workerGroups": [{"name": "worker"}]}}, "two groups of workers"),
         ({"ray": {"worker": {"lockedMemory": {"limit": "1GiB"}}}}, "ray/worker/lockedMemory/limit"),
         ({"database": {"secret": {"create": True}}}, "database/secret/url"),
         ({"database": {"secret": {"create": True, "url": "sqlite:///x"}}}, "database/secret/url"),

@@ -36,6 +36,9 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             "--env", metavar="FILE", help="Packages, by a file in --code: .txt, pyproject.toml, uv.lock, conda's .yml."
         ),
     ] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", help="Name of an image that nodes have, as `shardyard nodes` lists them.")
+    ] = None,
     code: Annotated[
         str | None, typer.Option("--code", metavar="FOLDER", help="Folder to upload; the shell starts in it.")
     ] = None,
@@ -64,7 +67,10 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
         if job is None:
             _refuse_unless_allowed(client)
             serves = ["-m", _JUPYTER, "serve"] if jupyter else []
-            spec = spec_of(name, gpus or ranks, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, serves=serves)
+            count = gpus or ranks
+            spec = spec_of(
+                name, count, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, image=image, serves=serves
+            )
             job = client.submit(spec, on_upload=screen.uploading)
             screen.warnings(job.warnings)
             screen.say(f"{job.id} is your session, and ends when it is idle for {idle}.")
@@ -101,6 +107,7 @@ def spec_of(
     idle_s: float,
     code: str | None,
     env: str | None,
+    image: str | None = None,
     serves: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The spec of a job that waits until it is idle. Its ranks share a node, on which they see each other's use.
@@ -114,13 +121,18 @@ def spec_of(
         "ranks_per_node": ranks,
         "resources": {"device": "cuda" if on_gpus else "cpu"},
         **({} if code is None else {"code": {"dir": code}}),
-        **({} if env is None else {"env": _environment(env)}),
+        **_environment(env, image),
     }
 
 
-def _environment(file: str) -> dict[str, Any]:
-    """The key `env` of a spec for a file of requirements, or of conda."""
-    return {"conda": file} if file.endswith((".yml", ".yaml")) else {"python": file, "inherit": True}
+def _environment(file: str | None, image: str | None) -> dict[str, Any]:
+    """The key `env` of a spec: packages by a file of requirements, or of conda, and an image."""
+    if file is None:
+        packages: dict[str, Any] = {}
+    else:
+        packages = {"conda": file} if file.endswith((".yml", ".yaml")) else {"python": file, "inherit": True}
+    asked = packages | ({} if image is None else {"image": image})
+    return {"env": asked} if asked else {}
 
 
 def _open(client: Client, name: str) -> JobHandle | None:

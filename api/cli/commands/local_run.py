@@ -59,7 +59,7 @@ def notices(spec: AnySpec, out: Path) -> Iterator[str]:
             yield f"The training continues from {newest.where}. Remove {root} to start afresh."
         return
     if spec.env is not None:
-        yield f"env is not built here: the program runs with {sys.executable}."
+        yield f"env is not used here: the program runs with {sys.executable}."
     if spec.files:
         yield f"files are not fetched here, and SHARDYARD_FILES is not set: {', '.join(spec.files)}."
     if spec.resume_from is not None:

@@ -14,7 +14,7 @@ from ..terminal.screen import Screen, clock, size
 
 COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON")
 #: Columns of labels that at least one node has.
-LABELS = {"gpu_model": "GPU", "zone": "ZONE", "rail": "RAIL", "domain": "DOMAIN"}
+LABELS = {"gpu_model": "GPU", "zone": "ZONE", "rail": "RAIL", "domain": "DOMAIN", "image": "IMAGE"}
 
 
 def nodes(

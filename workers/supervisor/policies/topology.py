@@ -1,6 +1,6 @@
 """Chooses the GPU model, zones, rails and NVLink domains of a gang's bundles, and the order of ranks over nodes. Pure.
 
-Rules that it keeps: all GPUs are of one model unless the spec allows a mixture; the gang is in one zone, rail and domain where it
+Rules that it keeps: all nodes run the image that the spec names; all GPUs are of one model unless it allows a mixture; the gang is in one zone, rail and domain where it
 fits, else in as few as possible; if that needs no more of them, each cut is at the border of a group of neighbouring ranks, such as a
 pipeline stage. A bundle is a tensor group, and on one node. Equal input gives equal output, in O(n log n) of the nodes.
 """
@@ -25,6 +25,8 @@ LABELS: Final[dict[Level, str]] = {
 }
 #: Ray sets this label itself where it recognises the GPUs.
 MODEL_LABEL: Final = "ray.io/accelerator-type"
+#: Name of the image that a node's Ray worker runs. Nodes without it run the cluster's own.
+IMAGE_LABEL: Final = "shardyard.io/image"
 
 Natural = tuple[tuple[int, str], ...]
 T = TypeVar("T")
@@ -52,6 +54,7 @@ class NodeRoom:
     bundles: int
     model: str = ""
     place: Place = field(default_factory=Place)
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def choose(nodes: Sequence[NodeRoom], spec: GangSpec) -> list[Part] | None:
     """The parts of the gang's tensor groups, neighbours side by side. None if the nodes have no room for them."""
     count = spec.world_size // spec.tensor
     units = [size // spec.tensor for size in spec.neighbours if spec.tensor < size < spec.world_size]
+    nodes = [node for node in nodes if node.image == spec.image]
     if spec.within is not None:
         label = spec.within
         nodes = [node for node in nodes if getattr(node.place, label)]
@@ -169,16 +173,34 @@ def _greedy(piles: Sequence[_Pile], count: int, unit: int) -> dict[int, int]:
 def selectors(parts: Sequence[Part] | None, nodes: Sequence[NodeRoom], spec: GangSpec) -> list[dict[str, str]]:
     """Ray's label selector for each tensor group. A label that all nodes share is left out, so that a repair may use new nodes."""
     count = spec.world_size // spec.tensor
+    image = _image_selector(nodes, spec)
     if parts is None:
-        return [{MODEL_LABEL: spec.gpu} if _asked(spec) else {}] * count
+        return [image | ({MODEL_LABEL: spec.gpu} if _asked(spec) else {})] * count
+    nodes = [node for node in nodes if node.image == spec.image]
     varied = {name: len({getattr(node.place, name) for node in nodes}) > 1 for name in LABELS}
     models = _asked(spec) or len({_model(node, spec) for node in nodes}) > 1
     found = []
     for part in parts:
         where = {LABELS[name]: getattr(part.place, name) for name in LABELS if varied[name] or spec.within == name}
         where |= {MODEL_LABEL: part.model} if models else {}
-        found += [{label: value for label, value in where.items() if value}] * part.bundles
+        found += [image | {label: value for label, value in where.items() if value}] * part.bundles
     return found
+
+
+def _image_selector(nodes: Sequence[NodeRoom], spec: GangSpec) -> dict[str, str]:
+    """Keeps the gang on nodes of its image, also when Ray moves a bundle after a node's death."""
+    if spec.image:
+        return {IMAGE_LABEL: spec.image}
+    others = sorted({node.image for node in nodes} - {""})
+    return {IMAGE_LABEL: none_of(others)} if others else {}
+
+
+def none_of(values: Iterable[str]) -> str:
+    """Ray's condition that a label has none of these values; it also holds for nodes without the label.
+
+    Without spaces, because Ray accepts them but compares them literally.
+    """
+    return f"!in({','.join(values)})"
 
 
 def by_place(items: Iterable[T], node_of: Callable[[T], str | None], places: Mapping[str, Place]) -> list[T]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...messages.gang_spec import GangSpec
 from ...rank.actor import Rank
-from ..policies.topology import MODEL_LABEL, Place, by_place
+from ..policies.topology import IMAGE_LABEL, MODEL_LABEL, Place, by_place, none_of
 
 NAMESPACE: Final = "shardyard"
 
@@ -51,9 +51,9 @@ def reserve(spec: GangSpec, where: Sequence[Mapping[str, str]] = ()) -> Any:
 
     bundles = placement(spec)
     selectors = [dict(one) for one in where] or [{} for _ in range(spec.world_size // spec.tensor)]
-    # Spares need the same model of GPU, but no place near the ranks.
-    model = {label: value for label, value in selectors[0].items() if label == MODEL_LABEL}
-    selectors += [dict(model) for _ in range(spec.spares)]
+    # Spares need the same image and model of GPU, but no place near the ranks.
+    same = {label: value for label, value in selectors[0].items() if label in (IMAGE_LABEL, MODEL_LABEL)}
+    selectors += [dict(same) for _ in range(spec.spares)]
     if spec.avoided:
         selectors = [selector | elsewhere(spec.avoided) for selector in selectors]
     chosen = selectors if any(selectors) else None
@@ -61,11 +61,8 @@ def reserve(spec: GangSpec, where: Sequence[Mapping[str, str]] = ()) -> Any:
 
 
 def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
-    """The label selector of a bundle that must not lie on these nodes. It also applies when Ray moves a bundle after a node's death.
-
-    Without spaces, because Ray accepts them but compares them literally.
-    """
-    return {"ray.io/node-id": f"!in({','.join(nodes)})"}
+    """The label selector of a bundle that must not lie on these nodes. It also applies when Ray moves a bundle after a node's death."""
+    return {"ray.io/node-id": none_of(nodes)}
 
 
 def bundle_nodes(group: Any) -> dict[int, str]:

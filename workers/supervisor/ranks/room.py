@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...messages.gang_spec import GangSpec
-from ..policies.topology import LABELS, MODEL_LABEL, NodeRoom, Place, choose, selectors
+from ..policies.topology import IMAGE_LABEL, LABELS, MODEL_LABEL, NodeRoom, Place, choose, selectors
 
 #: A row of Ray's `nodes()` or `placement_group_table()`.
 Row = Mapping[str, Any]
@@ -28,7 +28,7 @@ def choose_nodes(spec: GangSpec) -> Choice:
     from ray.util import placement_group_table
 
     nodes = ray.nodes()
-    alike = len({(place_of(node), _model(node)) for node in nodes if node["Alive"]}) <= 1
+    alike = len({(place_of(node), _model(node), image_of(node)) for node in nodes if node["Alive"]}) <= 1
     return chosen(spec, nodes, () if alike else placement_group_table().values())
 
 
@@ -68,12 +68,17 @@ def room(node: Row, spec: GangSpec, used: Mapping[str, float]) -> NodeRoom:
         int(max(0.0, total.get(name, 0) - used.get(name, 0) + 1e-6) / share) for name, share in spec.resources.items()
     )
     bundles = ranks // spec.tensor
-    return NodeRoom(str(node["NodeID"]), bundles, _model(node), place_of(node))
+    return NodeRoom(str(node["NodeID"]), bundles, _model(node), place_of(node), image_of(node))
 
 
 def place_of(node: Row) -> Place:
     labels = node.get("Labels", {})
     return Place(**{level: labels.get(label, "") for level, label in LABELS.items()})
+
+
+def image_of(node: Row) -> str:
+    """Name of the image that the node's Ray worker runs; empty: the cluster's own."""
+    return str(node.get("Labels", {}).get(IMAGE_LABEL, ""))
 
 
 def _model(node: Row) -> str:

@@ -14,6 +14,7 @@ export const nodeWire = (changes: Partial<Schema<"Node">> = {}): Schema<"Node"> 
   memory_bytes: 2 ** 34,
   host_memory_bytes: 2 ** 35,
   gpu_model: "",
+  image: "",
   zone: "",
   rail: "",
   domain: "",

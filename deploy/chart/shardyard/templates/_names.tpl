@@ -46,14 +46,41 @@
 {{- default (printf "%s-token" (include "shardyard.fullname" .)) .Values.api.token.existingSecret -}}
 {{- end -}}
 
+{{/* The groups of workers, as JSON: each one's name, image, and values, which are those of `ray.worker` unless it has its own. */}}
+{{- define "shardyard.workerGroups" -}}
+{{- $groups := list (dict "name" "worker" "image" (include "shardyard.rayImage" .) "part" .Values.ray.worker) -}}
+{{- $names := list "worker" -}}
+{{- range $group := .Values.ray.workerGroups -}}
+{{- if has $group.name $names -}}
+{{- fail (printf "ray.workerGroups: two groups of workers have the name %q; the first is named worker" $group.name) -}}
+{{- end -}}
+{{- $names = append $names $group.name -}}
+{{- $part := deepCopy $.Values.ray.worker -}}
+{{- range $key, $value := omit $group "name" "image" -}}
+{{- $_ := set $part $key $value -}}
+{{- end -}}
+{{- $image := include "shardyard.rayImage" $ -}}
+{{- if $group.image -}}
+{{- $image = printf "%s:%s" $group.image.repository $group.image.tag -}}
+{{- $_ := set $part "labels" (merge (dict "shardyard.io/image" $group.name) $part.labels) -}}
+{{- end -}}
+{{- $groups = append $groups (dict "name" $group.name "image" $image "part" $part) -}}
+{{- end -}}
+{{- toJson $groups -}}
+{{- end -}}
+
 {{/* What the cluster is to have, as JSON: as the settings say, else the workers. KubeRay gives Ray whole CPUs of the limit, rounded up. */}}
 {{- define "shardyard.capacity" -}}
 {{- if not (kindIs "invalid" .Values.settings.capacity) -}}
 {{- toJson .Values.settings.capacity -}}
 {{- else if .Values.ray.create -}}
-{{- $cpu := toString .Values.ray.worker.resources.limits.cpu -}}
+{{- $nodes := list -}}
+{{- range include "shardyard.workerGroups" . | fromJsonArray -}}
+{{- $cpu := toString .part.resources.limits.cpu -}}
 {{- $cpus := ternary (divf (trimSuffix "m" $cpu | float64) 1000) (float64 $cpu) (hasSuffix "m" $cpu) | ceil | int -}}
-{{- list (dict "nodes" .Values.ray.worker.replicas "cpus" $cpus "gpus" .Values.ray.worker.gpus) | toJson -}}
+{{- $nodes = append $nodes (dict "nodes" .part.replicas "cpus" $cpus "gpus" .part.gpus) -}}
+{{- end -}}
+{{- toJson $nodes -}}
 {{- end -}}
 {{- end -}}
 

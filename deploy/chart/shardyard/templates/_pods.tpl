@@ -93,7 +93,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* One pod of Ray's. Takes a dict: root, part (the values of head or worker), container, ports, gpus, mounts, volumes. */}}
+{{/* One pod of Ray's. Takes a dict: root, part (the values of head or worker), container, image, ports, gpus. */}}
 {{- define "shardyard.rayPod" -}}
 {{- $root := .root -}}
 metadata:
@@ -114,7 +114,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ .container }}
-      image: {{ include "shardyard.rayImage" $root }}
+      image: {{ .image }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       # tini reaps: a raylet that died and stays a zombie would keep its workers alive. KubeRay gives its command, quotes and all, as a
       # variable. No login shell, which would set a PATH of its own.

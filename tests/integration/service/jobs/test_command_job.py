@@ -114,6 +114,32 @@ async def test_the_nodes_get_the_file_of_conda(store: Store, settings: Settings)
     assert run["conda"] == "/shared/environment.yml" and "python" not in run
 
 
+async def test_a_job_with_an_image_runs_on_nodes_that_have_it_and_no_other_job_does(
+    store: Store, settings: Settings
+) -> None:
+    known = {**NODE, "memory_bytes": 1, "seen_at": 0.0, "cpu": 1.0, "gpu": 0.0}
+    async with store.write() as tx:
+        rows = [{**known, "id": "own", "image": ""}, {**known, "id": "nemo", "host": "nemo", "image": "nemo"}]
+        await nodes.replace(tx, rows)
+    ranks = settings.cpu_ranks_per_core
+    with pytest.raises(TooManyRanks, match="image namo") as refused:
+        await submit(store, settings, env={"image": "namo"})
+    assert refused.value.field == "env.image" and "shardyard nodes" in (refused.value.remedy or "")
+    with pytest.raises(TooManyRanks, match="on nodes of the cluster's own image; the most together are") as refused:
+        await submit(store, settings, ranks=2 * ranks)
+    assert refused.value.field == "ranks"
+    named = [await submit(store, settings, ranks=ranks, env={"image": "nemo"}) for _ in range(2)]
+    plain = await submit(store, settings, ranks=ranks)
+    assert {lease.job for lease in (await admit(store, settings, "a", None)).leases} == {named[0].id, plain.id}
+    waits = await jobs.get_job(store, named[1].id)
+    assert waits.reason == "waiting_for_devices" and "on nodes of the image nemo" in (waits.message or "")
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, named[0].id)
+    assert row is not None
+    spec = gang_spec(row, {"number": 1, "gang": "g", "device": "cpu"}, settings)  # type: ignore[arg-type]
+    assert spec.image == "nemo" and not {"python", "conda"} & spec.run.keys()
+
+
 async def test_the_nodes_get_the_sources_of_files_and_the_job_what_they_had(store: Store, settings: Settings) -> None:
     async with store.write() as tx:
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])

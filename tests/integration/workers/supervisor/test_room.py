@@ -1,4 +1,7 @@
-"""Gangs on a real Ray cluster whose nodes have labels: each is placed in one NVLink domain, on GPUs of one model. No rank runs."""
+"""Gangs on a real Ray cluster whose nodes have labels: each is placed in one NVLink domain, on GPUs of one model, on nodes of its image.
+
+No rank runs.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -19,18 +22,19 @@ from shardyard.workers.supervisor.ranks.spares import Spares, share_out
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full, pytest.mark.timeout(600)]
 
-DOMAINS = {1: "rack-10", 2: "rack-9", 3: "rack-10", 4: "rack-1"}
-GPUS = {1: 2, 2: 4, 3: 2, 4: 2}
+DOMAINS = {1: "rack-10", 2: "rack-9", 3: "rack-10", 4: "rack-1", 5: "rack-2"}
+GPUS = {1: 2, 2: 4, 3: 2, 4: 2, 5: 8}
 MODELS = {4: "A100"}
+IMAGES = {5: ",shardyard.io/image=nemo"}
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """A head, a domain of two nodes, one of one node with as many GPUs, and a node with another model."""
+    """A head, a domain of two nodes, one of one node with as many GPUs, a node with another model, and one with another image."""
     nodes = Nodes()
     nodes.gpus = GPUS
     nodes.labels = {
-        number: f"ray.io/gpu-domain={domain},ray.io/accelerator-type={MODELS.get(number, 'H100')}"
+        number: f"ray.io/gpu-domain={domain},ray.io/accelerator-type={MODELS.get(number, 'H100')}{IMAGES.get(number, '')}"
         for number, domain in DOMAINS.items()
     }
     try:
@@ -50,8 +54,10 @@ async def joined(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     await cluster.disconnect()
 
 
-def gang(name: str, ranks: int, tensor: int = 1, gpu: str = "", neighbours: tuple[int, ...] = ()) -> GangSpec:
-    return GangSpec(f"shardyard-{name}-1", {}, ranks, tensor, "cuda", gpu=gpu, neighbours=neighbours)
+def gang(
+    name: str, ranks: int, tensor: int = 1, gpu: str = "", neighbours: tuple[int, ...] = (), image: str = ""
+) -> GangSpec:
+    return GangSpec(f"shardyard-{name}-1", {}, ranks, tensor, "cuda", gpu=gpu, neighbours=neighbours, image=image)
 
 
 async def settled() -> None:
@@ -89,8 +95,16 @@ async def test_a_gang_is_placed_on_the_model_that_it_names() -> None:
 
 
 async def test_nodes_report_their_labels(joined: Cluster) -> None:
-    found = {node.domain: node.gpu_model for node in await joined.nodes() if node.gpu}
-    assert found == {"rack-1": "A100", "rack-9": "H100", "rack-10": "H100"}
+    found = {node.domain: (node.gpu_model, node.image) for node in await joined.nodes() if node.gpu}
+    h100 = ("H100", "")
+    assert found == {"rack-1": ("A100", ""), "rack-9": h100, "rack-10": h100, "rack-2": ("H100", "nemo")}
+
+
+async def test_a_gang_with_an_image_gets_its_nodes_and_no_other_gang_does(joined: Cluster) -> None:
+    assert await place(gang("a", 4, image="nemo")) == ["rack-2"] * 4
+    assert "rack-2" not in await place(gang("b", 8, 2)), "its four free GPUs would have left one domain uncut"
+    spare = replace(gang("c", 2, image="nemo"), spares=2)
+    assert await place(spare) == ["rack-2"] * 2, "with its spares"
 
 
 async def test_a_gang_that_must_be_in_one_domain_gets_one_with_room(joined: Cluster) -> None:

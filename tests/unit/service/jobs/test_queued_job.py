@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shardyard.service.jobs import queued_job
-from shardyard.service.spec import JobSpec
+from shardyard.service.spec import CommandSpec, JobSpec
 
 TRAIN = {"steps": 1, "global_batch": 4, "layout": {"data": 4, "tensor": 2}}
 
@@ -25,5 +25,13 @@ def test_a_spec_and_its_row_ask_for_the_same(resources: dict[str, Any]) -> None:
     assert job.model == ("H100" if resources.get("gpu") == "H100" else "")
 
 
+@pytest.mark.parametrize(("env", "image"), [({"image": "nemo"}, "nemo"), ({"python": ["einops"]}, ""), (None, "")])
+def test_a_commands_image_is_that_of_its_environment(env: dict[str, Any] | None, image: str) -> None:
+    spec = CommandSpec.model_validate({"name": "a", "command": ["x"], "env": env})
+    job = queued_job.waiting(spec)
+    assert job.image == image
+    assert job == replace(job, **queued_job.wants(spec.model_dump(mode="json", by_alias=True)))
+
+
 def test_a_row_of_an_earlier_version_asks_for_nothing() -> None:
-    assert queued_job.wants({"train": TRAIN}) == {"gpu": "", "within": None, "cpus": 0.0}
+    assert queued_job.wants({"train": TRAIN}) == {"gpu": "", "within": None, "cpus": 0.0, "image": ""}

@@ -1,4 +1,4 @@
-"""Jobs whose devices must be together: one GPU model, one zone, one NVLink domain."""
+"""Jobs whose devices must be together: one image, one GPU model, one zone, one NVLink domain."""
 
 from dataclasses import replace
 
@@ -88,6 +88,30 @@ def test_one_domain_or_one_zone_must_have_room() -> None:
     )
 
 
+def test_a_job_runs_on_nodes_of_its_image_and_no_other_does() -> None:
+    nodes = [gpus(8), replace(gpus(8), image="nemo"), replace(gpus(4), image="dev")]
+    named = replace(job("a", 8), image="nemo")
+    assert decide([named, job("b", 8)], nodes, {}, None) == [Start("a", "cuda"), Start("b", "cuda")]
+    first, second = decide([named, replace(named, id="b", world_size=4)], nodes, {}, None)
+    assert first == Start("a", "cuda")
+    assert message(second) == "Needs 4 ranks on GPUs of one model on nodes of the image nemo; 0 of 8 are free together."
+    assert impossible(job("a", 16), Inventory(nodes)) == (
+        "Needs 16 ranks on GPUs of one model on nodes of the cluster's own image; the most together are 8."
+    )
+    assert impossible(replace(job("a", 16), image=None), Inventory(nodes)) is None, "no matter which"
+    assert restricted(job("a", 8), nodes, "cuda") and restricted(named, nodes, "cuda")
+
+
+def test_an_image_that_is_not_there_is_named_with_those_that_are() -> None:
+    nodes = [gpus(8), replace(gpus(8), image="nemo")]
+    unknown = replace(job("a", 8), image="namo")
+    assert impossible(unknown, Inventory(nodes)) == (
+        "Needs 8 ranks on GPUs of one model on nodes of the image namo; the cluster's nodes have the cluster's own image, the image nemo."
+    )
+    assert impossible(unknown, Inventory(nodes, whole={"cuda": [8, 8, 8]})) is None, "the node that is away may have it"
+    assert impossible(unknown, Inventory([])) is None, "nothing is known of the cluster yet"
+
+
 def test_a_gang_that_is_being_built_may_be_in_any_part() -> None:
     nodes = [gpus(8, "A100"), gpus(8, "H100")]
     (wait,) = decide([job("a", 8)], nodes, {"cuda": 1}, None)
@@ -97,7 +121,8 @@ def test_a_gang_that_is_being_built_may_be_in_any_part() -> None:
 
 
 def test_a_shape_has_what_a_job_asks_for() -> None:
-    for one in (job("", 8), job("", 8, "H100"), job("", 8, within="zone"), job("", 8, "mixed", "domain", 2)):
+    asked = [job("", 8), job("", 8, "H100"), job("", 8, within="zone"), job("", 8, "mixed", "domain", 2)]
+    for one in (*asked, replace(asked[0], image="nemo"), replace(asked[3], image="nemo-1.2_x", cpus=2.5)):
         assert Waiting.of(one.shape) == one
     assert Waiting.of("cuda 8 2 0") == Waiting("", 8, 2, "cuda"), "as stored before"
     assert job("", 8).shape == "cuda 8 1 0", "jobs that ask for nothing keep their shape"

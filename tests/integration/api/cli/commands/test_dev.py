@@ -174,8 +174,9 @@ def test_jupyter_of_a_session_is_served_on_this_machine_with_its_token(
             {"ranks": 1, "on_gpus": False, "code": ".", "env": "environment.yml"},
             {"code": {"dir": "."}, "env": {"conda": "environment.yml"}},
         ),
+        ({"ranks": 1, "on_gpus": False, "image": "nemo"}, {"env": {"image": "nemo"}}),
     ],
-    ids=["cpus", "gpus", "code", "conda"],
+    ids=["cpus", "gpus", "code", "conda", "image"],
 )
 def test_the_spec_of_a_session_is_one(given: dict[str, Any], expected: dict[str, Any]) -> None:
     spec = spec_of("dev", **{"idle_s": 1800.0, "code": None, "env": None, **given})

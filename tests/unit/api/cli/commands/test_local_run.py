@@ -49,7 +49,7 @@ def test_the_ranks_run_in_the_folder_of_code_with_the_jobs_variables(
     assert run(["run", "--local", str(spec)]) == 0
     out, err = capfd.readouterr()
     assert sorted(out.splitlines()) == [f"[rank {rank}] {rank} hi k there" for rank in (0, 1)]
-    assert "env is not built here" in err and "files are not fetched here, and SHARDYARD_FILES is not set" in err
+    assert "env is not used here" in err and "files are not fetched here, and SHARDYARD_FILES is not set" in err
 
 
 def test_values_of_the_command_line_count_and_the_status_is_the_ranks(

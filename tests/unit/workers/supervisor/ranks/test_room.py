@@ -3,7 +3,7 @@ from typing import Any
 
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.policies.topology import Place
-from shardyard.workers.supervisor.ranks.room import Choice, chosen, place_of, room, used_by_others
+from shardyard.workers.supervisor.ranks.room import Choice, chosen, image_of, place_of, room, used_by_others
 
 GANG = GangSpec("shardyard-a-1", {}, 8, 4, "cuda")
 
@@ -57,6 +57,22 @@ def test_dead_and_avoided_nodes_are_not_chosen() -> None:
     nodes = [node("n", 8, "a", alive=False), node("m", 8, "b"), node("o", 8, "c")]
     assert chosen(replace(GANG, avoided=("m",)), nodes, []).selectors == [{}, {}], "only one node is left"
     assert chosen(GANG, nodes, []).selectors[0] == {"ray.io/gpu-domain": "b"}
+
+
+def test_a_gang_gets_nodes_of_its_image_alone() -> None:
+    nodes = [node("n", 8), node("m", 8, **{"shardyard.io/image": "nemo"}), node("o", 8, **{"shardyard.io/image": "dev"})]
+    assert [image_of(one) for one in nodes] == ["", "nemo", "dev"]
+    own, named = {"shardyard.io/image": "!in(dev,nemo)"}, {"shardyard.io/image": "nemo"}
+    assert chosen(GANG, nodes, []) == Choice([own, own])
+    assert chosen(replace(GANG, image="nemo"), nodes, []) == Choice([named, named])
+    assert chosen(replace(GANG, image="gone"), nodes, []) == Choice([{"shardyard.io/image": "gone"}] * 2), "they may come"
+    assert chosen(replace(GANG, world_size=16), nodes, []) == Choice([own] * 4), "it waits for nodes of the own image"
+    assert chosen(GANG, nodes[:1], []) == Choice([{}, {}]), "without other images no label is asked for"
+
+
+def test_only_nodes_of_its_image_say_in_which_labels_they_differ() -> None:
+    nodes = [node("n", 8, "a"), node("m", 8, "b", **{"shardyard.io/image": "nemo"})]
+    assert chosen(GANG, nodes, []).selectors == [{"shardyard.io/image": "!in(nemo)"}] * 2
 
 
 def test_a_required_domain_without_room_is_not_possible_yet() -> None:
