@@ -16,10 +16,16 @@ from .presets import Architecture
 
 
 class Block(nn.Module):
-    """Pre-norm residual block; hidden [batch, seq, dim] → hidden [batch, seq, dim]."""
+    """Pre-norm residual block; hidden [batch, seq, dim] → hidden [batch, seq, dim].
 
-    def __init__(self, attention: Attention, mlp: nn.Module, norm: Callable[[], nn.Module]) -> None:
+    `routes`: the feed-forward chooses experts for tokens, and takes the documents' starts too.
+    """
+
+    def __init__(
+        self, attention: Attention, mlp: nn.Module, norm: Callable[[], nn.Module], *, routes: bool = False
+    ) -> None:
         super().__init__()
+        self.routes = routes
         self.attention_norm = norm()
         self.attention = attention
         self.mlp_norm = norm()
@@ -27,7 +33,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, starts: Tensor | None = None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), *given(starts))
-        out: Tensor = x + self.mlp(self.mlp_norm(x))
+        out: Tensor = x + self.mlp(self.mlp_norm(x), *(given(starts) if self.routes else ()))
         return out
 
 
@@ -82,8 +88,8 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """`then`, if given, is applied to the output while all parameters are gathered.
 
-        `starts` [batch, whole sequence] (int64): at which places the documents of its positions start, if they are packed. Attention
-        stays within documents, and their positions begin at 0.
+        `starts` [batch, whole sequence + 1] (int64), if documents are packed, as in `strategies.documents.Packed`. Attention and the
+        choice of experts stay within documents, and their positions begin at 0.
         """
         if self.embed is not None:
             x = self._embed(self.embed, x, starts)

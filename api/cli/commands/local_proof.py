@@ -1,22 +1,24 @@
-"""The two trainings of a certificate on this machine, and what their comparison says."""
+"""The trainings of a certificate on this machine, and what their comparison says."""
 
 import os
 import platform
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
 
 from ....service.queries.resources import comm_volume, memory_usage
-from ....service.schemas.certificate import Certificate, NumbersCompared
+from ....service.schemas.certificate import Certificate, NumbersCompared, Reference
 from ....strategies.cost.estimate import Setting, Unknown
 from ....strategies.layout import Refusal
 from ....version import __version__
-from ....workers.certificate.comparison import compare
-from ....workers.certificate.exact_spec import alone, check_comparable, exact
+from ....workers.certificate.comparison import compare, largest_relative
+from ....workers.certificate.exact_spec import alone, exact
 from ....workers.certificate.own_code import digest
+from ....workers.certificate.references import Extra, check_comparable, extra_of, with_blocks
 from ....workers.certificate.shrunk_spec import Shrunk, shrunk
 from ....workers.certificate.training import Training, trained
 from ....workers.cost_inputs import setting_of
@@ -28,18 +30,16 @@ from .dry_run import vocabulary_here
 
 
 def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, screen: Screen) -> Certificate:
-    """Train twice, and compare. Raises InvalidParameter for what cannot be trained here."""
+    """Train on the layout and in one process, and compare. Raises InvalidParameter for what cannot be trained here."""
     vocab = vocabulary_here(given)
     small, code = _small(given, vocab, whole), _digest(given)
     spec = exact(small.train, steps)
     for change in small.changes:
         screen.say(f"Smaller here: {change}")
-    runs = []
-    for one, folder_name in ((spec, "layout"), (alone(spec), "alone")):
-        ranks = one.layout.world_size
-        screen.say(f"{steps} steps in float64 on {ranks} rank{'s' if ranks > 1 else ''}: {one.layout}")
-        runs.append(_trained(one, folder_name, folder))
-    found, expected = runs
+    run = _Runs(folder, screen)
+    found, plain = run.on_layout(spec), run.alone(spec)
+    extra = extra_of(spec.layout)
+    expected = plain if extra is None else run.reference(with_blocks(spec, found.plan), extra)
     comparisons = compare(found, expected)
     setting = _setting(spec, vocab)
     return Certificate(
@@ -52,6 +52,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
         parameters=found.plan.get("parameters"),
         losses=list(found.losses),
         losses_alone=list(expected.losses),
+        reference=extra and _reference(extra, found, plain),
         numbers=[NumbersCompared(**asdict(one), equal=one.equal) for one in comparisons],
         traffic=comm_volume(setting, found.probe.get("traffic") or {}),
         memory=memory_usage(setting, found.probe.get("memory") or {}, None),
@@ -81,14 +82,46 @@ def _digest(given: TrainSpec) -> str | None:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
 
-def _trained(spec: TrainSpec, name: str, folder: Path) -> Training:
-    try:
-        return trained(spec, name, folder)
-    except RanksFailed as error:
-        which = "one process" if name == "alone" else "the layout"
-        message = f"The training of {which} ended with status {error.status}: {error.cause[:500]}"
-        remedy = "See the whole output with: shardyard run --local SPEC"
-        raise InvalidParameter(message, field="train", remedy=remedy) from None
+@dataclass(frozen=True)
+class _Runs:
+    """The trainings of a certificate, each below a folder of its own."""
+
+    folder: Path
+    screen: Screen
+
+    def on_layout(self, spec: TrainSpec) -> Training:
+        self._say(spec, str(spec.layout))
+        return self._of("the layout", lambda: trained(spec, "layout", self.folder))
+
+    def alone(self, spec: TrainSpec) -> Training:
+        one = alone(spec)
+        self._say(one, str(one.layout))
+        return self._of("one process", lambda: trained(one, "alone", self.folder))
+
+    def reference(self, spec: TrainSpec, extra: Extra) -> Training:
+        """In one process, which does what the layout does besides training."""
+        self._say(alone(spec), f"one process that {extra}")
+        return self._of("one process", lambda: trained(spec, "reference", self.folder, reference=True))
+
+    def _say(self, spec: TrainSpec, what: str) -> None:
+        ranks = spec.layout.world_size
+        self.screen.say(f"{spec.steps} steps in float64 on {ranks} rank{'s' if ranks > 1 else ''}: {what}")
+
+    @staticmethod
+    def _of(which: str, train: Callable[[], Training]) -> Training:
+        """Raises InvalidParameter if a rank failed."""
+        try:
+            return train()
+        except RanksFailed as error:
+            message = f"The training of {which} ended with status {error.status}: {error.cause[:500]}"
+            remedy = "See the whole output with: shardyard run --local SPEC"
+            raise InvalidParameter(message, field="train", remedy=remedy) from None
+
+
+def _reference(extra: Extra, found: Training, plain: Training) -> Reference:
+    """What `extra` changes."""
+    difference = largest_relative(found.losses, plain.losses)
+    return Reference(extra=extra, losses_without=list(plain.losses), difference=difference)
 
 
 def _setting(spec: TrainSpec, vocab: int) -> Setting | Unknown:

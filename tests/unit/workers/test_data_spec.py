@@ -1,6 +1,7 @@
 """What a spec may say of its documents."""
 
 import pytest
+from harness.models import MIXTURE
 from pydantic import ValidationError
 
 from shardyard.strategies.layout import Refusal
@@ -23,10 +24,9 @@ def test_a_source_of_your_own_has_no_documents() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"model": {"import": "a:b"}}, "model.import"),
-        ({"compile": True}, "compile"),
-        ({"precision": "fp8"}, "precision"),
-        ({"layout": {"tensor": {"mode": "2d", "shape": [2, 2]}}}, "layout.tensor"),
+        ({"layout": {"tensor": {"mode": "3d", "shape": [2, 2, 2]}}}, "layout.tensor"),
+        ({"layout": {"pipeline": 2, "schedule": "2bw"}}, "layout.schedule"),
+        ({"layout": {"data": 2, "parameter_server": {"servers": 1}}}, "layout.parameter_server"),
     ],
 )
 def test_what_is_not_proved_with_packed_documents_is_refused(change: dict[str, object], field: str) -> None:
@@ -35,6 +35,22 @@ def test_what_is_not_proved_with_packed_documents_is_refused(change: dict[str, o
         TrainSpec.model_validate(spec).check()
     assert refused.value.field == field
     assert "set data.documents to joined" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"import": "a:b"}},
+        {"compile": True},
+        {"precision": "fp8"},
+        {"model": MIXTURE, "layout": {"data": 2, "expert": 2}},
+        {"layout": {"tensor": {"mode": "2d", "shape": [2, 2]}}},
+    ],
+    ids=str,
+)
+def test_what_is_proved_with_packed_documents_is_taken(change: dict[str, object]) -> None:
+    spec = {"steps": 1, "global_batch": 8, "data": {"documents": "packed"}, **change}
+    TrainSpec.model_validate(spec).check()
 
 
 def test_packed_documents_are_not_compiled_by_themselves() -> None:
