@@ -66,7 +66,9 @@ def _relative(what: str, found: Sequence[float], expected: Sequence[float], boun
 
 
 def largest_relative(found: Sequence[float], expected: Sequence[float]) -> float | None:
-    """The largest difference of equally many numbers, over the expected one; None if one is not finite."""
+    """The largest difference, over the expected number; None if a number is missing or not finite."""
+    if len(found) != len(expected):
+        return None
     each = _differences(found, expected)
     return max(each, default=0.0) if all(map(math.isfinite, each)) else None
 

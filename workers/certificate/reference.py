@@ -70,8 +70,8 @@ class Rounding(Runner):
                 found = [self._gradients(*one) for one in passes]
                 losses += [loss for loss, _ in found]
                 of_ranks.append([torch.stack(each).sum(0) for each in zip(*(grads for _, grads in found), strict=True)])
-            for sum_, place, each in zip(total, range(len(total)), zip(*of_ranks, strict=True), strict=True):
-                sum_ += self._received(place, each)
+            for place, each in enumerate(zip(*of_ranks, strict=True)):
+                total[place] += self._received(place, each)
         _put(self._trained, before)
         for one, sum_ in zip(self._trained, total, strict=True):
             one.value.grad = sum_

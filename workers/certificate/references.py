@@ -33,7 +33,7 @@ def check_comparable(train: TrainSpec) -> None:
             "workers with clocks of their own apply their gradients in the order in which they arrive, which differs from run to run.",
             "Set layout.parameter_server.mode to sync.",
         )
-    if train.layout.zero_plus_plus is not None and extra_of(train.layout) == ROUNDS:
+    if extra_of(train.layout) == ROUNDS:
         _check_rounding(train)
     if train.layout.schedule == "pipedream" and not train.layout.vertical_sync and _is_tied(train):
         raise Refusal(

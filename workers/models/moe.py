@@ -12,7 +12,7 @@ Sources: Shazeer et al. (1701.06538), GShard (2006.16668), Switch (2101.03961), 
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -187,7 +187,7 @@ class Mixture(nn.Module):
                 kept_within, starts=starts, experts=scores.shape[-1], factor=arch.capacity_factor
             )
             kept = self.on_whole(routing.chosen, decide)
-        return documents, replace(routing, kept=kept)
+        return documents, Routing(routing.chosen, routing.weights, kept)
 
     def _scores(self, logits: Tensor) -> tuple[Tensor, str]:
         """What experts are chosen and weighted by, and the softmax over them that gives weights.

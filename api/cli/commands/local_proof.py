@@ -3,8 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -36,10 +35,11 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
     spec = exact(small.train, steps)
     for change in small.changes:
         screen.say(f"Smaller here: {change}")
-    run = _Runs(folder, screen)
-    found, plain = run.on_layout(spec), run.alone(spec)
+    found = _trained(spec, "layout", folder, screen)
+    plain = expected = _trained(alone(spec), "alone", folder, screen)
     extra = extra_of(spec.layout)
-    expected = plain if extra is None else run.reference(with_blocks(spec, found.plan), extra)
+    if extra is not None:
+        expected = _trained(with_blocks(spec, found.plan), "reference", folder, screen, extra)
     comparisons = compare(found, expected)
     setting = _setting(spec, vocab)
     return Certificate(
@@ -52,7 +52,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
         parameters=found.plan.get("parameters"),
         losses=list(found.losses),
         losses_alone=list(expected.losses),
-        reference=extra and _reference(extra, found, plain),
+        reference=None if extra is None else _reference(extra, found, plain),
         numbers=[NumbersCompared(**asdict(one), equal=one.equal) for one in comparisons],
         traffic=comm_volume(setting, found.probe.get("traffic") or {}),
         memory=memory_usage(setting, found.probe.get("memory") or {}, None),
@@ -82,40 +82,17 @@ def _digest(given: TrainSpec) -> str | None:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """The trainings of a certificate, each below a folder of its own."""
-
-    folder: Path
-    screen: Screen
-
-    def on_layout(self, spec: TrainSpec) -> Training:
-        self._say(spec, str(spec.layout))
-        return self._of("the layout", lambda: trained(spec, "layout", self.folder))
-
-    def alone(self, spec: TrainSpec) -> Training:
-        one = alone(spec)
-        self._say(one, str(one.layout))
-        return self._of("one process", lambda: trained(one, "alone", self.folder))
-
-    def reference(self, spec: TrainSpec, extra: Extra) -> Training:
-        """In one process, which does what the layout does besides training."""
-        self._say(alone(spec), f"one process that {extra}")
-        return self._of("one process", lambda: trained(spec, "reference", self.folder, reference=True))
-
-    def _say(self, spec: TrainSpec, what: str) -> None:
-        ranks = spec.layout.world_size
-        self.screen.say(f"{spec.steps} steps in float64 on {ranks} rank{'s' if ranks > 1 else ''}: {what}")
-
-    @staticmethod
-    def _of(which: str, train: Callable[[], Training]) -> Training:
-        """Raises InvalidParameter if a rank failed."""
-        try:
-            return train()
-        except RanksFailed as error:
-            message = f"The training of {which} ended with status {error.status}: {error.cause[:500]}"
-            remedy = "See the whole output with: shardyard run --local SPEC"
-            raise InvalidParameter(message, field="train", remedy=remedy) from None
+def _trained(spec: TrainSpec, name: str, folder: Path, screen: Screen, extra: Extra | None = None) -> Training:
+    """On the spec's ranks, or with `extra` in one process that does this too. Raises InvalidParameter if a rank failed."""
+    ranks, what = (1, f"one process that {extra}") if extra else (spec.layout.world_size, str(spec.layout))
+    screen.say(f"{spec.steps} steps in float64 on {ranks} rank{'s' if ranks > 1 else ''}: {what}")
+    try:
+        return trained(spec, name, folder, reference=extra is not None)
+    except RanksFailed as error:
+        which = "the layout" if name == "layout" else "one process"
+        message = f"The training of {which} ended with status {error.status}: {error.cause[:500]}"
+        remedy = "See the whole output with: shardyard run --local SPEC"
+        raise InvalidParameter(message, field="train", remedy=remedy) from None
 
 
 def _reference(extra: Extra, found: Training, plain: Training) -> Reference:

@@ -1778,6 +1778,8 @@ export interface components {
              * @description Of each step, in one process.
              */
             readonly losses_alone: readonly number[];
+            /** @description What that process did besides training: rounding or delays of the layout; null if nothing. */
+            readonly reference: components["schemas"]["Reference"] | null;
             /** Numbers */
             readonly numbers: readonly components["schemas"]["NumbersCompared"][];
             /**
