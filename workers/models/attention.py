@@ -54,7 +54,7 @@ class Attention(nn.Module):
             places = self.positions(q.shape[-2], q.device)
             cos, sin = rotary_table(q, self.theta, places if starts is None else in_documents(places, starts))
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        mixed = self.attend(q, k, v) if starts is None else attend_within(self.attend, q, k, v, starts[:, :-1])
+        mixed = self.attend(q, k, v) if starts is None else attend_within(self, q, k, v, starts[:, :-1])
         out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -66,9 +66,9 @@ class Attention(nn.Module):
 
 # The compiler would unroll the kernel's loop over chunks of queries, and trace the messages of the context methods.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def attend_within(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
-    """`attend` within documents that start at `starts` [batch, whole sequence]. In a compiled block it runs as it is."""
-    return attend(q, k, v, starts=starts)
+def attend_within(attention: Attention, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
+    """The module's `attend` within documents that start at `starts` [batch, whole sequence]. In a compiled block it runs as it is."""
+    return attention.attend(q, k, v, starts=starts)
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None) -> Tensor:
