@@ -20,14 +20,6 @@ def check_packed(layout: Layout) -> None:
 
 
 def _refused(layout: Layout) -> Iterator[tuple[str, str, str]]:
-    shape = layout.tensor_shape
-    if shape is not None and shape.mode == "3d":
-        yield (
-            "layout.tensor",
-            "between layers a rank of a cube has hidden states of other sequences than its tokens, and their places in documents are not "
-            "those that it knows",
-            "Set layout.tensor to a number, or to a 2d or 2.5d grid",
-        )
     if layout.servers:
         yield (
             "layout.parameter_server",

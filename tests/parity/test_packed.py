@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, GRID, LAYOUTS, RING, SCORES, WINDOWS
+from harness.layouts import BOTH, CONTEXT_LAYOUTS, CUBE, GATHER, GRID, LAYOUTS, RING, SCORES, WINDOWS
 from harness.models import GPT2
 from harness.ranks import train
 from harness.textbook_packed import save_records
@@ -51,6 +51,7 @@ KINDS = (
     "grid2x2",
     "grid2x2-data2-zero1",
     "grids2x2x2",
+    "cube2x2x2",
 )
 
 
@@ -72,6 +73,7 @@ OF_GPT2: dict[str, dict[str, Any]] = {
     "1f1b2-tensor2": {"pipeline": 2, "tensor": 2},
     "grid2x2-accumulate": {"tensor": GRID, "micro_batch": 4},
     "grid2x2-1f1b2": {"tensor": GRID, "pipeline": 2, "micro_batch": 4},
+    "cube2x2x2-one-sequence": {"tensor": CUBE, "micro_batch": 4},
     "ring2-tensor2": {**RING, "tensor": 2},
     "ulysses2-ring2-zero3": {**BOTH, "zero": 3},
     "gather2-zbv2": {**GATHER, "pipeline": 2, "schedule": "zbv"},

@@ -37,6 +37,17 @@ class Block(nn.Module):
         return out
 
 
+class PositionTable(nn.Embedding):
+    """Learned positions [rows, dim]. `of_hidden`: places [batch, seq] of this rank's tokens → those of the hidden states that it has next.
+
+    They are the same, except on ranks that exchange sequences in the lookup of tokens.
+    """
+
+    def __init__(self, rows: int, dim: int) -> None:
+        super().__init__(rows, dim)
+        self.of_hidden: Callable[[Tensor], Tensor] = same
+
+
 class Decoder(nn.Module):
     """Token ids [batch, seq] (int64) → logits [batch, seq, vocab].
 
@@ -45,7 +56,7 @@ class Decoder(nn.Module):
     """
 
     embed: nn.Embedding | None
-    positions: nn.Embedding | None
+    positions: PositionTable | None
     norm: nn.Module | None
     head: nn.Linear | None
 
@@ -55,7 +66,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.arch = arch
         self.embed = Embedding(arch.vocab, arch.dim)
-        self.positions = nn.Embedding(arch.max_seq_len, arch.dim) if positions else None
+        self.positions = PositionTable(arch.max_seq_len, arch.dim) if positions else None
         self.blocks = nn.ModuleDict({str(layer): block() for layer in range(arch.layers)})
         self.norm = norm()
         self.head = nn.Linear(arch.dim, arch.vocab, bias=False)
@@ -107,8 +118,14 @@ class Decoder(nn.Module):
             return hidden
         places = self.token_positions(tokens.shape[1], tokens.device)
         # A batch of one index row, so that sequence parallelism can shard both outputs on the same dim 1.
-        learned: Tensor = self.positions(places.unsqueeze(0) if starts is None else in_documents(places, starts))
+        rows = places.unsqueeze(0) if starts is None else self.positions.of_hidden(in_documents(places, starts))
+        learned: Tensor = self.positions(rows)
         return hidden + learned
+
+
+def same(places: Tensor) -> Tensor:
+    """The places of tokens whose hidden states are on their own rank."""
+    return places
 
 
 def given(starts: Tensor | None) -> tuple[Tensor, ...]:

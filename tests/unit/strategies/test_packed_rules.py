@@ -8,7 +8,6 @@ from shardyard.strategies.layout import Layout, Refusal
 from shardyard.strategies.packed_rules import check_packed
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "layout.tensor": {"tensor": {"mode": "3d", "shape": [2, 2, 2]}},
     "layout.parameter_server": {"data": 2, "parameter_server": {"servers": 1}},
     "layout.schedule": {"pipeline": 2, "schedule": "2bw"},
 }
@@ -28,6 +27,7 @@ def test_is_refused(field: str) -> None:
         {"data": 2, "zero": 1, "tensor": 2, "context": 4, "ulysses": 2, "pipeline": 2, "schedule": "zbv"},
         {"tensor": {"mode": "2d", "shape": [2, 2]}},
         {"tensor": {"mode": "2.5d", "shape": [2, 2, 2]}, "data": 2, "zero": 1},
+        {"tensor": {"mode": "3d", "shape": [2, 2, 2]}},
         {"data": 2, "expert": 2, "zero": 3},
     ],
     ids=str,
