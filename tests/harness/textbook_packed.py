@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.textbook import Corpus, Spec, Textbook
+from harness.textbook_delayed import Delayed, NotDelayed, Stashed
 from harness.textbook_mixture import MixtureTextbook
 
 END = 0xFF
@@ -98,6 +99,18 @@ class PackedMixture(MixtureTextbook):
                 tokens += count
         self.model.losses[:] = [auxiliary / tokens]
         return cross_entropy / tokens
+
+
+class PackedDelayed(Delayed, PackedTextbook):
+    """2BW's loop for packed documents: the gradient of a step, late, is a mean over that step's own targets."""
+
+
+class PackedNotDelayed(NotDelayed, PackedTextbook):
+    """Without the delay."""
+
+
+class PackedStashed(Stashed, PackedTextbook):
+    """PipeDream's loop for packed documents."""
 
 
 class CrossesEnds(PackedTextbook):

@@ -137,6 +137,12 @@ def test_fp8_equals_one_process(layout: Any, root: Path, packed_spec: Make) -> N
     assert_equal(found, alone, 1e-10)
 
 
+@pytest.mark.parametrize("more", [{}, {"micro_batch": 4}], ids=str)
+def test_parameter_servers_equal_one_process(more: Any, root: Path, packed_spec: Make, one_process: Make) -> None:
+    spec = packed_spec({"data": 2, "parameter_server": {"servers": 2}, **more})
+    assert_equal(train(spec, root), one_process(spec), 1e-10)
+
+
 def test_smoothing_and_z_loss_count_the_same_targets(root: Path, packed_spec: Make, one_process: Make) -> None:
     whole = one_process(packed_spec({}, loss=TERMS))
     for layout, chunk in (({"tensor": 2, "data": 2}, None), ({"tensor": 2}, 24), (RING, None)):
