@@ -17,6 +17,6 @@ def check_packed(layout: Layout) -> None:
     if own_clocks(layout):
         raise Refusal(
             "layout.parameter_server",
-            "the mean is over the targets that count on all workers, and a worker with a clock of its own pushes before others have counted.",
+            "the mean is over the targets that count on all workers, and with clocks of their own they push before others have counted.",
             "Set layout.parameter_server.mode to sync, or set data.documents to joined.",
         )

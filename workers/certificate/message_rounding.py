@@ -1,7 +1,7 @@
 """What ZeRO++'s quantised messages make of numbers, in float64 and numpy: the textbook of a certificate.
 
-It is written from the paper (2306.10209) and `docs/design/zero-plus-plus.md`, and shares no code with what sends the messages. A rank's shard
-of a parameter is ⌈rows/N⌉ rows, filled with zeros where rows are missing. Its numbers, one after the other, are divided into blocks.
+It is written from the paper (2306.10209) and `docs/design/zero-plus-plus.md`, and shares no code with what sends the messages. A rank's
+shard of a parameter is ⌈rows/N⌉ rows, filled with zeros where rows are missing. Its numbers, one after the other, are divided into blocks.
 """
 
 from collections.abc import Callable, Sequence

@@ -85,7 +85,7 @@ class Rounding(Runner):
         return loss
 
     def _exchanges(self, inputs: Inputs, targets: Tensor) -> list[list[list[tuple[Inputs, Tensor]]]]:
-        """The micro-batches whose gradients are reduced together, by rank. Row (micro-batch · D + rank) · size + i of a batch is rank's."""
+        """The micro-batches whose gradients are reduced together, by rank: rows (micro-batch · D + rank) · size + i of the batch."""
         ranks, count = self._batch.data, self._batch.microbatches
         pairs = list(zip(inputs.chunk(count * ranks), targets.chunk(count * ranks), strict=True))
         if self._each_microbatch:
@@ -101,7 +101,7 @@ class Rounding(Runner):
         return loss, [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
 
     def _received(self, place: int, each: Sequence[Tensor]) -> Tensor:
-        """The sum of the gradients of all ranks, in groups of those over which ZeRO shards, each number as the rank that shards it gets it."""
+        """The sum of the gradients of all ranks, each number as the rank that shards it gets it, in groups over which ZeRO shards."""
         given, layout = self._given, self._layout
         if given.gradients is None:
             return torch.stack(list(each)).sum(0)

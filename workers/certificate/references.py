@@ -92,7 +92,7 @@ _CUTS: Final = {
 
 
 def cut_of(name: str, tied: bool) -> int | None:
-    """The dimension of the parameter `name` that tensor parallelism divides; None: it is whole. A `tied` embedding is divided as the head."""
+    """The dimension of a parameter that tensor parallelism divides, by its name; None: none. A `tied` embedding is divided as the head."""
     if tied and name == "embed.weight":
         return 0
     return next((dim for pattern, dim in _CUTS.items() if re.search(pattern, name)), None)
@@ -101,8 +101,8 @@ def cut_of(name: str, tied: bool) -> int | None:
 def delay_of(name: str, layout: Layout) -> int:
     """How many updates late the gradient of the parameter `name` is.
 
-    One under 2BW (2006.09503); p − 1 of p stages under PipeDream with vertical sync, and without it p − 1 − i for stage i (1806.03377), whose
-    blocks are in `layout.pipeline_blocks`.
+    One under 2BW (2006.09503); p − 1 of p stages under PipeDream with vertical sync, and without it p − 1 − i for stage i (1806.03377),
+    whose blocks are in `layout.pipeline_blocks`.
     """
     if layout.schedule == "2bw":
         return 1

@@ -91,7 +91,7 @@ def first_positions(length: int, device: torch.device) -> Tensor:
 
 
 def in_documents(places: Tensor, starts: Tensor) -> Tensor:
-    """The positions [batch, n] in their documents of the tokens at `places` [n] of rows whose documents start at `starts` [batch, seq + 1]."""
+    """The positions [batch, n] of the tokens at `places` [n] in their documents, which start at `starts` [batch, seq + 1]."""
     return places - starts[:, places]
 
 
