@@ -8,6 +8,10 @@ from .base import Timestamp, Value
 from .resource import CommVolume, MemoryUsage
 
 
+#: What the one process did besides training.
+Extra = Literal["rounds the same blocks", "takes its gradients as late"]
+
+
 class NumbersCompared(Value):
     """The largest difference between the layout and one process, of one kind of number."""
 
@@ -29,7 +33,7 @@ class Signature(Value):
 class Reference(Value):
     """What the one process did besides training, because the layout does it too, and what that changes."""
 
-    extra: Literal["rounds the same blocks", "takes its gradients as late"]
+    extra: Extra
     losses_without: list[float] = Field(description="Of each step, in one process that only trains.")
     difference: float | None = Field(
         description="The largest relative difference of the layout's losses from these; null if one is not finite."
@@ -72,6 +76,7 @@ class JobCertificate(Value):
 
     equal: bool = Field(description="Whether the layout and one process computed the same.")
     layout: str = Field(description="The layout that was trained, of fewer ranks than the job's if that has many.")
+    extra: Extra | None = Field(None, description="What the one process did besides training; null if nothing.")
     made_at: Timestamp
     key: str = Field(description="Fingerprint of the key that signed it.")
     actor: str = Field(description="Name of the user who attached it to the job.")

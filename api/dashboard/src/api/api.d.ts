@@ -2609,6 +2609,11 @@ export interface components {
              */
             readonly layout: string;
             /**
+             * Extra
+             * @description What the one process did besides training; null if nothing.
+             */
+            readonly extra: ("rounds the same blocks" | "takes its gradients as late") | null;
+            /**
              * Made At
              * Format: date-time
              */
