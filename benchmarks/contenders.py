@@ -240,20 +240,26 @@ def _traced(built: TrainerParts, train: Callable[[], None]) -> dict[str, float]:
 def exchanges(spans: Iterable[Span]) -> tuple[float, float]:
     """Seconds for which all-to-alls were under way, and those of them for which the training thread waited.
 
-    A wait for one that goes on in the background is recorded just before the background's own span, which it is a part of.
+    A wait for one that goes on in the background is recorded just before the background's own span, and counts as far as it lies in that:
+    the exchange may have been done before the thread asked for it. A wait without such a span is an exchange of its own.
     """
-    under_way = waited = wait = 0.0
+    under_way = waited = 0.0
+    wait: Span | None = None
     for span in spans:
         if not span.name.startswith("all_to_all"):
             continue
-        seconds = span.end - span.start
         if span.lane == TRAINING:
-            wait = seconds
-            waited += wait
-            under_way += wait
+            under_way, waited = under_way + _seconds(wait), waited + _seconds(wait)
+            wait = span
         else:
-            under_way += seconds - wait
-    return under_way, waited
+            under_way += _seconds(span)
+            waited += 0.0 if wait is None else max(0.0, min(wait.end, span.end) - max(wait.start, span.start))
+            wait = None
+    return under_way + _seconds(wait), waited + _seconds(wait)
+
+
+def _seconds(span: Span | None) -> float:
+    return 0.0 if span is None else span.end - span.start
 
 
 def _torch_step(
