@@ -88,6 +88,9 @@ STAND_INS: dict[str, tuple[Callable[[], Any] | None, Callable[[], Any] | None]] 
     "waiting all-to-all": (None, partial(GlooReduceScatter, 0)),
 }
 
+#: Variant of DualPipeV whose pairs are not overlapped.
+IN_ORDER = "in order"
+
 
 class Contenders:
     """Makes engines by name on the running process group. `train` is a train spec without its layout."""
@@ -114,6 +117,8 @@ class Contenders:
         built = self._built({"layout": layout_of(layout, self._ranks), "overlap": overlap})
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
+        if variant == IN_ORDER:
+            _run_in_order(built.parallel.runner)
         return _our_engine(built)
 
     def _laid_out(self, keys: str) -> Engine:
@@ -285,6 +290,12 @@ def _send_by(model: nn.Module, gather: Callable[[], Any] | None, reduce: Callabl
             module.set_custom_all_gather(gather())
         if isinstance(module, FSDPModule) and reduce is not None:
             module.set_custom_reduce_scatter(reduce())
+
+
+def _run_in_order(pipeline: Any) -> None:
+    """Let the two passes of a pair run one after the other, as torch does by itself."""
+    pipeline._pair = None
+    pipeline._schedule._comp_type_to_function_map.clear()
 
 
 def _fully_sharded(model: nn.Module, reshard: bool | None) -> None:
