@@ -103,9 +103,9 @@ class OverlappedPair:
             schedule.backward_counter[stage.stage_index] += 1
             last = schedule.backward_counter[stage.stage_index] == schedule._n_microbatches
             stage.backward_one_chunk(number, loss=loss, full_backward=True, last_backward=last)
-        before = self._stages.get(stage.stage_index - 1)
-        if before is not None:
-            before.set_local_bwd_input(stage.get_local_bwd_output(number), number)
+            before = self._stages.get(stage.stage_index - 1)
+            if before is not None:
+                before.set_local_bwd_input(stage.get_local_bwd_output(number), number)
 
 
 def overlapped_pair(
