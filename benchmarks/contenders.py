@@ -88,6 +88,9 @@ STAND_INS: dict[str, tuple[Callable[[], Any] | None, Callable[[], Any] | None]] 
     "waiting all-to-all": (None, partial(GlooReduceScatter, 0)),
 }
 
+#: Variant of DualPipeV whose pairs are not overlapped.
+IN_ORDER = "in order"
+
 
 class Contenders:
     """Makes engines by name on the running process group. `train` is a train spec without its layout."""
@@ -114,6 +117,8 @@ class Contenders:
         built = self._built({"layout": layout_of(layout, self._ranks), "overlap": overlap})
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
+        if variant == IN_ORDER:
+            _run_in_order(built.parallel.runner)
         return _our_engine(built)
 
     def _laid_out(self, keys: str) -> Engine:
@@ -240,20 +245,26 @@ def _traced(built: TrainerParts, train: Callable[[], None]) -> dict[str, float]:
 def exchanges(spans: Iterable[Span]) -> tuple[float, float]:
     """Seconds for which all-to-alls were under way, and those of them for which the training thread waited.
 
-    A wait for one that goes on in the background is recorded just before the background's own span, which it is a part of.
+    A wait for one that goes on in the background is recorded just before the background's own span, and counts as far as it lies in that:
+    the exchange may have been done before the thread asked for it. A wait without such a span is an exchange of its own.
     """
-    under_way = waited = wait = 0.0
+    under_way = waited = 0.0
+    wait: Span | None = None
     for span in spans:
         if not span.name.startswith("all_to_all"):
             continue
-        seconds = span.end - span.start
         if span.lane == TRAINING:
-            wait = seconds
-            waited += wait
-            under_way += wait
+            under_way, waited = under_way + _seconds(wait), waited + _seconds(wait)
+            wait = span
         else:
-            under_way += seconds - wait
-    return under_way, waited
+            under_way += _seconds(span)
+            waited += 0.0 if wait is None else max(0.0, min(wait.end, span.end) - max(wait.start, span.start))
+            wait = None
+    return under_way + _seconds(wait), waited + _seconds(wait)
+
+
+def _seconds(span: Span | None) -> float:
+    return 0.0 if span is None else span.end - span.start
 
 
 def _torch_step(
@@ -279,6 +290,12 @@ def _send_by(model: nn.Module, gather: Callable[[], Any] | None, reduce: Callabl
             module.set_custom_all_gather(gather())
         if isinstance(module, FSDPModule) and reduce is not None:
             module.set_custom_reduce_scatter(reduce())
+
+
+def _run_in_order(pipeline: Any) -> None:
+    """Let the two passes of a pair run one after the other, as torch does by itself."""
+    pipeline._pair = None
+    pipeline._schedule._comp_type_to_function_map.clear()
 
 
 def _fully_sharded(model: nn.Module, reshard: bool | None) -> None:

@@ -7,7 +7,8 @@ median, minimum and maximum over the rounds are printed. Then each has some trac
 schedule in which it computes nothing; `simulated` is that of all ranks with the same durations and free messages.
 
 `--experts`: a mixture on four ranks, two stages by two replicas that share the experts. Its traces also have the share of the
-all-to-alls' time in which the training thread did not wait for them: what was hidden behind computing.
+all-to-alls' time in which the training thread did not wait for them: what was hidden behind computing. DualPipeV runs a second time
+beside itself, with pairs whose passes run one after the other.
 
 Give each rank a core, and run nothing else: a rank that waits must not lend its core to another one.
 """
@@ -24,6 +25,8 @@ from engines import STEPS, Ranks, Turn, beside, in_turns, workplace
 
 BASE = "1f1b"
 SCHEDULES = (BASE, "zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev")
+#: How `contenders.py` calls DualPipeV's variant whose pairs are not overlapped.
+IN_ORDER = "in order"
 #: Eight blocks, so that each rank has as many with one stage as with two; a small vocabulary, so that the head is no ninth.
 SIZES = {"layers": 8, "dim": 256, "heads": 8, "kv_heads": 4, "vocab": 512}
 DENSE = {"family": "llama", "preset": "nano", "hidden": 1024, **SIZES}
@@ -46,6 +49,8 @@ def measure(microbatches: int, options: argparse.Namespace) -> tuple[dict[str, l
     """`{schedule: [its turn in each round]}`, and `{schedule: [its traced steps]}`."""
     suffix = "+experts" if options.experts else ""
     names = {name: f"ours {name}{suffix}" for name in SCHEDULES if name == BASE or name in options.only}
+    if options.experts and "dualpipev" in names:
+        names[f"dualpipev {IN_ORDER}"] = f"{names['dualpipev']} {IN_ORDER}"
     with contextlib.ExitStack() as stack:
         folder, corpus = stack.enter_context(workplace())
         orders: dict[str, Any] = {"ranks": 4 if options.experts else 2, "engines": list(names.values())}
@@ -68,21 +73,21 @@ def mean_bubble(steps: Sequence[Turn]) -> float:
 
 
 def show(turns: dict[str, list[Turn]], traced: dict[str, list[Turn]], experts: bool) -> None:
-    print(f"  {'':<16} × {BASE} by the clock   by processor time")
+    print(f"  {'':<18} × {BASE} by the clock   by processor time")
     for name, own in turns.items():
-        print(f"  {name:<16} {beside(own, turns[BASE])}")
-    print(f"  {'':<16} bubble of each rank, simulated")
+        print(f"  {name:<18} {beside(own, turns[BASE])}")
+    print(f"  {'':<18} bubble of each rank, simulated")
     for name, steps in traced.items():
         below = (
             ""
             if name == BASE
             else f"   below {BASE}: {'yes' if mean_bubble(steps) < mean_bubble(traced[BASE]) else 'no'}"
         )
-        print(f"  {name:<16} {_by_rank(steps, lambda trace: trace['bubble'])}   simulated {_simulated(steps)}{below}")
+        print(f"  {name:<18} {_by_rank(steps, lambda trace: trace['bubble'])}   simulated {_simulated(steps)}{below}")
     if experts:
-        print(f"  {'':<16} share of the all-to-alls' time that each rank computed")
+        print(f"  {'':<18} share of the all-to-alls' time that each rank computed")
         for name, steps in traced.items():
-            print(f"  {name:<16} {_by_rank(steps, lambda trace: 1 - trace['waited_s'] / trace['exchange_s'])}")
+            print(f"  {name:<18} {_by_rank(steps, lambda trace: 1 - trace['waited_s'] / trace['exchange_s'])}")
 
 
 def _by_rank(steps: Sequence[Turn], value: Callable[[dict[str, float]], float]) -> str:

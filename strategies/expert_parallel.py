@@ -11,10 +11,13 @@ are zeros, and no host waits. That is up to `capacity_factor` times the elements
 Memory per rank: expert parameters, gradients and optimizer state ÷ E, before ZeRO. The exchange itself sums an expert's gradient
 over its group's tokens, so it is summed over the expert replicas only. Nothing is approximated: every row goes to the same expert
 as on one process.
+
+Where two passes run by turns (`strategies/pipeline_parallel/overlapped_pair.py`), an exchange of rows hands over while it is under way.
+The row counts do not: they are few numbers, and the next exchange cannot start without them.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -25,7 +28,8 @@ from .collectives import all_gather
 from .context_parallel.apply import Positions, positions_of, positions_on
 from .mesh import EXPERT_REPLICA, Mesh
 from .param_shard import DimShard, shard_manually
-from .telemetry.current import wait_on
+from .telemetry.current import done_at, now, wait_on
+from .turns import Turns
 
 #: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]; without counts rows [experts held here, n, dim] → the same
 Compute = Callable[[Tensor, Tensor | None], Tensor]
@@ -130,10 +134,14 @@ def on_whole(mine: Tensor, decide: Callable[[Tensor], Tensor], mesh: Mesh) -> Te
 
 
 class Exchange:
-    """Sends rows to the ranks of their experts and back. Rank r of the group holds the experts r·m … (r+1)·m−1."""
+    """Sends rows to the ranks of their experts and back. Rank r of the group holds the experts r·m … (r+1)·m−1.
+
+    `turns`: of the passes that run by turns, if there are such.
+    """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group, self._ranks = group, dist.get_world_size(group)
+        self.turns: Turns | None = None
 
     def __call__(self, rows: Tensor, counts: Tensor, most_rows: int | None, experts: Compute) -> Tensor:
         """`rows` [n, dim] sorted by expert, `counts` [all experts] int64 → `experts`' results [n, dim], in the same order.
@@ -150,10 +158,10 @@ class Exchange:
         wait_on(lambda: dist.all_to_all_single(arriving, counts, group=self._group), "all_to_all", self._group)
         arriving = arriving.view(self._ranks, -1)  # [from rank, expert held here]
         out, into = torch.stack([counts.view(self._ranks, -1).sum(1), arriving.sum(1)]).tolist()
-        received = all_to_all(rows[: sum(out)], out, into, self._group)
+        received = all_to_all(rows[: sum(out)], out, into, self._group, self.turns)
         order = _by_expert(arriving, len(received))
         done = experts(received.index_select(0, order), arriving.sum(0))
-        back = all_to_all(done.index_select(0, order.argsort()), into, out, self._group)
+        back = all_to_all(done.index_select(0, order.argsort()), into, out, self._group, self.turns)
         of_none = back.new_zeros(len(rows) - len(back), rows.shape[1])
         return torch.cat([back, of_none]) if len(of_none) else back
 
@@ -164,10 +172,10 @@ class Exchange:
             :every
         ]  # the last slot is for rows of no expert
         even = [every // self._ranks] * self._ranks
-        received = all_to_all(out, even, even, self._group).view(self._ranks, -1, most_rows, dim)
+        received = all_to_all(out, even, even, self._group, self.turns).view(self._ranks, -1, most_rows, dim)
         done = experts(received.transpose(0, 1).reshape(-1, self._ranks * most_rows, dim), None)
         done = done.view(-1, self._ranks, most_rows, dim).transpose(0, 1).reshape(every, dim)
-        back = all_to_all(done, even, even, self._group)
+        back = all_to_all(done, even, even, self._group, self.turns)
         return torch.cat([back, back.new_zeros(1, dim)]).index_select(0, slots)
 
 
@@ -194,9 +202,20 @@ def _by_expert(arriving: Tensor, rows: int) -> Tensor:
     return expert.repeat_interleave(arriving.flatten(), output_size=rows).argsort(stable=True)
 
 
-def all_to_all(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
-    """Send `out[r]` consecutive rows of [Σ out, dim] to each rank r; the result [Σ into, dim] holds `into[r]` rows from each r."""
-    received: Tensor = _AllToAll.apply(rows, out, into, group)  # type: ignore[no-untyped-call]
+def exchanges(parts: Iterable[nn.Module]) -> list[Exchange]:
+    """Those of the distributed experts in `parts`."""
+    found = (getattr(module, "exchange", None) for part in parts for module in part.modules())
+    return [exchange for exchange in found if isinstance(exchange, Exchange)]
+
+
+def all_to_all(
+    rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup, turns: Turns | None = None
+) -> Tensor:
+    """Send `out[r]` consecutive rows of [Σ out, dim] to each rank r; the result [Σ into, dim] holds `into[r]` rows from each r.
+
+    While it is under way, forward or backward, the pass hands over by `turns`.
+    """
+    received: Tensor = _AllToAll.apply(rows, out, into, group, turns)  # type: ignore[no-untyped-call]
     return received
 
 
@@ -204,17 +223,26 @@ class _AllToAll(torch.autograd.Function):
     """The all-to-all whose backward pass sends gradients back to the rows' senders."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
-        ctx.out, ctx.into, ctx.group = out, into, group
-        return _send(rows, out, into, group)
+    def forward(
+        ctx: Any, rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup, turns: Turns | None
+    ) -> Tensor:
+        ctx.out, ctx.into, ctx.group, ctx.turns = out, into, group, turns
+        return _send(rows, out, into, group, turns)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return _send(grads[0], ctx.into, ctx.out, ctx.group), None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return _send(grads[0], ctx.into, ctx.out, ctx.group, ctx.turns), None, None, None, None
 
 
-def _send(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
+def _send(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup, turns: Turns | None) -> Tensor:
     received = rows.new_empty(sum(into), *rows.shape[1:])
     rows = rows.contiguous()
-    wait_on(lambda: dist.all_to_all_single(received, rows, into, out, group=group), "all_to_all", group)
+    if turns is None or not turns.shared:
+        wait_on(lambda: dist.all_to_all_single(received, rows, into, out, group=group), "all_to_all", group)
+        return received
+    since = now()
+    work = dist.all_to_all_single(received, rows, into, out, group=group, async_op=True)
+    done = done_at(work)
+    turns.hand_over()
+    wait_on(work.wait, "all_to_all", group, since, done)
     return received

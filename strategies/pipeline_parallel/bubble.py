@@ -48,11 +48,16 @@ class Measured:
 
 @dataclass
 class BubbleTimer:
-    """Times the actions of one rank. `laps` are in the order in which they ran; a loss is a second lap of its forward pass."""
+    """Times the actions of one rank. `laps` are in the order in which they ran.
+
+    An action may have several laps: a loss is one of its forward pass, and of two passes that run by turns each turn is one.
+    """
 
     clock: Clock
     laps: list[tuple[Action, Any, Any]] = field(default_factory=list)
     whole: tuple[Any, Any] | None = None
+    _running: Action | None = None
+    _since: Any = None
 
     @contextmanager
     def running(self, stages: Sequence[Any], mesh: Mesh) -> Iterator[None]:
@@ -72,9 +77,23 @@ class BubbleTimer:
         """`loss`, with its time added to the forward pass before it."""
 
         def timed(*args: Any) -> torch.Tensor:
-            return self._lap(self.laps[-1][0], loss, *args) if self.laps else loss(*args)
+            forward = next((action for action, _, _ in reversed(self.laps) if action.kind == "F"), None)
+            return loss(*args) if forward is None else self._lap(forward, loss, *args)
 
         return timed
+
+    def capture(self) -> Action | None:
+        """The action that runs."""
+        return self._running
+
+    def restore(self, state: Action | None) -> None:
+        """The action `state` runs from now on; None: the schedule itself."""
+        if state is self._running is None:
+            return
+        now = self.clock.now()
+        if self._running is not None:
+            self.laps.append((self._running, self._since, now))
+        self._running, self._since = state, now
 
     @property
     def seconds(self) -> dict[Action, float]:
@@ -116,9 +135,9 @@ class BubbleTimer:
         return found if weight is None else {**found, "backward_weight_one_chunk": timed_weight}
 
     def _lap(self, action: Action, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        start = self.clock.now()
+        self.restore(action)
         result = run(*args, **kwargs)
-        self.laps.append((action, start, self.clock.now()))
+        self.restore(None)
         return result
 
 

@@ -42,7 +42,10 @@ class Replay:
 
 
 def passes_of(recorded: Recorded, clock: Aligned) -> Passes:
-    """The passes and the schedule's begin and end, from one rank's recording of a step."""
+    """The passes and the schedule's begin and end, from one rank's recording of a step.
+
+    A pass that was cut into several spans takes their sum. A loss belongs to the forward pass before it.
+    """
     seconds: dict[Action, float] = {}
     began = ended = clock.common(recorded.began)
     newest: Action | None = None
@@ -54,8 +57,9 @@ def passes_of(recorded: Recorded, clock: Aligned) -> Passes:
         elif span.name == LOSS and newest is not None:
             seconds[newest] += span.end - span.start
         elif span.name in _KINDS and span.stage is not None and span.microbatch is not None:
-            newest = Action(_KINDS[span.name], span.stage, span.microbatch)
-            seconds[newest] = span.end - span.start
+            action = Action(_KINDS[span.name], span.stage, span.microbatch)
+            seconds[action] = seconds.get(action, 0.0) + span.end - span.start
+            newest = action if action.kind == "F" else newest
     return Passes(seconds, began, ended)
 
 

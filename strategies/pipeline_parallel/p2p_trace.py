@@ -28,6 +28,11 @@ class Batch(list[dist.Work]):
     since: Any = None
 
 
+def wait_for(works: list[dist.Work]) -> None:
+    """Wait for messages as torch's schedules do, so that `seen` records it."""
+    schedules._wait_batch_p2p(works)
+
+
 @contextmanager
 def seen() -> Iterator[None]:
     """Record the messages of the schedule that runs inside."""

@@ -1,5 +1,6 @@
 """Pipeline schedules as torch implements them: GPipe (1811.06965), 1F1B and interleaved 1F1B (2104.04473), interleaved zero-bubble
 (ZB1P) and ZBV (2401.10241), DualPipeV (2412.19437). The order of ZB-H1 and ZB-H2 (2401.10241) is ours, and torch runs it.
+DualPipeV's pairs of passes are overlapped by `overlapped_pair.py`.
 
 The bubble is (p−1)/m of the ideal time for GPipe and 1F1B, divided by the stages per rank when interleaved; zero-bubble schedules fill it
 with gradients of weights, which can wait. 1F1B holds the activations of p − i micro-batches on 0-based rank i, GPipe those of all m.
@@ -51,6 +52,7 @@ from .ideal_timeline import (
     replay,
 )
 from .last_passes import LastPasses
+from .overlapped_pair import OverlappedPair, overlapped_pair
 from .p2p_trace import seen
 from .schedule_order import Order, delayed_order, order_of, stashing_order
 from .simulator import Timeline, evenly, simulate
@@ -130,6 +132,7 @@ class Pipeline(Runner):
         self._loss, self._microbatches = loss, microbatches
         self._layout, self._costs, self._mesh = layout, split.costs, mesh
         self._stopwatch: BubbleTimer | None = None
+        self._pair: OverlappedPair | None = None
         self.stages = self._make_stages(parts, split, data)
 
     def _make_stages(self, parts: Sequence[nn.Module], split: Split, data: DataStrategy) -> Sequence[Any]:
@@ -146,6 +149,7 @@ class Pipeline(Runner):
         for number, stage in enumerate(stages):
             stage.data, stage.last = data, partial(self._last_passes.of, number)
         self._schedule = _make(layout, stages, self._microbatches, self._loss_of)
+        self._pair = overlapped_pair(self._schedule, stages, parts, layout, mesh.device)
         return stages
 
     @property
@@ -197,8 +201,10 @@ class Pipeline(Runner):
         given = (tokens,) if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
         traced = seen() if current().tracer.on else nullcontext()
+        timers = () if self._stopwatch is None else (self._stopwatch,)
+        thread = nullcontext() if self._pair is None else self._pair.thread(*timers)
         # The stages' own passes are timed as busy inside.
-        with current().clock.waiting, current().tracer.span("other", SCHEDULE), traced:
+        with current().clock.waiting, current().tracer.span("other", SCHEDULE), traced, thread:
             self._schedule.step(*given, **wanted, **more, return_outputs=False)
         if not self.last:
             return torch.zeros((), device=targets.device)

@@ -70,7 +70,7 @@ def _carried(actions: Sequence[Action]) -> int:
 
 
 def _read(listed: Sequence[Any]) -> Iterator[Action]:
-    """Torch's actions without those that gather and reduce parameters. An overlapped pair is run one after the other."""
+    """Torch's actions without those that gather and reduce parameters. Of a pair the forward pass, which begins, comes first."""
     for action in listed:
         for part in action.sub_actions or (action,):
             kind = _KINDS.get(part.computation_type.value)

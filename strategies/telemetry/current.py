@@ -16,6 +16,7 @@ from typing import Any, SupportsFloat, TypeVar
 import torch
 import torch.distributed as dist
 
+from .device_clock import HostClock
 from .logged_values import LoggedValues
 from .step_tracer import Group, StepTracer
 from .wait_time import WaitClock
@@ -67,16 +68,37 @@ def now() -> Any:
     return None if torch.compiler.is_compiling() else _current.tracer.now()
 
 
-def wait_on(wait: Callable[[], T], what: str, group: Group | None = None, since: Any = None) -> T:
+def done_at(work: dist.Work) -> Callable[[], Any]:
+    """A function that returns when `work` was done, for traces.
+
+    It returns None while nothing is traced, before the work is done, and for a device's work, whose end the host does not see.
+    """
+    tracer = _current.tracer
+    moments: list[float] = []
+    if not tracer.on or not isinstance(tracer.clock, HostClock):
+        return lambda: None
+    clock = tracer.clock
+    work.get_future().add_done_callback(lambda _: moments.append(clock.now()))
+    return lambda: moments[0] if moments else None
+
+
+def wait_on(
+    wait: Callable[[], T],
+    what: str,
+    group: Group | None = None,
+    since: Any = None,
+    done: Callable[[], Any] | None = None,
+) -> T:
     """The result of `wait`, which needs other ranks; until it is there, this rank waits.
 
-    For traces: `what` is waited for, over which `group` (None: the world), and `since` when it goes on in the background, if it does.
+    For traces: `what` is waited for, over which `group` (None: the world), `since` when it goes on in the background, if it does, and
+    `done` returns afterwards when that ended, if it is known.
     """
     if torch.compiler.is_compiling():
         return wait()
     telemetry = _current
     with telemetry.clock.waiting:
-        return telemetry.tracer.collective(wait, what, group, since) if telemetry.tracer.on else wait()
+        return telemetry.tracer.collective(wait, what, group, since, done) if telemetry.tracer.on else wait()
 
 
 class WaitedWork(dist.Work):

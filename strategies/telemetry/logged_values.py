@@ -41,6 +41,14 @@ class LoggedValues:
         finally:
             self._open = False
 
+    def capture(self) -> bool:
+        """Whether the values of the pass that runs count: one of two that run by turns (`strategies/turns.py`)."""
+        return self._open
+
+    def restore(self, state: bool) -> None:
+        """The pass of which `capture` has returned `state` runs from now on."""
+        self._open = state
+
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def add(self, name: str, value: SupportsFloat | torch.Tensor) -> None:
         """Count a value of the step. Raises ValueError, TypeError for what is no scalar with a name."""

@@ -6,13 +6,16 @@ neither tensor nor work: only moments, names and numbers. Moments are the clock'
 computes. A step takes moments and reads none: reading waits for the device, so it comes after the last traced step. Strategies find
 the tracer in `current.py`.
 
-In the background a collective lasts from its start until the training thread has waited for it: it may have been done sooner. What is
-compiled is not looked into.
+In the background a collective lasts from its start until the training thread has waited for it: it may have been done sooner, which is
+known of some alone (`current.py`, `done_at`). What is compiled is not looked into.
+
+Two passes that run by turns on two threads (`strategies/turns.py`) are one training thread here. A span is cut where its pass hands over:
+each of its pieces is a span.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, get_args
 
 import torch.distributed as dist
@@ -54,9 +57,9 @@ class Recorded:
     spans: Sequence[Span]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Open:
-    """A span that has begun, at `since` of the clock."""
+    """A span that has begun, or goes on, at `since` of the clock."""
 
     category: Category
     name: str
@@ -143,18 +146,45 @@ class StepTracer:
         """When something starts that goes on in the background; None while it is off."""
         return self.clock.now() if self.on else None
 
-    def collective(self, wait: Callable[[], T], what: str, group: Group | None, since: Any) -> T:
-        """The result of `wait`, for the collective `what` over `group` (None: the world), which was started at `since` if that is known."""
+    def collective(
+        self,
+        wait: Callable[[], T],
+        what: str,
+        group: Group | None,
+        since: Any,
+        done: Callable[[], Any] | None = None,
+    ) -> T:
+        """The result of `wait`, for the collective `what` over `group` (None: the world).
+
+        It was started at `since` if that is known. After the wait `done` returns when it was over, None if that is not known.
+        """
         axis = self.axis(group)
         with self.span("collective", f"{what} {axis}"):
             result = wait()
-        self.record_async(axis, "collective", what, since)
+        self.record_async(axis, "collective", what, since, done() if done is not None else None)
         return result
 
-    def record_async(self, lane: str, category: Category, name: str, since: Any) -> None:
-        """What was started at `since` is done; nothing where that is None."""
+    def record_async(self, lane: str, category: Category, name: str, since: Any, until: Any = None) -> None:
+        """What was started at `since` is done; nothing where that is None. It was done at `until` if that is known, else now."""
         if self.on and since is not None:
-            self._ended.append((lane, _Open(category, name, None, None, since), self.clock.now()))
+            until = self.clock.now() if until is None else until
+            self._ended.append((lane, _Open(category, name, None, None, since), until))
+
+    def capture(self) -> tuple[_Open, ...]:
+        """The open spans of the pass that runs."""
+        return tuple(self._open)
+
+    def restore(self, state: Sequence[_Open]) -> None:
+        """The pass with these open spans runs from now on. Those that only the one before has are cut here."""
+        if not self.on:
+            return
+        now = self.clock.now()
+        self._turns.append((now, self._open[-1].category if self._open else "other"))
+        self._ended += [(TRAINING, replace(one), now) for one in reversed(self._open) if one not in state]
+        for one in state:
+            if one not in self._open:
+                one.since = now
+        self._open = list(state)
 
     def axis(self, group: Group | None) -> str:
         """The mesh axis of a group; its own name where it has none."""

@@ -10,7 +10,7 @@ Not seen: what torch's `fully_shard` waits for by itself, which is all of ZeRO-3
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -90,6 +90,16 @@ class WaitClock:
         if self._modes:
             self._mark()
             self._modes.pop()
+
+    def capture(self) -> tuple[Mode, ...]:
+        """The open modes of the pass that runs: one of two that run by turns (`strategies/turns.py`)."""
+        return tuple(self._modes)
+
+    def restore(self, state: Sequence[Mode]) -> None:
+        """The pass with these open modes runs from now on."""
+        if self._modes:
+            self._mark()
+            self._modes = list(state)
 
     def _mark(self) -> None:
         if not self._measures:

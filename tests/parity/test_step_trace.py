@@ -32,6 +32,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "zero2-microbatches": ({"data": 2, "zero": 2, "micro_batch": 2}, {}),
     "experts2": ({"data": 2, "expert": 2}, {"model": {**MIXTURE, "layers": 2}}),
     "zbv2": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 2}, {}),
+    "dualpipev2-experts2": (
+        {"pipeline": 2, "schedule": "dualpipev", "data": 2, "expert": 2, "micro_batch": 1},
+        {"model": MIXTURE},
+    ),
     "2bw2": ({"pipeline": 2, "schedule": "2bw", "micro_batch": 2}, {}),
     "pipedream2": ({"pipeline": 2, "schedule": "pipedream"}, {}),
     "gpipe2-zero1": ({"pipeline": 2, "data": 2, "zero": 1, "schedule": "gpipe", "micro_batch": 2}, {}),

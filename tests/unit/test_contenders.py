@@ -52,3 +52,16 @@ def test_what_is_hidden_of_an_exchange_is_what_the_thread_did_not_wait_for() -> 
         tracer.collective(clock.passing(1.0), "all_to_all", "experts", since)
         tracer.collective(clock.passing(5.0), "all_reduce", "experts", tracer.now())
     assert exchanges(tracer.end().spans) == (6.0, 3.0)
+
+
+def test_an_exchange_that_was_done_before_it_was_needed_was_under_way_only_until_then() -> None:
+    clock, tracer = Ticks(), StepTracer()
+    tracer.begin(clock, {"experts": "expert"})
+    of_forward = tracer.now()
+    clock.passing(1.0)()
+    of_backward = tracer.now()  # both are under way
+    clock.passing(3.0)()
+    tracer.collective(clock.passing(0.5), "all_to_all", "experts", of_forward, lambda: 2.0)
+    tracer.collective(clock.passing(2.0), "all_to_all", "experts", of_backward, lambda: 6.0)
+    tracer.collective(clock.passing(4.0), "all_to_all", "experts", None)
+    assert exchanges(tracer.end().spans) == (2.0 + 5.0 + 4.0, 1.5 + 4.0)

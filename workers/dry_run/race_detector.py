@@ -39,6 +39,7 @@ class RaceDetector:
         self._operators: dict[Any, Operator] = {}
         self._freed: deque[Hashable] = deque()  # a storage may be freed at any line
         self._lock = threading.RLock()
+        self._runs = False  # an operator, in the thread that has the lock
 
     @contextmanager
     def watching(self) -> Iterator["RaceDetector"]:
@@ -53,9 +54,18 @@ class RaceDetector:
             yield self
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operator, and check what it reads and writes. One at a time: torch's FakeTensorMode has state that threads share."""
+        """Run an operator, and check what it reads and writes. One at a time: torch's FakeTensorMode has state that threads share.
+
+        A thread that has entered the modes of another one watches twice: the inner watch has checked what comes to the outer one.
+        """
         with self._lock:
-            result = func(*args, **kwargs)
+            if self._runs:
+                return func(*args, **kwargs)
+            self._runs = True
+            try:
+                result = func(*args, **kwargs)
+            finally:
+                self._runs = False
             op = self._operators.get(func) or self._operators.setdefault(func, operator_of(func))
             if op.touches_nothing:
                 return result

@@ -44,3 +44,16 @@ def test_passes_are_read_off_the_spans_with_the_loss_in_its_forward_pass() -> No
     zero = Offset(0.0, 1000.0, 0.0)
     found = passes_of(Recorded(10.0, 7.0, {}, spans), Aligned(zero, zero))
     assert found == Passes({Action("F", 1, 0): 1.5, Action("B", 1, 0): 2.0}, 1010.5, 1016.0)
+
+
+def test_a_pass_that_ran_by_turns_takes_the_sum_of_its_spans() -> None:
+    spans = [
+        Span(TRAINING, "forward", FORWARD, 0.0, 1.0, 3, 1),
+        Span(TRAINING, "backward", BACKWARD, 1.0, 3.0, 1, 0),
+        Span(TRAINING, "forward", FORWARD, 3.0, 7.0, 3, 1),
+        Span(TRAINING, "backward", BACKWARD, 7.0, 15.0, 1, 0),
+        Span(TRAINING, "forward", LOSS, 15.0, 31.0),
+    ]
+    zero = Offset(0.0, 1000.0, 0.0)
+    found = passes_of(Recorded(0.0, 31.0, {}, spans), Aligned(zero, zero))
+    assert found.seconds == {Action("F", 1, 3): 21.0, Action("B", 0, 1): 10.0}

@@ -3,7 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from shardyard.strategies.telemetry.current import Telemetry, current, installed, now, wait_on
+import pytest
+from torch.futures import Future
+
+from shardyard.strategies.telemetry.current import Telemetry, current, done_at, installed, now, wait_on
 from shardyard.strategies.telemetry.device_clock import HostClock
 
 
@@ -45,3 +48,42 @@ def test_waits_are_spans_of_the_step_that_is_traced() -> None:
 def test_without_one_nothing_is_recorded() -> None:
     assert wait_on(lambda: "result", "nothing") == "result"
     assert current().clock.lap().wait_s == 0 and not current().tracer.on
+
+
+class UnderWay:
+    """A collective under way, until its future has a result."""
+
+    def __init__(self) -> None:
+        self.future: Future[None] = Future()
+
+    def get_future(self) -> "Future[None]":
+        return self.future
+
+
+def test_when_work_on_a_cpu_is_done_is_known() -> None:
+    telemetry = Telemetry()
+    with installed(telemetry):
+        assert done_at(UnderWay())() is None  # nothing is traced
+        telemetry.tracer.begin(HostClock(), {})
+        work, since = UnderWay(), now()
+        done = done_at(work)
+        assert done() is None
+        work.future.set_result(None)
+        until = now()
+        assert since <= done() <= until
+        assert wait_on(lambda: "result", "all_to_all", "7", since, done) == "result"
+        (background,) = (span for span in telemetry.tracer.end().spans if span.lane == "7")
+        assert background.end - background.start == pytest.approx(done() - since)
+
+
+def test_when_a_devices_work_is_done_is_not_known() -> None:
+    class Events:
+        def now(self) -> float:
+            return 0.0
+
+    telemetry, work = Telemetry(), UnderWay()
+    with installed(telemetry):
+        telemetry.tracer.begin(Events(), {})
+        done = done_at(work)
+        work.future.set_result(None)
+        assert done() is None

@@ -34,6 +34,18 @@ def test_values_of_a_step_are_summed_and_those_before_it_are_gone() -> None:
     assert values.sums == {}
 
 
+def test_a_backward_pass_that_runs_by_turns_with_a_forward_pass_logs_nothing() -> None:
+    values = LoggedValues()
+    backward = values.capture()
+    with values.microbatch():
+        forward = values.capture()
+        values.restore(backward)
+        values.add("aux", 1.0)  # of a block that is recomputed
+        values.restore(forward)
+        values.add("aux", 2.0)
+    assert values.sums == {"aux": (2.0, 1)}
+
+
 @pytest.mark.parametrize(("name", "value"), [("a", torch.ones(2)), ("", 1.0), ("a\n", 1.0), ("a" * 201, 1.0), (3, 1.0)])
 def test_what_is_no_scalar_with_a_name_is_refused(name: Any, value: Any) -> None:
     values = LoggedValues()

@@ -105,3 +105,61 @@ def test_a_step_reads_no_time_and_what_was_taken_can_be_read_after_later_steps()
     first, second = (one.read() for one in taken)
     assert (first.seconds, first.sums["forward"], len(first.spans)) == (1.0, 1.0, 1)
     assert (second.seconds, second.sums["forward"], second.spans[0].end) == (2.0, 2.0, 2.0)
+
+
+def test_what_was_done_before_it_was_waited_for_ends_then() -> None:
+    clock, tracer = HandClock(), StepTracer()
+    tracer.begin(clock, AXES)
+    since = tracer.now()
+    clock.at += 5
+    tracer.collective(lambda: None, "all_to_all", "3", since, lambda: 2.0)
+    tracer.collective(lambda: None, "all_to_all", "3", since, lambda: None)
+    spans = tracer.end().spans
+    assert [(span.start, span.end) for span in spans if span.lane == "data"] == [(0.0, 2.0), (0.0, 5.0)]
+
+
+def test_spans_of_two_passes_that_run_by_turns_are_cut_and_still_make_up_the_step() -> None:
+    clock, tracer = HandClock(), StepTracer()
+    tracer.begin(clock, {})
+    with tracer.span("other", "schedule"):
+        backward = tracer.capture()  # in which only the schedule is open
+        with tracer.span("forward", "forward", 3, 0), tracer.span("forward", "loss"):
+            clock.at += 1
+            forward = tracer.capture()
+            tracer.restore(backward)
+            with tracer.span("backward", "backward", 1, 1):
+                clock.at += 2
+                backward = tracer.capture()
+                tracer.restore(forward)
+                clock.at += 4
+                forward = tracer.capture()
+                tracer.restore(backward)
+                clock.at += 8
+            clock.at += 16
+            tracer.restore(forward)
+            clock.at += 32
+    recorded = tracer.end()
+    assert {category: seconds for category, seconds in recorded.sums.items() if seconds} == {
+        "other": 16.0,
+        "forward": 37.0,
+        "backward": 10.0,
+    }
+    found = [(span.name, span.start, span.end) for span in recorded.spans]
+    assert found == [
+        ("loss", 0.0, 1.0),
+        ("forward", 0.0, 1.0),
+        ("backward", 1.0, 3.0),
+        ("loss", 3.0, 7.0),
+        ("forward", 3.0, 7.0),
+        ("backward", 7.0, 15.0),
+        ("loss", 31.0, 63.0),
+        ("forward", 31.0, 63.0),
+        ("schedule", 0.0, 63.0),
+    ]
+    assert {(span.microbatch, span.stage) for span in recorded.spans if span.name == "backward"} == {(1, 1)}
+
+
+def test_two_passes_leave_nothing_while_it_is_off() -> None:
+    tracer = StepTracer()
+    tracer.restore(tracer.capture())
+    assert not tracer._open and not tracer._turns and not tracer._ended

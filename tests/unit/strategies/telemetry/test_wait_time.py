@@ -95,3 +95,30 @@ def test_its_own_cost_is_that_of_the_last_measured_lap() -> None:
         waits.leave()
         waits.lap()
         assert waits.cost_s == cost
+
+
+def test_two_passes_that_run_by_turns_have_modes_of_their_own() -> None:
+    waits, clock = both()
+    with waits.running(clock), waits.waiting:
+        backward = waits.capture()
+        with waits.busy:
+            clock.at += 1
+            forward = waits.capture()
+            waits.restore(backward)
+            clock.at += 10  # for a message
+            with waits.busy:
+                clock.at += 100
+                backward = waits.capture()
+                waits.restore(forward)
+                clock.at += 1000
+                waits.restore(backward)
+            clock.at += 10_000
+            waits.restore(forward)
+            clock.at += 100_000
+        assert waits.lap() == StepTiming(101_101, 10_010)
+
+
+def test_modes_are_kept_apart_only_while_it_runs() -> None:
+    waits, _ = both()
+    waits.restore(waits.capture())
+    assert waits.capture() == ()

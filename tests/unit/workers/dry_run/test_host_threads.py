@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
+from shardyard.strategies.turns import Turns
 from shardyard.workers.dry_run.host_threads import followed
 from shardyard.workers.dry_run.vector_clocks import Actor, host
 
@@ -36,3 +37,38 @@ def test_results_order() -> None:
         assert all(host().comes_after(actor, time) for actor, time in times)
         assert times[1][0].comes_after(host(), before) and first.done()
     assert ThreadPoolExecutor.submit.__module__ == "concurrent.futures.thread"
+
+
+def test_a_semaphore_orders_who_waits_for_it_as_long_as_it_takes() -> None:
+    times: list[tuple[Actor, int]] = []
+    released, looked_at = threading.Semaphore(0), threading.Semaphore(0)
+
+    def acts() -> None:
+        act(times)
+        released.release()
+        looked_at.release()
+
+    with followed(nullcontext):
+        thread = threading.Thread(target=acts)
+        thread.start()
+        while thread.is_alive():
+            pass
+        [(actor, time)] = times
+        assert looked_at.acquire(timeout=0) and not host().comes_after(actor, time)
+        assert released.acquire() and host().comes_after(actor, time)
+        thread.join()
+    assert threading.Semaphore.acquire.__module__ == "threading"
+
+
+def test_two_functions_that_run_by_turns_are_ordered_by_them() -> None:
+    turns, times = Turns(), []
+
+    def acts() -> None:
+        for _ in range(3):
+            assert all(host().comes_after(actor, time) for actor, time in times)
+            act(times)
+            turns.hand_over()
+
+    with followed(nullcontext), ThreadPoolExecutor(1) as pool:
+        turns.run(acts, acts, (), pool)
+    assert len({actor for actor, _ in times}) == 2 and len(times) == 6
