@@ -16,7 +16,7 @@ from ..errors import JobEnded, JobPausing, StateChanged
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
-from ..spec import AnySpec, CommandSpec
+from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
 from ..states import MOVES, State
 from ..store import events, submitted_specs
@@ -52,7 +52,10 @@ async def reshard(
 
 async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
     """The columns of the new layout, which can run."""
-    checked = None if isinstance(spec, CommandSpec) else await validation.check(spec, settings, files)
+    checked = None
+    if not isinstance(spec, CommandSpec):
+        checked = await validation.check(spec, settings, files)
+        spec = _by_hand(spec)
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
     if isinstance(spec, CommandSpec):
@@ -63,6 +66,12 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     return elastic.columns(spec, checked.batch, checked.forms)
+
+
+def _by_hand(spec: JobSpec) -> JobSpec:
+    """The spec with a layout that the layout advisor has not chosen."""
+    layout = spec.train.layout.model_copy(update={"auto": None})
+    return spec.model_copy(update={"train": spec.train.model_copy(update={"layout": layout})})
 
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import FilesEvent, read
 from ..errors import InvalidCursor, JobDeleted, JobNotFound
+from ..layout_choice import layout_choice
 from ..schemas.certificate import JobCertificate
 from ..schemas.cursor import Cursor
 from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Order, Progress
@@ -127,6 +128,7 @@ def job_of(row: RowMapping) -> Job:
         notes=row["notes"],
         spec=row["spec"],
         layout=row["layout"],
+        layout_choice=layout_choice(row["spec"]),
         batch=row["batch"],
         world_size=row["world_size"],
         device=row["device"],

@@ -78,7 +78,7 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
     """Say which layouts of a number of ranks train a spec fastest, with their time and memory, by formulas."""
     loaded = read_training_spec(spec_file.load(spec))
     given = Given(peak_tflops, mfu, intra_gbps, inter_gbps, per_node)
-    asked = _question(loaded, world or loaded.world_size, gpu, given, measure)
+    asked = _question(loaded, world or advice.ranks_of(loaded), gpu, given, measure)
     found = advice.answered(replace(asked, top=top))
     screen = Screen()
     if json:

@@ -89,6 +89,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
         found.name,
         [
             ("layout", f"{found.layout}  ({found.world_size} ranks{spares})"),
+            ("", found.layout_choice),
             *(_of_command(found.command) if found.command else _of_training(found)),
             *(("", reason) for reason in found.choices),
             *(_memory(found.memory) if found.memory else ()),
