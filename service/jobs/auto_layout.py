@@ -161,11 +161,11 @@ def _per_node(kind: queue.Device, inventory: queue.Inventory) -> int | None:
 
 
 def _gpu(waiting: queue.Waiting, cluster: Nodes) -> GpuModel:
-    """The model of the cluster's GPUs; of several the one with least memory, and of these the slowest."""
+    """The model of the cluster's GPUs; of several that a name stands for, or that are there, the one with least memory."""
     known = gpu_models(cluster, waiting.model) or [gpus_of_ray(waiting.model)]
     models = [model for several in known for model in several]
     if not models or not all(known):
         message = "What memory and speed the cluster's GPUs have is not known, so no layout can be chosen for them."
         remedy = "Name their model in resources.gpu, such as H100, or write the layout that `shardyard advise --gpu MODEL` shows."
         raise InvalidSpec(message, field=_FIELD, remedy=remedy)
-    return min(models, key=lambda model: (model.memory_mib, model.half_tflops))
+    return min(models, key=lambda model: model.memory_mib)
