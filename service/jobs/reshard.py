@@ -10,9 +10,10 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...strategies.layout import Refusal
 from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
-from ..errors import JobEnded, JobPausing, StateChanged
+from ..errors import InvalidLayout, JobEnded, JobPausing, StateChanged
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
@@ -54,8 +55,8 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
     """The columns of the new layout, which can run."""
     checked = None
     if not isinstance(spec, CommandSpec):
-        checked = await validation.check(spec, settings, files)
         spec = _by_hand(spec)
+        checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
     if isinstance(spec, CommandSpec):
@@ -69,7 +70,11 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
 
 
 def _by_hand(spec: JobSpec) -> JobSpec:
-    """The spec with a layout that the layout advisor has not chosen."""
+    """The spec with a layout that the layout advisor has not chosen. Raises InvalidLayout for one that it has yet to choose."""
+    try:
+        spec.train.refuse_undecided()
+    except Refusal as refusal:
+        raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
     layout = spec.train.layout.model_copy(update={"auto": None})
     return spec.model_copy(update={"train": spec.train.model_copy(update={"layout": layout})})
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shardyard.api.spec_document import read_text
-from shardyard.service.errors import DoesNotFit, InvalidSpec
+from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
 from shardyard.service.jobs import preview
 from shardyard.service.jobs.reshard import reshard
 from shardyard.service.jobs.retry import retry
@@ -102,6 +102,9 @@ async def test_a_layout_that_is_changed_by_hand_is_no_longer_the_advisors(store:
     other = JobSpec.model_validate({**job.spec, "train": {**job.spec["train"], "layout": {"data": 2}}})
     changed = await reshard(store, settings, job.id, other, "tester")
     assert (changed.layout, changed.layout_choice) == ("data 2", None)
+    open_again = JobSpec.model_validate({**job.spec, "train": {**job.spec["train"], "layout": "auto"}})
+    with pytest.raises(InvalidLayout, match="no layout has been chosen yet"):
+        await reshard(store, settings, job.id, open_again, "tester")
 
 
 async def test_gpus_of_a_model_that_is_known_are_counted_with_its_memory(store: Store, settings: Settings) -> None:
