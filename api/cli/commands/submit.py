@@ -45,6 +45,8 @@ def submit(
         screen.warnings(job.warnings)
         if not json:
             screen.out.print(f"{job.id}  {job.name}  {state(job)}")
+            if job.layout_choice is not None:
+                screen.say(f"Layout: {job.layout}, {job.layout_choice}.")
         if not wait:
             if json:
                 screen.json(job)

@@ -13,6 +13,7 @@ from shardyard.service.jobs.auto_layout import Devices, decided
 from shardyard.service.layout_choice import layout_choice
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
+from shardyard.service.sweeps.request import spec_of, trial_document
 from shardyard.workers.advisor.known_hardware import Given
 from shardyard.workers.advisor.search import Advice, Question
 from shardyard.workers.gpu_models import GpuModel, gpu_named
@@ -109,6 +110,15 @@ def test_equal_specs_get_equal_layouts_and_one_search(monkeypatch: pytest.Monkey
     assert [one.train.optimizer.lr for one in found] == [one.train.optimizer.lr for one in trials]
     chosen(job(global_batch=24, precision="fp64"), devices)
     assert len(searches) == 2
+
+
+def test_a_trial_of_a_sweep_chooses_for_its_own_values() -> None:
+    document = job({"auto": {"world": 4}}).model_dump(mode="json", exclude_unset=True)
+    values = {"train.global_batch": 2, "train.layout.zero": 1}
+    trial, _ = spec_of(trial_document(document, "sweep-1", 3, values))
+    assert isinstance(trial, JobSpec)
+    found = chosen(trial, Devices(Cpus(4), 4)).layout
+    assert found.zero == 1 and found.data <= 2 and found.world_size == 4
 
 
 def test_fewer_ranks_are_taken_where_that_many_have_no_layout() -> None:
