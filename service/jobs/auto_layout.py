@@ -105,7 +105,8 @@ def _does_not_fit(asked: search.Question, found: search.Advice, devices: Devices
     where = "a GPU" if hardware.device == "cuda" else "a CPU rank"
     message = f"No layout of {asked.world} × {devices.name}{_fixed(asked)} fits. The most frugal one needs {size(needed)} per rank or more"
     short = f"{where} has {size(has)}: {size(max(0, needed - has))} or more are short."
-    remedy = "Use more ranks, as in layout: {auto: {world: 64}}, a shorter data.seq_len, or a smaller model."
+    more = f"Use more ranks, as in layout: {{auto: {{world: {2 * asked.world}}}}}"
+    remedy = f"{more}, a shorter data.seq_len, or a smaller model."
     fewer = f" Or leave out a part of what the spec fixes: {asked.fixed}." if str(asked.fixed) else ""
     return DoesNotFit(f"{message}, and {short}", field=_FIELD, remedy=remedy + fewer)
 

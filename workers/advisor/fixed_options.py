@@ -53,7 +53,7 @@ class Fixed:
         return all(fields.get(name) == self.layout[name] for name in _OF_ZERO if name in self.layout)
 
     def __str__(self) -> str:
-        """Such as `zero 3, tensor 2, recompute full`; empty if the advisor chooses everything."""
+        """Such as `tensor 2, zero 3, recompute full`; empty if the advisor chooses everything."""
         words = [f"{name} {value}" for name, value in self.layout.items()]
         words += [f"recompute {self.recompute.mode}"] if self.recompute else []
         return ", ".join(words + (["offload as given"] if self.offload else []))

@@ -10,7 +10,6 @@ from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
 from shardyard.service.jobs import advice
 from shardyard.service.jobs.advice import Cpus, Wanted
 from shardyard.service.jobs.auto_layout import Devices, decided
-from shardyard.service.layout_choice import layout_choice
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.sweeps.request import spec_of, trial_document
@@ -67,6 +66,9 @@ def test_the_advisors_first_answer_is_chosen(devices: Devices, world: int, train
     assert found.layout.world_size == world
     auto = found.layout.auto
     assert auto is not None and not found.undecided
+    stored = decided(job(**train), found.architecture(256), devices).model_dump(mode="json", by_alias=True)
+    read = JobSpec.model_validate(stored, strict=True)
+    assert read.train.layout == found.layout and read.model_dump(mode="json", by_alias=True) == stored
     assert (auto.world, auto.devices) == (None, f"{world} × {devices.name}")
     assert found.check().data == found.layout.data
 
@@ -175,17 +177,3 @@ def test_what_cannot_be_known_is_refused() -> None:
     with pytest.raises(InvalidSpec) as sizes:
         decided(own, None, Devices(Cpus(4), 4))
     assert sizes.value.field == "train.model"
-
-
-def test_the_choice_is_shown_from_the_stored_spec() -> None:
-    spec = job(recompute="full")
-    stored = decided(spec, spec.train.architecture(256), Devices(Cpus(2), 2)).model_dump(mode="json", by_alias=True)
-    shown = layout_choice(stored)
-    assert shown is not None
-    assert shown.startswith("chosen by the layout advisor for 2 × CPU, with recompute full; predicted step time ")
-    read = JobSpec.model_validate(stored, strict=True)
-    assert not read.train.undecided
-    assert read.model_dump(mode="json", by_alias=True) == stored
-    assert layout_choice(job({"data": 2}).model_dump(mode="json")) is None
-    assert layout_choice(spec.model_dump(mode="json")) is None
-    assert layout_choice({"command": ["true"], "ranks": 2}) is None
