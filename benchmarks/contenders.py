@@ -12,9 +12,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from shardyard.strategies.context_parallel.apply import share
 from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
+from shardyard.strategies.data_parallel.stale_messages import Push
+from shardyard.strategies.data_parallel.stale_server import StaleServer
+from shardyard.strategies.data_parallel.stale_worker import StaleWorker
+from shardyard.strategies.layout import own_clocks
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.mesh import make_mesh
 from shardyard.strategies.telemetry.clock_sync import Aligned, offset_to_first
@@ -80,6 +85,8 @@ class TorchReduceScatter(Allocate):
 
 #: Schedules of a pipeline with a stage on each rank, or several.
 PIPELINES = ("1f1b", "zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw")
+#: How the name of a parameter server ends → what its workers wait for.
+MODES: dict[str, dict[str, Any]] = {"": {}, "-stale": {"mode": "stale", "bound": 2}, "-async": {"mode": "async"}}
 #: Variant of ours at stage 3 → what it sends by in the place of our own messages: (all-gather, reduce-scatter).
 STAND_INS: dict[str, tuple[Callable[[], Any] | None, Callable[[], Any] | None]] = {
     "torch's messages": (TorchAllGather, TorchReduceScatter),
@@ -204,13 +211,19 @@ def layout_of(name: str, ranks: int) -> dict[str, Any]:
         "2.5-D": {"tensor": {"mode": "2.5d", "shape": [side, side, side]}},
         "3-D": {"tensor": {"mode": "3d", "shape": [side, side, side]}},
         **{name: {"pipeline": ranks, "schedule": name, "micro_batch": 1} for name in PIPELINES},
-        "parameter-server": {"data": half, "parameter_server": {"servers": half}},
+        **{f"parameter-server{end}": _served(half, **mode) for end, mode in MODES.items()},
     }
     return others.get(name) or {"data": ranks, "zero": int(name[-1])}
 
 
+def _served(half: int, **mode: Any) -> dict[str, Any]:
+    return {"data": half, "parameter_server": {"servers": half, **mode}}
+
+
 def _our_engine(built: TrainerParts) -> Engine:
     layout = built.spec.layout
+    if own_clocks(layout):
+        return Engine(partial(_own_step, built, count(1)), rows_of(built), built.parallel.data.settle)
     part = layout.division.rows / layout.tensor  # ranks with the same tokens have the same loss
     runner, settle = built.parallel.runner, built.parallel.data.settle
     return Engine(partial(_our_step, built, part), rows_of(built), settle, runner.expect, partial(_traced, built))
@@ -223,6 +236,20 @@ def _our_step(built: TrainerParts, part: float, x: Tensor, y: Tensor) -> Tensor:
     built.optimizer.step()
     built.parallel.data.publish()
     return loss * part
+
+
+def _own_step(built: TrainerParts, clocks: Iterator[int], x: Tensor, y: Tensor) -> Tensor:
+    """A step of a worker or a server that has a clock of its own, as `workers/trainer/own_clocks.py` takes it, without a meeting."""
+    loss, data = built.parallel.runner.train(x, y), built.parallel.data
+    if isinstance(data, StaleServer):
+        data.serve(next(clocks), lambda _: built.optimizer.step())
+        return loss
+    assert isinstance(data, StaleWorker)
+    data.reduce()
+    data.push(Push(1 / built.loss.factor, loss.item(), squares=0.0, rate=1.0, meets=False))
+    data.pull(meets=False)
+    data.take_totals()
+    return loss
 
 
 def _traced(built: TrainerParts, train: Callable[[], None]) -> dict[str, float]:

@@ -43,6 +43,8 @@ HOME += [
     "ours dualpipev",
     "ours 2bw",
     "ours parameter-server",
+    "ours parameter-server-stale",
+    "ours parameter-server-async",
 ]
 DEEPSPEED = ["deepspeed zero-1", "deepspeed zero-2"]
 #: Run when `--only` names them: ours with one thing changed, FSDP2 with its own default of resharding.
@@ -70,9 +72,15 @@ TARGETS = [
         for schedule in ("zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw")
     ),
     ("ours parameter-server", "torch DDP", None),
+    *(
+        (f"ours parameter-server-{mode}", other, None)
+        for mode in ("stale", "async")
+        for other in ("ours parameter-server", "torch DDP")
+    ),
 ]
-#: Engines whose losses are the others' only in their first step: alone, ranks part, and delayed gradients come a step later.
-PARTING = ("torch alone", "ours 2bw")
+#: Engines whose losses are the others' only in their first step: alone, ranks part; delayed gradients come a step later; and servers
+#: apply each worker's gradients by themselves.
+PARTING = ("torch alone", "ours 2bw", "ours parameter-server-stale", "ours parameter-server-async")
 
 
 def train_spec(ranks: int, options: argparse.Namespace, corpus: Path) -> dict[str, Any]:

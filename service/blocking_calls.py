@@ -1,4 +1,4 @@
-"""Threads for calls that block in the operating system, such as on a file system that does not answer, and cannot be interrupted.
+"""Threads for calls that take long and cannot be interrupted, such as on a file system that does not answer.
 
 Such a call keeps its turn until it ends. It delays others of its kind, but no other request, and not the end of the process, because the
 threads are daemons.

@@ -64,6 +64,17 @@ class FilesTooSlow(ShardyardError):
         super().__init__(message, field=field, remedy=remedy or default)
 
 
+class AdvisorBusy(ShardyardError):
+    """The layout advisor has not answered in time."""
+
+    code = "advisor_busy"
+    retry_after_s = 10
+
+    def __init__(self, message: str) -> None:
+        remedy = "Try again later. Fewer ranks, and layouts of which parts are given, such as tensor, are searched sooner."
+        super().__init__(message, field="train.layout", remedy=remedy)
+
+
 class EmptyCorpus(ShardyardError):
     """The files that the spec names hold no text."""
 

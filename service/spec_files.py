@@ -1,5 +1,5 @@
-"""Checks the files that a spec names without blocking the event loop: in threads (`blocking_calls.py`), a few specs at a time, up to a
-time limit.
+"""Checks what takes long of a spec without blocking the event loop: in threads (`blocking_calls.py`), a few specs at a time, up to a time
+limit. That is the files that it names, and the search for its layout.
 """
 
 import time
@@ -10,6 +10,7 @@ from ..workers.data.errors import DataError
 from ..workers.regular_files import UnfitFile
 from .blocking_calls import BlockingCalls
 from .errors import (
+    AdvisorBusy,
     EmptyCorpus,
     FilesTooSlow,
     FileTooLarge,
@@ -27,6 +28,8 @@ AT_ONCE: Final = 3
 WAITING: Final = 32
 #: Seconds until a spec is refused, including the wait for its turn.
 LIMIT_S: Final = 10.0
+#: Seconds until a spec is refused whose layout is searched, including the wait for its turn: below the 30 that a client waits.
+SEARCH_S: Final = 25.0
 #: Seconds for the folder walks of one spec, so that they end before that.
 WALK_S: Final = 8.0
 
@@ -44,11 +47,12 @@ _BY_CODE: Final[dict[str, type[ShardyardError]]] = {
 
 
 class SpecFiles:
-    """The threads of one process that check files."""
+    """The threads of one process that check specs."""
 
-    def __init__(self, limit_s: float = LIMIT_S) -> None:
-        self._limit_s = limit_s
+    def __init__(self, limit_s: float = LIMIT_S, search_s: float = SEARCH_S) -> None:
+        self._limit_s, self._search_s = limit_s, search_s
         self._calls = BlockingCalls("files of a spec", AT_ONCE, limit_s)
+        self._searches = BlockingCalls("layout of a spec", 1, search_s)
 
     async def look(self, work: Callable[[float], T]) -> T:
         """Run `work` with the deadline (`time.monotonic`) of its folder walks. Returns and raises as `work`.
@@ -63,6 +67,16 @@ class SpecFiles:
             raise FilesTooSlow(
                 f"The files that the spec names could not be checked within {self._limit_s:g} s."
             ) from None
+
+    async def search(self, work: Callable[[], T]) -> T:
+        """Run `work`, which searches a layout, when no other search runs: each takes a core, which requests need, too.
+
+        Returns and raises as `work`. Raises AdvisorBusy after the time limit; `work` then ends when it can.
+        """
+        try:
+            return await self._searches.do(work)
+        except TimeoutError:
+            raise AdvisorBusy(f"The layout could not be searched within {self._search_s:g} s.") from None
 
 
 def refusal(error: DataError) -> ShardyardError:

@@ -10,6 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
+from .auto_layout import AutoLayout
+from .batch import Batch as Batch  # noqa: PLC0414  (most import it from here)
 from .elastic import MOST, DataRange, number_or_range
 from .layout_words import in_words
 from .number_object import beside_the_number
@@ -52,22 +54,6 @@ class ModelFacts:
     kv_heads: int | None
     hidden: int | None  # the feed-forward width
     experts: int | None = None  # per mixture-of-experts layer
-
-
-@dataclass(frozen=True)
-class Batch:
-    """`global_batch = data × microbatches × micro_batch`, in sequences."""
-
-    global_batch: int
-    data: int
-    microbatches: int
-    micro_batch: int
-
-    def __str__(self) -> str:
-        return (
-            f"global batch {self.global_batch} = {self.data} data × "
-            f"{self.microbatches} micro-batches × {self.micro_batch} sequences"
-        )
 
 
 class Layout(BaseModel):
@@ -186,6 +172,11 @@ class Layout(BaseModel):
         None,
         ge=1,
         description="Sequences per micro-batch. Default: the whole share of a data rank, or what fills the pipeline.",
+    )
+    auto: AutoLayout | None = Field(
+        None,
+        description="The layout advisor chooses the layout when the job is submitted: `{world: 8}`, or `{}` for all devices. Fields "
+        "beside it are kept as they are. `layout: auto` is the same as `layout: {auto: {}}`.",
     )
 
     @model_validator(mode="before")

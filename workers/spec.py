@@ -108,6 +108,14 @@ PrecisionChoice = Annotated[
 ]
 
 
+def read_layout(given: Any) -> Any:
+    """The object for the word `auto`; any other value unchanged."""
+    return {"auto": {}} if given == "auto" else given
+
+
+LayoutChoice = Annotated[Layout, BeforeValidator(read_layout, json_schema_input_type=Layout | Literal["auto"])]
+
+
 class EvalSpec(SpecPart):
     every: int | None = Field(
         None, ge=1, description="Number of steps between validations; the last step is always validated."
@@ -178,7 +186,11 @@ class TrainSpec(SpecPart):
 
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
-    layout: Layout = Layout()
+    layout: LayoutChoice = Field(
+        Layout(),
+        description="Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor, which "
+        "then chooses `recompute` and `offload` too, unless they are given.",
+    )
     precision: PrecisionChoice = Field(
         PrecisionSpec(),
         description="auto, fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.",
@@ -232,6 +244,17 @@ class TrainSpec(SpecPart):
         return below(self.checkpoint.uri or default, job)
 
     @property
+    def undecided(self) -> bool:
+        """Whether the layout advisor has yet to choose the layout."""
+        return self.layout.auto is not None and self.layout.auto.undecided
+
+    def refuse_undecided(self) -> None:
+        """Raise `Refusal` for a layout that the layout advisor has yet to choose, where one must have been chosen."""
+        if self.undecided:
+            message = "no layout has been chosen yet: auto is decided by a submission, or by shardyard run --local."
+            raise Refusal("layout", message, "Write the layout that shardyard advise shows.")
+
+    @property
     def memory_options(self) -> MemoryOptions:
         """Those options. An undecided `auto` counts as not compiled: it is never what is refused."""
         return MemoryOptions(self.recompute, self.offload, self.compile is True)
@@ -250,6 +273,7 @@ class TrainSpec(SpecPart):
 
     def check_facts(self, facts: ModelFacts) -> Batch:
         """`check`, for a model of which this much is known."""
+        self.refuse_undecided()
         check_memory_options(self.layout, self.memory_options)
         self._check_export()
         self._check_loss()

@@ -119,6 +119,7 @@ CODES: dict[str, tuple[int, str]] = {
     "schema_unknown": (503, "The database has another program's schema"),
     "schema_damaged": (503, "The database lacks a table or column"),
     "files_too_slow": (503, "The files could not be checked in time"),
+    "advisor_busy": (503, "The layout advisor has not answered in time"),
     "too_many_searches": (503, "Too many searches at once"),
     "search_too_slow": (503, "The search took too long"),
 }

@@ -86,6 +86,8 @@ def _of_the_layout(document: Any, wrong: list[Path]) -> list[FieldError]:
         _drop(rest, path)
     try:
         train = JobSpec.model_validate({"name": "x", **rest, "train": {"steps": 1, **rest["train"]}}, strict=True).train
+        if train.undecided:
+            return []
         no_model = any(_touches(path, ("train", "model")) for path in wrong)
         check_layout(train, None, unseen=no_model or train.model.from_ is not None)
     except ValidationError:

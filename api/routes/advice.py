@@ -80,7 +80,7 @@ async def advise_job(
     content = await request_body.read(request)
     spec = await asyncio.to_thread(_read, content, form)
     model, given = hardware
-    ranks = world or spec.world_size
+    ranks = world or advice.ranks_of(spec)
     devices: Cpus | GpuModel = (
         Cpus(ranks) if model is None and spec.device == "cpu" else model or gpu_model("H100", "gpu")
     )

@@ -66,6 +66,7 @@ OF_THE_SPEC = (
     "invalid_spec",
     "invalid_layout",
     *_OF_FILES,
+    "advisor_busy",
     "empty_corpus",
     "too_many_ranks",
     "does_not_fit",

@@ -1,8 +1,8 @@
 """Advises on layouts: what a spec is asked about, and the answer as a value. Stores nothing, and takes no device."""
 
-import asyncio
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from ...strategies.advisor.hardware import Hardware, Link
@@ -54,12 +54,12 @@ class Wanted:
 
 
 async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wanted) -> LayoutAdvice:
-    """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises."""
+    """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and what `SpecFiles` raises."""
     # The layout that it has is replaced, so it need not run.
     plain = spec.train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
     checked = await validation.check(spec.model_copy(update={"train": plain}), settings, files)
     asked = question(spec.train, checked.architecture, wanted)
-    return await asyncio.to_thread(answered, asked)
+    return await files.search(partial(answered, asked))
 
 
 def question(train: TrainSpec, architecture: Architecture | None, wanted: Wanted) -> search.Question:
@@ -82,12 +82,29 @@ def question(train: TrainSpec, architecture: Architecture | None, wanted: Wanted
     return search.Question(train, architecture, hardware, world, wanted.top, devices.capability)
 
 
-def answered(asked: search.Question) -> LayoutAdvice:
-    """The answer. Raises InvalidLayout for a spec that no layout can run."""
+def ranks_of(spec: JobSpec) -> int:
+    """The number of ranks that the spec says. Raises InvalidSpec if it leaves that to the layout advisor."""
+    auto = spec.train.layout.auto
+    if auto is None or not auto.undecided:
+        return spec.world_size
+    if auto.world is None:
+        message = "The layout is auto, and the spec does not say for how many ranks."
+        remedy = "Give the number of ranks, here (world) or in the spec, as in layout: {auto: {world: 8}}."
+        raise InvalidSpec(message, field="train.layout.auto.world", remedy=remedy)
+    return auto.world
+
+
+def found_layouts(asked: search.Question) -> search.Advice:
+    """What the search finds. Raises InvalidLayout for a spec that no layout can run."""
     try:
-        found = search.advise(asked)
+        return search.advise(asked)
     except Refusal as refusal:
         raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+
+
+def answered(asked: search.Question) -> LayoutAdvice:
+    """The answer. Raises InvalidLayout for a spec that no layout can run."""
+    found = found_layouts(asked)
     return LayoutAdvice(
         world_size=asked.world,
         hardware=_hardware(asked.hardware),

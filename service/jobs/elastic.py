@@ -56,17 +56,21 @@ def _layout_of_command(ranks: int) -> str:
 
 
 def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether two specs request the same, apart from the present data degree, or ranks, of an elastic job."""
+    """Whether two specs request the same, apart from the present data degree, or ranks, of an elastic job.
+
+    Whether the layout advisor chose a layout makes no difference.
+    """
     return _without_degree(before) == _without_degree(after)
 
 
 def _without_degree(spec: dict[str, Any]) -> dict[str, Any]:
     if spec.get("elastic"):
         return spec | {"ranks": None}
-    layout = spec.get("train", {}).get("layout", {})
-    if not layout.get("elastic"):
+    if "train" not in spec:
         return spec
-    return spec | {"train": spec["train"] | {"layout": layout | {"data": None}}}
+    layout = spec["train"].get("layout", {})
+    data = None if layout.get("elastic") else layout.get("data")
+    return spec | {"train": spec["train"] | {"layout": layout | {"data": data, "auto": None}}}
 
 
 def grace_s(row: RowMapping) -> float:

@@ -17,7 +17,7 @@ from ...strategies.cost.snapshots import SNAPSHOTS
 from ...workers.cost_inputs import planned_setting
 from ...workers.device_choices import DeviceFacts
 from ...workers.fitting_changes import Change, smallest_change
-from ...workers.gpu_models import gpus_of_ray
+from ...workers.gpu_models import GpuModel, gpus_of_ray
 from ...workers.models.presets import Architecture
 from ...workers.spec import TrainSpec, facts_of
 from ..errors import DoesNotFit
@@ -87,13 +87,17 @@ def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
     """The devices that the job would get now. GPUs count as old only if all of them are known to be."""
     waiting = queued_job.waiting(spec)
     device = queue.resolved(waiting, clusters[0].inventory)
-    found = (row for cluster in clusters for row in cluster.rows if row["gpu"] >= 1)
-    rows = [row for row in found if _is_asked(row["gpu_model"], waiting.model)]
-    models = [gpus_of_ray(row["gpu_model"]) for row in rows]
+    models = [models for cluster in clusters for models in gpu_models(cluster, waiting.model)]
     if device == "cpu" or not all(models):
         return DeviceFacts(device)
     newest = max((model.capability for several in models for model in several), default=None)
     return DeviceFacts(device, newest)
+
+
+def gpu_models(nodes: Nodes, model: str) -> list[tuple[GpuModel, ...]]:
+    """The models that the GPUs of each node may be; empty where they are not known. `model`: only of GPUs of this name, if given."""
+    names = (row["gpu_model"] for row in nodes.rows if row["gpu"] >= 1)
+    return [gpus_of_ray(name) for name in names if _is_asked(name, model)]
 
 
 def _judged(

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from ...workers.program.program import argv
+from ..layout_choice import layout_choice
 from ..schemas.preview import Form, Preview
 from ..settings import Settings
 from ..spec import AnySpec, CommandSpec
@@ -23,6 +24,7 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
     return Preview(
         name=spec.name,
         layout=row["layout"],
+        layout_choice=layout_choice(row["spec"]),
         batch=row["batch"],
         world_size=row["world_size"],
         spares=spec.policy.spares,

@@ -10,13 +10,14 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...strategies.layout import Refusal
 from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
-from ..errors import JobEnded, JobPausing, StateChanged
+from ..errors import InvalidLayout, JobEnded, JobPausing, StateChanged
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
-from ..spec import AnySpec, CommandSpec
+from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
 from ..states import MOVES, State
 from ..store import events, submitted_specs
@@ -52,7 +53,10 @@ async def reshard(
 
 async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
     """The columns of the new layout, which can run."""
-    checked = None if isinstance(spec, CommandSpec) else await validation.check(spec, settings, files)
+    checked = None
+    if not isinstance(spec, CommandSpec):
+        spec = _by_hand(spec)
+        checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
     if isinstance(spec, CommandSpec):
@@ -63,6 +67,16 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     return elastic.columns(spec, checked.batch, checked.forms)
+
+
+def _by_hand(spec: JobSpec) -> JobSpec:
+    """The spec with a layout that the layout advisor has not chosen. Raises InvalidLayout for one that it has yet to choose."""
+    try:
+        spec.train.refuse_undecided()
+    except Refusal as refusal:
+        raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+    layout = spec.train.layout.model_copy(update={"auto": None})
+    return spec.model_copy(update={"train": spec.train.model_copy(update={"layout": layout})})
 
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:

@@ -16,7 +16,7 @@ def warnings(spec: AnySpec) -> list[FieldError]:
 
 
 def _of_train(train: TrainSpec) -> list[FieldError]:
-    found = (*_schedule(train), *_layout(train), *_rhythms(train))
+    found = (*_schedule(train), *(() if train.undecided else _layout(train)), *_rhythms(train))
     return [FieldError(field=f"train.{field}", message=message, remedy=remedy) for field, message, remedy in found]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
@@ -29,7 +30,7 @@ from ..store import jobs as job_rows
 from ..store import submitted_specs
 from ..store.dialect import unix_now
 from ..store.engine import Store
-from . import code_archives, command_job, elastic, memory_plan, validation
+from . import auto_layout, code_archives, command_job, elastic, memory_plan, validation
 from . import resume as resuming
 from .columns import new_columns, refuse_null_characters
 from .transitions import Cause, move
@@ -62,7 +63,7 @@ async def submit(
     """Check the spec against layout, files and cluster, and store it as `queued`. `files`: this process's file checks.
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
-    FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
+    FileTooLarge, TooManyFiles, FilesTooSlow, AdvisorBusy, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
     CheckpointCorrupt, ResumeMismatch, UnknownCode, UnknownSecret, IdempotencyConflict, JobDeleted; then nothing is stored.
     """
     return await requested(store, settings, spec, Request(idempotency_key, body_hash, actor), files)
@@ -177,8 +178,12 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     if resume is not None:
         async with store.read() as tx:
             await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
-    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
+    if spec.train.undecided:
+        devices = auto_layout.of_cluster(spec, known, settings)
+        spec = await files.search(partial(auto_layout.decided, spec, checked.architecture, devices))
+        checked = validation.on_its_layout(spec.train, checked)
+    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
     plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     device = memory_plan.device_facts(spec, known)
     of_layout = elastic.columns(spec, checked.batch, checked.forms)

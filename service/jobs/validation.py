@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ...strategies.layout import Batch, ModelFacts, Refusal
+from ...strategies.layout import Batch, Layout, ModelFacts, Refusal
+from ...strategies.memory_options import Offload, Recompute
 from ...workers import elastic_layouts, regular_files
 from ...workers.data import split_lengths
 from ...workers.data.corpus import sources
@@ -16,7 +17,7 @@ from ...workers.data.tokenizer import document_end, load_tokenizer
 from ...workers.messages.gang_spec import ANY_MODELS
 from ...workers.models import own_module
 from ...workers.models.presets import Architecture
-from ...workers.spec import DataSpec, TrainSpec
+from ...workers.spec import DataSpec, TrainSpec, facts_of
 from ...workers.storage.uri import is_bucket, refuse_unreachable
 from ..errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks
 from ..policies import queue
@@ -51,7 +52,10 @@ class Checked:
 
 
 async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
-    """The checked batch and forms of a spec. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises."""
+    """The checked batch and forms of a spec. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises.
+
+    If the layout has yet to be chosen, the spec is checked on one rank.
+    """
     if spec.train.precision.compute == "fp8" and spec.device == "cpu":
         raise InvalidSpec(
             "fp8 needs GPUs, and this job asks for CPUs.",
@@ -65,11 +69,23 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
             remedy="Set resources.device to cpu, or leave train.layout.parameter_server out.",
         )
     rank_environment.check(spec)
-    check_storage(spec.train)
+    train = _on_one_rank(spec.train) if spec.train.undecided else spec.train
+    check_storage(train)
     if settings.local_files:
-        return await files.look(partial(_check_files, spec.train))
-    vocab = 256 if spec.train.data.tokenizer == "bytes" else None
-    return check_layout(spec.train, vocab, unseen=spec.train.model.from_ is not None)
+        return await files.look(partial(_check_files, train))
+    vocab = 256 if train.data.tokenizer == "bytes" else None
+    return check_layout(train, vocab, unseen=train.model.from_ is not None)
+
+
+def _on_one_rank(train: TrainSpec) -> TrainSpec:
+    """The spec without what the layout advisor chooses."""
+    return train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
+
+
+def on_its_layout(train: TrainSpec, checked: Checked) -> Checked:
+    """What is `checked` of a spec, on the layout that was chosen afterwards. The model's numbers are known then."""
+    assert checked.architecture is not None
+    return Checked(train.check_facts(facts_of(checked.architecture)), (), checked.architecture)
 
 
 def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> Checked:

@@ -12,6 +12,7 @@ from ...strategies.layout import Layout
 from ...workers.certificate.references import extra_of
 from ...workers.messages.event import FilesEvent, read
 from ..errors import InvalidCursor, JobDeleted, JobNotFound
+from ..layout_choice import layout_choice
 from ..schemas.certificate import JobCertificate
 from ..schemas.cursor import Cursor
 from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Order, Progress
@@ -131,6 +132,7 @@ def job_of(row: RowMapping) -> Job:
         notes=row["notes"],
         spec=row["spec"],
         layout=row["layout"],
+        layout_choice=layout_choice(row["spec"]),
         batch=row["batch"],
         world_size=row["world_size"],
         device=row["device"],

@@ -102,6 +102,11 @@ class Job(Value):
     notes: str = Field("", description="Notes of the users, plain text of several lines.")
     spec: dict[str, Any] = Field(default_factory=dict, title="Submitted spec")  # else generators call it `JobSpec` too
     layout: str = Field("", description="The parallel layout as text, such as `data 2 (ZeRO-1) × tensor 2`.")
+    layout_choice: str | None = Field(
+        None,
+        description="For which devices the layout advisor chose the layout, and the predicted time of a step; null if the spec says the "
+        "layout.",
+    )
     batch: str = Field("", description="How the global batch is split, as text.")
     world_size: int = 1
     device: str | None = Field(None, description="`cpu` or `cuda`; null until the scheduler has chosen.")

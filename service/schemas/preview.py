@@ -21,6 +21,11 @@ class Preview(Value):
 
     name: str
     layout: str = Field(description="The parallel layout as text; of a command, its number of ranks.")
+    layout_choice: str | None = Field(
+        None,
+        description="For which devices the layout advisor chose the layout, and the predicted time of a step; null if the spec says the "
+        "layout.",
+    )
     batch: str = Field(description="How the global batch is split, as text; empty for a command.")
     world_size: int
     spares: int = Field(0, description="Number of hot spares, each on its own device.")

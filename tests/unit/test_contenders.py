@@ -11,7 +11,7 @@ from shardyard.strategies.telemetry.step_tracer import StepTracer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from contenders import PIPELINES, exchanges, layout_of
+from contenders import MODES, PIPELINES, exchanges, layout_of
 
 
 @pytest.mark.parametrize("schedule", PIPELINES)
@@ -21,6 +21,14 @@ def test_a_schedules_name_is_a_layout_of_all_ranks(schedule: str) -> None:
         assert (layout.schedule, layout.pipeline, layout.world_size) == (schedule, ranks, ranks)
     layout = Layout.model_validate(layout_of(f"{schedule}+experts", 4))
     assert (layout.schedule, layout.pipeline, layout.expert, layout.world_size) == (schedule, 2, 2, 4)
+
+
+@pytest.mark.parametrize("end", MODES)
+def test_half_of_the_ranks_are_parameter_servers(end: str) -> None:
+    layout = Layout.model_validate(layout_of(f"parameter-server{end}", 4))
+    options = layout.parameter_server
+    assert options is not None
+    assert (layout.data, options.servers, options.mode) == (2, 2, end.removeprefix("-") or "sync")
 
 
 class Ticks:

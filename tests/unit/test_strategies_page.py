@@ -44,7 +44,9 @@ def test_a_row_without_a_test_says_that_it_is_not_there() -> None:
 @pytest.mark.parametrize("row", SPECS)
 def test_a_spec_line_is_accepted(row: str) -> None:
     given = {"steps": 1, "global_batch": 64, **SPECS[row]}
-    TrainSpec.model_validate(given).check()
+    train = TrainSpec.model_validate(given)
+    if not train.undecided:
+        train.check()
 
 
 def test_most_rows_have_a_spec_line() -> None:

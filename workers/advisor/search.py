@@ -10,14 +10,13 @@ them are looked at whole:
 3. A lower bound of the memory plan comes before the plan, and the plan before the checks that need it.
 
 Offload is tried only if nothing fits without it. What a spec says of layout, recompute and offload is replaced, but for how a sequence is
-divided (`sequence`, `context_method`, `context_inner`).
+divided (`sequence`, `context_method`, `context_inner`), and for what a spec with `layout: auto` decides itself (`fixed_options.py`).
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ...strategies.advisor.candidates import (
     MODES,
@@ -37,15 +36,13 @@ from ...strategies.cost.node_room import CPU_RESERVED_BYTES, GPU_RESERVED_BYTES,
 from ...strategies.cost.plan import KINDS, Plan, least_bytes, plan
 from ...strategies.layout import Batch, Layout, Refusal
 from ...strategies.loss_chunks import loss_chunk
-from ...strategies.memory_options import Offload, Recompute
+from ...strategies.memory_options import Mode, Offload, Recompute
 from ..cost_inputs import planned_setting
 from ..device_choices import Capability
 from ..models.param_shapes import sizes
 from ..models.presets import Architecture
 from ..spec import TrainSpec, facts_of
-
-#: Options of a layout that candidates have from the spec.
-_KEPT: Final = ("sequence", "context_method", "context_inner")
+from .fixed_options import KEPT, Fixed, fixed_by
 
 
 @dataclass(frozen=True)
@@ -83,10 +80,16 @@ class Question:
     def _nodes(self) -> int:
         return -(-self.world // self.hardware.ranks_per_node)
 
+    @property
+    def fixed(self) -> Fixed:
+        """What the spec decides itself. Raises `Refusal` for what is not searched."""
+        return fixed_by(self.train, self.hardware.ranks_per_node)
+
     def based_on(self, offload: Offload) -> TrainSpec:
         """The spec on one rank, with the options that all candidates have."""
-        layout = Layout.model_validate({name: getattr(self.train.layout, name) for name in _KEPT})
-        return self.train.model_copy(update={"layout": layout, "recompute": Recompute(), "offload": offload})
+        layout = Layout.model_validate({name: getattr(self.train.layout, name) for name in KEPT})
+        recompute = self.fixed.recompute or Recompute()
+        return self.train.model_copy(update={"layout": layout, "recompute": recompute, "offload": offload})
 
     def setting(self, train: TrainSpec) -> Setting:
         """The inputs of the formulas for `train`. Raises `Refusal`."""
@@ -129,23 +132,29 @@ class Advice:
 
 def advise(question: Question) -> Advice:
     """The fastest layouts. Raises `Refusal` for a spec that no layout can run."""
-    found = _Search(question, Offload()).found()
-    return found if found.rows else _Search(question, Offload(optimizer=1.0)).found()
+    fixed = question.fixed
+    found = _Search(question, fixed.offload or Offload()).found()
+    return found if found.rows or fixed.offload is not None else _Search(question, Offload(optimizer=1.0)).found()
 
 
 def candidates(question: Question, offload: Offload | None = None) -> Iterator[TrainSpec]:
     """Every candidate, refused or not, whatever it needs: for comparisons with what the search finds."""
     base = question.based_on(offload or Offload())
     facts = facts_of(question.architecture)
-    axes = axes_of(base.layout, facts, base.global_batch, base.data.seq_len, question.world)
-    for shape in shapes(base.layout, axes, facts, base.global_batch, question.world):
-        for fields in zero_choices(shape.layout.data * shape.layout.context):
+    axes, fixed = axes_of(base.layout, facts, base.global_batch, base.data.seq_len, question.world), question.fixed
+    for shape in filter(fixed.takes, shapes(base.layout, axes, facts, base.global_batch, question.world)):
+        for fields in filter(fixed.takes_zero, zero_choices(shape.layout.data * shape.layout.context)):
             yield _with(base, shape, fields)
 
 
 def _with(base: TrainSpec, shape: Shape, fields: Mapping[str, int]) -> TrainSpec:
     layout = shape.layout.with_(**fields)
-    return base.model_copy(update={"layout": layout, "recompute": Recompute(mode=shape.recompute)})
+    return base.model_copy(update={"layout": layout, "recompute": _recompute(base, shape.recompute)})
+
+
+def _recompute(base: TrainSpec, mode: Mode) -> Recompute:
+    """With what the spec says beside the mode, if it decides about recompute."""
+    return base.recompute if base.recompute.mode == mode else Recompute(mode=mode)
 
 
 @dataclass
@@ -167,11 +176,13 @@ class _Search:
     """One search, and what it has found so far."""
 
     def __init__(self, question: Question, offload: Offload) -> None:
-        self._question, self._base = question, question.based_on(offload)
+        self._question, self._base, self._fixed = question, question.based_on(offload), question.fixed
         self._facts, self._room = facts_of(question.architecture), question.room
         self._plain = question.setting(self._base)
-        self._options = {mode: replace(self._plain.memory_options, recompute=Recompute(mode=mode)) for mode in MODES}
+        plain = self._plain.memory_options
+        self._options = {mode: replace(plain, recompute=_recompute(self._base, mode)) for mode in MODES}
         self._decoders: dict[int, Decoder] = {1: self._plain.decoder}  # by the degree of experts
+        self._zero: dict[int, list[dict[str, int]]] = {}  # by the number of replicas
         self._best: dict[Degrees, Row] = {}
         self._cut = math.inf  # seconds of the slowest row that would be shown now
         self._counts = _Counts()
@@ -193,15 +204,22 @@ class _Search:
         base = self._base
         found: list[tuple[float, Shape]] = []
         bounds: dict[tuple[object, ...], float] = {}
-        for shape in shapes(base.layout, axes, self._facts, base.global_batch, self._question.world):
+        every = shapes(base.layout, axes, self._facts, base.global_batch, self._question.world)
+        for shape in filter(self._fixed.takes, every):
             layout = shape.layout
             schedule = (layout.pipeline, layout.schedule, layout.virtual, shape.microbatches, shape.recompute)
             key = (*schedule, layout.micro_batch, layout.context, layout.tensor)
             if key not in bounds:
                 bounds[key] = passes_of(self._setting(shape), self._question.hardware, messages=False).seconds
             found.append((bounds[key], shape))
-            self._counts.all += len(zero_choices(layout.data * layout.context))
+            self._counts.all += len(self._zero_choices(layout.data * layout.context))
         return sorted(found, key=lambda one: one[0])
+
+    def _zero_choices(self, replicas: int) -> list[dict[str, int]]:
+        """The fields of every ZeRO stage that is searched."""
+        if replicas not in self._zero:
+            self._zero[replicas] = [fields for fields in zero_choices(replicas) if self._fixed.takes_zero(fields)]
+        return self._zero[replicas]
 
     def _setting(self, shape: Shape) -> Setting:
         """The inputs of the formulas for a shape, without the spec's checks."""
@@ -234,7 +252,7 @@ class _Search:
         passes = passes_of(setting, hardware)
         if passes.seconds > self._limit(degrees):
             return
-        for fields in zero_choices(setting.replicas):
+        for fields in self._zero_choices(setting.replicas):
             sharded = replace(setting, layout=shape.layout.model_copy(update=fields))
             time = with_update(sharded, hardware, passes)
             if time.seconds > self._limit(degrees):

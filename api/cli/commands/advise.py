@@ -11,13 +11,10 @@ import yaml
 from ....service.jobs import advice
 from ....service.schemas.advice import AdvisedHardware, AdvisedLayout, LayoutAdvice, LeftOut
 from ....service.spec import JobSpec
-from ....strategies.layout import Refusal
 from ....workers.advisor.known_hardware import GPUS_PER_NODE, INTER_GBPS, MFU, Given, as_measured
 from ....workers.advisor.search import Question
 from ....workers.gpu_models import GpuModel
 from ....workers.host_memory import total_memory
-from ....workers.models.presets import Architecture
-from ....workers.spec import TrainSpec
 from ... import spec_file
 from ...errors import InvalidParameter
 from ...gpu_argument import gpu_model
@@ -25,7 +22,7 @@ from ...http.validation_errors import read_training_spec
 from ..exit_codes import ExitCode
 from ..options import Json, SpecPath
 from ..terminal.screen import Screen, milliseconds, number, size
-from .dry_run import vocabulary_here
+from .dry_run import architecture_here, vocabulary_here
 
 _GBIT: Final = 1e9 / 8
 _COLUMNS: Final = (
@@ -79,7 +76,7 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
     """Say which layouts of a number of ranks train a spec fastest, with their time and memory, by formulas."""
     loaded = read_training_spec(spec_file.load(spec))
     given = Given(peak_tflops, mfu, intra_gbps, inter_gbps, per_node)
-    asked = _question(loaded, world or loaded.world_size, gpu, given, measure)
+    asked = _question(loaded, world or advice.ranks_of(loaded), gpu, given, measure)
     found = advice.answered(replace(asked, top=top))
     screen = Screen()
     if json:
@@ -98,20 +95,12 @@ def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure:
     cpu = gpu is None and (measure or spec.device == "cpu")
     here = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
     devices: advice.Cpus | GpuModel = here if cpu else gpu_model(gpu or "H100", "--gpu")
-    found = advice.question(train, _architecture(train, vocab), advice.Wanted(world, devices, given=given))
+    found = advice.question(train, architecture_here(train, vocab), advice.Wanted(world, devices, given=given))
     if not measure:
         return found
     from .local_hardware import measured_here  # needs torch
 
     return replace(found, hardware=as_measured(found.hardware, measured_here(train, vocab, world), given))
-
-
-def _architecture(train: TrainSpec, vocab: int) -> Architecture | None:
-    """Raises InvalidParameter for a folder that cannot be used."""
-    try:
-        return train.architecture(vocab)
-    except Refusal as refusal:
-        raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
 
 def _measured_gpu(gpu: str | None) -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ....service.spec import JobSpec
+from ....strategies.layout import Refusal
 from ... import spec_file
 from ...client import Client
 from ...errors import InvalidParameter
@@ -32,7 +33,7 @@ def collectives(
     json: Json = False,
 ) -> None:
     """Time broadcast, reduce, all-reduce, reduce-scatter, all-gather, all-to-all and send/recv; name slow links and nodes."""
-    given = None if spec is None else read_training_spec(spec_file.load(spec))
+    given = None if spec is None else _read(spec)
     world = ranks or (2 if given is None else given.world_size)
     if given is not None and world != given.world_size:
         message = f"{world} is not the {given.world_size} ranks of the spec's layout."
@@ -49,6 +50,16 @@ def collectives(
         screen.json(report)
         return
     _show(screen, report)
+
+
+def _read(path: str) -> JobSpec:
+    """Raises InvalidParameter for a layout that has yet to be chosen."""
+    given = read_training_spec(spec_file.load(path))
+    try:
+        given.train.refuse_undecided()
+    except Refusal as refusal:
+        raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+    return given
 
 
 def _bytes(sizes: str) -> list[int]:

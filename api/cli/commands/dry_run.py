@@ -14,6 +14,7 @@ from ....workers.data.tokenizer import load_tokenizer
 from ....workers.dry_run.processes import DryRunFailed, Request, disagreements, dry_runs, representatives
 from ....workers.dry_run.report import DryRun
 from ....workers.gpu_models import GpuModel
+from ....workers.models.presets import Architecture
 from ....workers.spec import TrainSpec
 from ... import spec_file
 from ...errors import InvalidParameter
@@ -104,6 +105,14 @@ def vocabulary_here(train: TrainSpec) -> int:
             return train.model.vocab
         remedy = "Give model.vocab, or the path of a tokenizer that is on this machine."
         raise InvalidParameter(str(error), field="train.data.tokenizer", remedy=remedy) from None
+
+
+def architecture_here(train: TrainSpec, vocab: int) -> Architecture | None:
+    """The model's sizes; None: they are not known. Raises InvalidParameter for a folder that cannot be used."""
+    try:
+        return train.architecture(vocab)
+    except Refusal as refusal:
+        raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
 
 def _ranks(layout: Layout, wanted: str | None) -> tuple[int, ...]:

@@ -82,7 +82,7 @@ def show(
             ("state", " · ".join(filter(None, [found.state, found.reason, _first_line(found)]))),
             ("model", _model(train.get("model", {}))),
             ("data", _data(train.get("data", {}))),
-            ("layout", f"{found.layout}  ({_devices(found)})"),
+            *_layout(found),
             ("batch", found.batch),
             ("steps", number(train.get("steps"))),
             ("precision", _precision(train.get("precision"), plan)),
@@ -121,6 +121,10 @@ def _certificate(job: Job) -> str | None:
     result = "equal to" if found.equal else "DIFFERENT from"
     that = f" that {found.extra}" if found.extra else ""
     return f"{result} one process{that} ({found.layout}; key {found.key})"
+
+
+def _layout(job: Job) -> list[tuple[str, str | None]]:
+    return [("layout", f"{job.layout}  ({_devices(job)})"), ("", job.layout_choice)]
 
 
 def _devices(job: Job) -> str:

@@ -68,6 +68,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
 def _small(given: TrainSpec, vocab: int, whole: bool) -> Shrunk:
     """The spec, made smaller where it is large."""
     try:
+        given.refuse_undecided()
         check_comparable(given)
         return Shrunk(given) if whole else shrunk(given, given.architecture(vocab))
     except Refusal as refusal:

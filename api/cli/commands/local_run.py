@@ -12,10 +12,15 @@ from typing import Any, Final
 
 import torch
 
-from ....service.jobs import rank_environment
+from ....service.jobs import auto_layout, rank_environment
+from ....service.jobs.advice import Cpus
+from ....service.jobs.auto_layout import Devices
+from ....service.layout_choice import layout_choice
 from ....service.policies.limits import ArtifactLimits
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
 from ....workers.checkpoint import retention
+from ....workers.gpu_models import gpu_of_device
+from ....workers.host_memory import total_memory
 from ....workers.one_thread import ON_CPUS
 from ....workers.program.local_ranks import LocalRun, run_locally
 from ....workers.program.program import ArtifactStorage, Program, argv
@@ -26,6 +31,7 @@ from ...client.git_clone import clone
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_spec
 from ..terminal.screen import Screen
+from .dry_run import architecture_here, vocabulary_here
 
 #: Folder of what trainings write: checkpoints, and the token cache.
 _OUT: Final = ".shardyard/local"
@@ -33,12 +39,19 @@ _STREAMS: Final = MappingProxyType({"stdout": 1, "stderr": 2})
 
 
 def run_local(document: Any, screen: Screen) -> int:
-    """Run the ranks of a spec, and return the exit status: that of the rank that failed first. Raises InvalidDocument, InvalidParameter."""
+    """Run the ranks of a spec, and return the exit status: that of the rank that failed first.
+
+    Raises InvalidDocument, InvalidParameter, and for a layout that is chosen here what `decided_here` raises.
+    """
     spec = read_spec(document)
     if isinstance(spec, CommandSpec) and spec.ray is not None:
         remedy = "Run the script itself: ray.init() starts a Ray on this machine."
         raise InvalidParameter("A driver of Ray does not run with --local.", field="ray", remedy=remedy)
     rank_environment.check(spec)
+    if isinstance(spec, JobSpec) and spec.train.undecided:
+        spec = decided_here(spec)
+        document = {**document, "train": spec.train.model_dump(mode="json", by_alias=True)}
+        screen.say(f"Layout: {spec.train.layout}, {layout_choice(document)}.")
     for notice in notices(spec, Path(_OUT)):
         screen.say(notice)
     with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:
@@ -49,6 +62,27 @@ def run_local(document: Any, screen: Screen) -> int:
             remedy = "Name a program that is on this machine."
             message = f"{run.program.command[0]!r} cannot be started in {run.folder}: {error.strerror or error}."
             raise InvalidParameter(message, field="command", remedy=remedy) from None
+
+
+def decided_here(spec: JobSpec) -> JobSpec:
+    """The spec with the layout that is fastest on this machine. Raises InvalidSpec, InvalidLayout, DoesNotFit, InvalidParameter."""
+    architecture = architecture_here(spec.train, vocabulary_here(spec.train))
+    return auto_layout.decided(spec, architecture, _devices(spec))
+
+
+def _devices(spec: JobSpec) -> Devices:
+    """This machine's GPUs, if there are enough, else its cores. Raises InvalidParameter."""
+    found, auto = torch.cuda.device_count(), spec.train.layout.auto
+    world = None if auto is None else auto.world
+    if gpus_here(spec.device, world or 1) is None:
+        cores = len(os.sched_getaffinity(0))
+        return Devices(Cpus(cores, total_memory() or None), cores)
+    name = torch.cuda.get_device_name(0)
+    if (model := gpu_of_device(name)) is None:
+        message = f"What memory and speed {name} has is not known, so no layout can be chosen for it."
+        remedy = "Write the layout that `shardyard advise SPEC --measure` shows."
+        raise InvalidParameter(message, field="train.layout", remedy=remedy)
+    return Devices(model, found, found)
 
 
 def notices(spec: AnySpec, out: Path) -> Iterator[str]:

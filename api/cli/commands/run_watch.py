@@ -79,6 +79,8 @@ def run(
         submitted = client.submit(given, on_upload=screen.uploading)
         screen.warnings(submitted.warnings)
         screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
+        if submitted.layout_choice is not None:
+            screen.say(f"Layout: {submitted.layout}, {submitted.layout_choice}.")
         job = _run_to_the_end(client, screen, submitted, borrowed)
         if json:
             screen.json(job)

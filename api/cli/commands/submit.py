@@ -45,6 +45,8 @@ def submit(
         screen.warnings(job.warnings)
         if not json:
             screen.out.print(f"{job.id}  {job.name}  {state(job)}")
+            if job.layout_choice is not None:
+                screen.say(f"Layout: {job.layout}, {job.layout_choice}.")
         if not wait:
             if json:
                 screen.json(job)
@@ -89,6 +91,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
         found.name,
         [
             ("layout", f"{found.layout}  ({found.world_size} ranks{spares})"),
+            ("", found.layout_choice),
             *(_of_command(found.command) if found.command else _of_training(found)),
             *(("", reason) for reason in found.choices),
             *(_memory(found.memory) if found.memory else ()),

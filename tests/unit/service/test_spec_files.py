@@ -2,13 +2,15 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service import spec_files
-from shardyard.service.errors import FilesTooSlow
+from shardyard.service.errors import AdvisorBusy, FilesTooSlow
 from shardyard.service.spec_files import SpecFiles
 
 
@@ -26,6 +28,26 @@ async def test_results_and_errors_come_back() -> None:
     with pytest.raises(KeyError, match="x"):
         await files.look(lambda _: {}["x"])
     assert await asyncio.gather(*(files.look(lambda _, n=n: n) for n in range(30))) == list(range(30))
+
+
+async def test_searches_run_one_after_another_and_beside_files(blocked: threading.Event) -> None:
+    running, most = [0], [0]
+
+    def work(number: int) -> int:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.001)
+        running[0] -= 1
+        return number
+
+    files = SpecFiles(search_s=PATIENCE_S)
+    assert await asyncio.gather(*(files.search(partial(work, n)) for n in range(20))) == list(range(20))
+    assert most == [1]
+    few = SpecFiles(search_s=0.05)
+    with pytest.raises(AdvisorBusy) as refused:
+        await few.search(blocked.wait)
+    assert refused.value.field == "train.layout" and refused.value.remedy and refused.value.retry_after_s
+    assert await few.look(lambda _: 1) == 1
 
 
 async def test_what_blocks_is_refused_and_takes_one_turn(blocked: threading.Event) -> None:

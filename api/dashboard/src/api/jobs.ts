@@ -80,6 +80,8 @@ export interface Job {
   /** Name of the user who submitted it. */
   user: string;
   layout: string;
+  /** For which devices the layout advisor chose the layout, and the predicted time of a step. */
+  layoutChoice: string | null;
   batch: string;
   worldSize: number | null;
   device: string | null;
@@ -174,6 +176,7 @@ export const toJob = (wire: JobWire): Job => ({
   spec: wire.spec,
   user: wire.actor,
   layout: wire.layout,
+  layoutChoice: wire.layout_choice ?? null,
   batch: wire.batch,
   worldSize: wire.world_size,
   device: wire.device ?? null,

@@ -42,6 +42,14 @@ test("the layout is that of the job, where it was changed since", async () => {
   expect(await childText(given(TEXT, { layoutChanged: true }), child({ steps: 600 }))).toContain("  layout:\n    data: 4\n");
 });
 
+test("so is that which was chosen for it, with what was chosen beside it", async () => {
+  const made = { ...child({ steps: 600 }), options: { recompute: { mode: "full" } } };
+  const text = await childText(given("name: nano\ntrain:\n  layout: auto # the fastest\n", { layoutChanged: true }), made);
+  expect(text).toContain("  layout:");
+  expect(text).toContain("    data: 4\n  recompute:\n    mode: full\n");
+  expect(text).not.toContain("auto");
+});
+
 test("steps that were left out stay so, and a job without a training gets none", async () => {
   expect(await childText(given("name: nano\ntrain: {}\n"), child({ steps: 600 }, { parent: "job-1" }))).toBe("name: nano-fork\ntrain: {}\nlabels:\n  parent: job-1\n");
   const program = { parent: { name: "nano" }, child: { name: "nano-resumed", labels: {}, resume_from: "/c/1" }, layout: {} };

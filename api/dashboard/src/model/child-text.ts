@@ -16,10 +16,12 @@ export interface Child {
   child: Mapping;
   /** Of the child, without defaults. */
   layout: unknown;
+  /** Other keys of `train` that were chosen with the layout. */
+  options?: Mapping;
 }
 
 /** Null if the text cannot be changed. */
-export async function childText({ format, text, layoutChanged }: SubmittedSpec, { parent, child, layout }: Child): Promise<string | null> {
+export async function childText({ format, text, layoutChanged }: SubmittedSpec, { parent, child, layout, options = {} }: Child): Promise<string | null> {
   const yaml = await import("yaml");
   // Whole numbers of 64 bits stay exact. JSON is YAML; its values are written again, a line each.
   const given: Document = yaml.parseDocument(text, { intAsBigInt: true });
@@ -29,7 +31,7 @@ export async function childText({ format, text, layoutChanged }: SubmittedSpec, 
   change(document, ["labels"], child.labels);
   if (at(child, STEPS) !== at(parent, STEPS)) change(document, STEPS, at(child, STEPS));
   for (const path of ENDS) end(document, path, at(child, path));
-  if (layoutChanged) document.setIn(["train", "layout"], document.createNode(layout));
+  if (layoutChanged) for (const [key, value] of Object.entries({ layout, ...options })) document.setIn(["train", key], document.createNode(value));
   const changed = document.toString({ lineWidth: 0 });
   return asText(yaml.parse(changed, { intAsBigInt: true })) === asText(document.toJS()) ? changed : null;
 }

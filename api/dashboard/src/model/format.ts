@@ -73,6 +73,9 @@ export function number(value: number | null): string {
 /** A share of 1, as percent. */
 export const percent = (value: number | null) => (value === null ? NONE : `${(value * 100).toFixed(1)} %`);
 
+/** A layout, with for what it was chosen if the layout advisor chose it. */
+export const layoutOf = (layout: string, choice: string | null | undefined) => (choice ? `${layout}, ${choice}` : layout);
+
 /** The dtype of computation, with the reasons of what was left to the devices. */
 export function precisionOf(precision: string, compiled: boolean, choices: readonly string[]): string {
   return [compiled ? `${precision}, compiled.` : `${precision}.`, ...choices].join(" ");

@@ -16,6 +16,7 @@ const preview: Schema<"Preview"> = {
   name: "quick",
   layout: "data 2 × tensor 2",
   batch: "",
+  layout_choice: null,
   world_size: 4,
   spares: 1,
   global_batch: 16,

@@ -11,6 +11,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   notes: "",
   spec: { name: "llama-nano", train: { steps: 600 } },
   layout: "data 2 (ZeRO-1) × tensor 2",
+  layout_choice: null,
   reason: null,
   message: null,
   batch: "global batch 16 = 2 data × 2 micro-batches × 4 sequences",

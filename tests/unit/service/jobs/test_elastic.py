@@ -48,6 +48,14 @@ def test_specs_that_differ_in_an_elastic_degree_alone_are_the_same() -> None:
     assert not forms.same(spec(2, within), spec(2, None))
 
 
+def test_specs_are_the_same_whether_the_advisor_chose_their_layout_or_not() -> None:
+    def spec(data: int, **layout: Any) -> dict[str, Any]:
+        return {"train": {"layout": {"data": data, **layout}}}
+
+    assert forms.same(spec(2), spec(2, auto={"step_s": 1.0}))
+    assert not forms.same(spec(2), spec(4, auto={"step_s": 1.0}))
+
+
 def command(**fields: Any) -> CommandSpec:
     return CommandSpec.model_validate({"name": "mine", "command": ["a"], **fields})
 

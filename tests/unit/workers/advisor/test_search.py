@@ -60,6 +60,7 @@ class Tried:
     degrees: tuple[int, int, int, int]
     seconds: float
     needed: int
+    train: TrainSpec
 
 
 def every(train: TrainSpec, architecture: Architecture, world: int, hardware: Hardware) -> Iterator[Tried]:
@@ -88,7 +89,8 @@ def every(train: TrainSpec, architecture: Architecture, world: int, hardware: Ha
             except Refusal:
                 continue
             degrees = (pipeline, data, context, tensor)
-            yield Tried(degrees, step_time(setting, hardware).seconds, plan(setting).peak + GPU_RESERVED_BYTES)
+            seconds = step_time(setting, hardware).seconds
+            yield Tried(degrees, seconds, plan(setting).peak + GPU_RESERVED_BYTES, changed)
 
 
 def fastest(tried: list[Tried], memory: int) -> dict[tuple[int, int, int, int], float]:
@@ -137,6 +139,37 @@ def tried(question: Question) -> list[Tried]:
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
 def test_it_finds_what_a_comparison_of_all_layouts_finds(question: Question, tried: list[Tried], share: float) -> None:
     compare(question, tried, share)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "recompute"),
+    [
+        ({"zero": 3}, None),
+        ({"zero": 3, "shard": 2}, "full"),
+        ({"tensor": 2, "zero": 1}, None),
+        ({"pipeline": 2, "schedule": "zbv"}, "none"),
+        ({"data": 2, "micro_batch": 2}, "selective"),
+        ({"schedule": "interleaved", "virtual": 2}, None),
+        ({}, "full"),
+        ({}, None),
+    ],
+)
+def test_what_a_spec_with_an_open_layout_fixes_is_all_that_is_searched(
+    question: Question, tried: list[Tried], fixed: dict[str, Any], recompute: str | None
+) -> None:
+    """Tensor groups are within nodes of two ranks."""
+    more = {} if recompute is None else {"recompute": recompute}
+    spec, _ = small({"layers": 4, "heads": 4, "kv_heads": 2}, layout={"auto": {}, **fixed}, **more)
+    found = advise(replace(question, train=spec, top=100))
+    having = [
+        one
+        for one in tried
+        if all(getattr(one.train.layout, name) == value for name, value in fixed.items())
+        and recompute in (None, one.train.recompute.mode)
+        and one.train.layout.tensor <= HARDWARE.ranks_per_node
+    ]
+    assert having and shown(found) == fastest(having, 10**18)
+    assert {row.train.layout.auto for row in found.rows} == {None}
 
 
 @pytest.mark.full

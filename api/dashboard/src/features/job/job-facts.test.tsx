@@ -18,6 +18,12 @@ test("another job has none", () => {
   expect(screen.queryByText("Sweep")).toBeNull();
 });
 
+test("a layout that the advisor chose says for what, and how fast it should be", () => {
+  const choice = "chosen by the layout advisor for 4 × CPU; predicted step time 230 ms";
+  open(<JobFacts job={job({ layout: "data 4", layout_choice: choice })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);
+  expect(screen.getByText("Layout").nextElementSibling?.textContent).toBe(`data 4, ${choice}`);
+});
+
 test("a certificate has a link to its page, and a job without one has no such line", () => {
   const certificate = { equal: true, layout: "data 2", extra: null, key: "0123456789abcdef", made_at: "2026-11-21T12:00:00Z", actor: "ada" };
   const { unmount } = open(<JobFacts job={job({ certificate })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);

@@ -6,7 +6,7 @@ import { certificatePath, type Job, type JobCertificate, type Summary } from "..
 import { Facts } from "../../components/facts";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress, sweepAddress } from "../../model/addresses";
-import { duration, integer, loss, precisionOf, secondsBetween, short } from "../../model/format";
+import { duration, integer, layoutOf, loss, precisionOf, secondsBetween, short } from "../../model/format";
 import { SWEEP_LABEL, TRIAL_LABEL } from "../../model/sweeps";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
@@ -16,7 +16,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
     <Facts
       title="Job"
       facts={[
-        { name: "Layout", value: job.layout },
+        { name: "Layout", value: layoutOf(job.layout, job.layoutChoice) },
         { name: "Batch", value: job.batch },
         { name: "Ranks", value: job.worldSize === null ? null : `${job.worldSize}${job.device ? ` × ${job.device}` : ""}` },
         { name: "Parameters", value: plan?.parameters ? short(plan.parameters) : null },

@@ -15,7 +15,20 @@ export async function firstText(parent: Job, checkpoint: string | null, signal?:
   const kind = trains(parent) ? "train" : "command";
   const [schema, submitted] = await Promise.all([getSchema(kind, signal), getSubmittedSpec(parent.id, signal)]);
   const spec = childSpec(parent, checkpoint) as Mapping;
-  const folded = withoutDefaults(schema, spec) as { train?: { layout?: unknown } };
-  const text = submitted && (await childText(submitted, { parent: parent.spec as Mapping, child: spec, layout: folded.train?.layout ?? {} }));
-  return text ?? toYaml(folded);
+  const folded = withoutDefaults(schema, spec) as { train?: Train };
+  const own = { parent: parent.spec as Mapping, child: spec, ...chosen(folded.train ?? {}) };
+  const changed = submitted && { ...submitted, layoutChanged: submitted.layoutChanged || parent.layoutChoice !== null };
+  return (changed && (await childText(changed, own))) ?? toYaml(folded);
+}
+
+interface Train {
+  layout?: Mapping;
+  recompute?: unknown;
+  offload?: unknown;
+}
+
+/** The layout as it is, where the text may ask for one to be chosen, and what was chosen with it. */
+function chosen({ layout = {}, recompute, offload }: Train): { layout: Mapping; options: Mapping } {
+  const options = Object.entries({ recompute, offload }).filter(([, value]) => value !== undefined);
+  return { layout: Object.fromEntries(Object.entries(layout).filter(([key]) => key !== "auto")), options: Object.fromEntries(options) };
 }

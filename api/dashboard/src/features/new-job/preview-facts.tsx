@@ -2,7 +2,7 @@
 
 import type { Schema } from "../../api/http";
 import { type Fact, Facts } from "../../components/facts";
-import { bytes, integer, precisionOf, short } from "../../model/format";
+import { bytes, integer, layoutOf, precisionOf, short } from "../../model/format";
 
 export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
   const { forms, spares } = preview;
@@ -10,7 +10,7 @@ export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
     <Facts
       title="What would run"
       facts={[
-        { name: "Layout", value: preview.layout },
+        { name: "Layout", value: layoutOf(preview.layout, preview.layout_choice) },
         { name: "Ranks", value: spares > 0 ? `${preview.world_size} and ${spares} spare` : String(preview.world_size) },
         ...(preview.command === null ? trainingFacts(preview) : [{ name: "Command", value: <code>{preview.command.join(" ")}</code> }]),
         ...(preview.memory ? memoryFacts(preview.memory) : []),

@@ -125,6 +125,20 @@ def test_a_wrong_option_is_refused_by_its_name(
     assert all(text in error for text in said)
 
 
+def test_an_open_layout_needs_a_number_of_ranks_and_keeps_what_it_fixes(
+    spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(spec).write_text(f"{SPEC}  layout: auto\n")
+    assert run(["advise", spec]) == 1
+    assert "train.layout.auto.world" in capsys.readouterr().err
+    assert run(["advise", spec, "--world", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["world_size"] == 4
+    Path(spec).write_text(f"{SPEC}  layout: {{ auto: {{ world: 8 }}, zero: 3 }}\n")
+    assert run(["advise", spec, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["world_size"] == 8 and {row["train"]["layout"].get("zero") for row in found["layouts"]} == {3}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

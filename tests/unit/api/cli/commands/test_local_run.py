@@ -1,5 +1,6 @@
 """`run --local` needs no control plane: a spec's ranks run here, and what cannot is refused by its field."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -7,9 +8,9 @@ import pytest
 import yaml
 from harness.stored_checkpoints import save_checkpoint
 
-from shardyard.api.cli.commands.local_run import notices
+from shardyard.api.cli.commands.local_run import decided_here, notices
 from shardyard.api.cli.main import run
-from shardyard.api.http.validation_errors import read_spec
+from shardyard.api.http.validation_errors import read_spec, read_training_spec
 from shardyard.workers.program.mlflow_server import OWN_SERVER
 
 COMMAND = """\
@@ -120,6 +121,29 @@ def test_what_differs_from_a_job_is_said(tmp_path: Path) -> None:
     save_checkpoint(root, 2)
     [continues] = notices(training, tmp_path)
     assert f"continues from {root}/step-00000002. Remove {root}" in continues
+
+
+OPEN = TRAIN.replace("layout: { data: 2 }", "layout: { auto: { world: 2 } }")
+
+
+def test_an_open_layout_is_chosen_for_this_machine() -> None:
+    found = decided_here(read_training_spec(yaml.safe_load(OPEN))).train
+    assert not found.undecided and found.layout.auto is not None
+    assert (found.layout.world_size, found.layout.auto.devices) == (2, "2 × CPU")
+    all_cores = read_training_spec(yaml.safe_load(OPEN.replace("{ auto: { world: 2 } }", "auto")))
+    assert 1 <= decided_here(all_cores).train.layout.world_size <= len(os.sched_getaffinity(0))
+
+
+@pytest.mark.full
+def test_a_training_runs_on_the_layout_that_is_chosen_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(OPEN)
+    assert run(["run", "--local", "job.yaml", "train.steps=2"]) == 0
+    out, err = capfd.readouterr()
+    assert "chosen by the layout advisor for 2 × CPU" in err and "predicted step time" in err
+    assert "checkpoints/tiny/step-00000002" in out
 
 
 @pytest.mark.full

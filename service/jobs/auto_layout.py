@@ -1,0 +1,172 @@
+"""Chooses the layout of a spec with `layout: auto`: the first of the layout advisor's answers, for the devices of the cluster.
+
+Equal specs get equal layouts on equal devices: the whole cluster's capacity and the models of its GPUs count, and not which of them are free.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from ...strategies.advisor.hardware import Hardware
+from ...strategies.auto_layout import MOST_RANKS, AutoLayout
+from ...workers.advisor import search
+from ...workers.advisor.known_hardware import Given
+from ...workers.device_choices import Capability
+from ...workers.gpu_models import GpuModel, gpus_of_ray
+from ...workers.models.presets import Architecture
+from ...workers.spec import TrainSpec
+from ..errors import DoesNotFit, InvalidLayout, InvalidSpec, ShardyardError
+from ..policies import queue
+from ..settings import Settings
+from ..spec import JobSpec
+from . import advice, queued_job
+from .advice import Cpus, Wanted
+from .memory_plan import Nodes, gpu_models, size
+
+#: What changes neither a layout's time nor its memory: trials of a sweep over it share one search.
+_WITHOUT_EFFECT: Final[Any] = {"seed": True, "schedule": True, "optimizer": {"lr", "weight_decay"}}
+_FIELD: Final = "train.layout"
+_WORLD: Final = "train.layout.auto.world"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a layout is chosen for. `most`: how many ranks of the job can run at once; 0: not known.
+
+    `per_node`: ranks of a node; None: not known.
+    """
+
+    model: GpuModel | Cpus
+    most: int
+    per_node: int | None = None
+
+    @property
+    def name(self) -> str:
+        return "CPU" if isinstance(self.model, Cpus) else self.model.name
+
+
+def decided(spec: JobSpec, architecture: Architecture | None, devices: Devices) -> JobSpec:
+    """The spec with the layout that is fastest, with recompute and offload, and for what it was chosen.
+
+    Takes seconds for hundreds of ranks. Raises InvalidSpec, InvalidLayout, DoesNotFit.
+    """
+    auto = spec.train.layout.auto or AutoLayout()
+    for world in _worlds(auto, devices):
+        wanted = Wanted(world, devices.model, 1, Given(per_node=devices.per_node))
+        asked = advice.question(spec.train, architecture, wanted)
+        found = _found(asked)
+        if found.rows:
+            return _with(spec, found.rows[0], auto, f"{world} × {devices.name}")
+        if found.too_large:
+            raise _does_not_fit(asked, found, devices)
+    raise _no_layout(asked, found, auto)
+
+
+def _worlds(auto: AutoLayout, devices: Devices) -> Sequence[int]:
+    """Numbers of ranks, the first of which has a layout is taken. Raises InvalidSpec."""
+    if auto.world is not None:
+        return [auto.world]
+    if not devices.most:
+        message = "How many devices there are for this job is not known yet."
+        remedy = "Give the number of ranks, as in layout: {auto: {world: 8}}, or wait until `shardyard nodes` lists the cluster."
+        raise InvalidSpec(message, field=_WORLD, remedy=remedy)
+    return range(min(devices.most, MOST_RANKS), 0, -1)
+
+
+def _found(asked: search.Question) -> search.Advice:
+    """The search's answer, kept for the next equal question. Raises InvalidLayout."""
+    text = asked.train.model_dump_json(by_alias=True, exclude_unset=True, exclude=_WITHOUT_EFFECT)
+    return _answer(text, asked.architecture, asked.hardware, asked.world, asked.capability)
+
+
+@lru_cache(maxsize=256)
+def _answer(
+    train: str, architecture: Architecture, hardware: Hardware, world: int, capability: Capability | None
+) -> search.Advice:
+    asked = search.Question(TrainSpec.model_validate_json(train), architecture, hardware, world, 1, capability)
+    return advice.found_layouts(asked)
+
+
+def _with(spec: JobSpec, row: search.Row, auto: AutoLayout, devices: str) -> JobSpec:
+    chosen = AutoLayout(world=auto.world, devices=devices, step_s=row.time.seconds)
+    layout = row.train.layout.model_copy(update={"auto": chosen})
+    options = {"layout": layout, "recompute": row.train.recompute, "offload": row.train.offload}
+    return spec.model_copy(update={"train": spec.train.model_copy(update=options)})
+
+
+def _does_not_fit(asked: search.Question, found: search.Advice, devices: Devices) -> DoesNotFit:
+    """The error with what is short."""
+    hardware = asked.hardware
+    assert hardware.memory is not None
+    shared = min(asked.world, hardware.ranks_per_node) if hardware.device == "cpu" else 1
+    has, needed = hardware.memory // shared, round(found.least_needed)
+    where = "a GPU" if hardware.device == "cuda" else "a CPU rank"
+    message = f"No layout of {asked.world} × {devices.name}{_fixed(asked)} fits. The most frugal one needs {size(needed)} per rank or more"
+    short = f"{where} has {size(has)}: {size(max(0, needed - has))} or more are short."
+    more = f"Use more ranks, as in layout: {{auto: {{world: {2 * asked.world}}}}}"
+    remedy = f"{more}, a shorter data.seq_len, or a smaller model."
+    fewer = f" Or leave out a part of what the spec fixes: {asked.fixed}." if str(asked.fixed) else ""
+    return DoesNotFit(f"{message}, and {short}", field=_FIELD, remedy=remedy + fewer)
+
+
+def _no_layout(asked: search.Question, found: search.Advice, auto: AutoLayout) -> ShardyardError:
+    """The error for a model, a batch and options that no layout has."""
+    ranks = f"{asked.world}" if auto.world is not None else "any number of"
+    reasons = "".join(f" {name}: {message}" for name, message, _ in found.axes.refused[:2])
+    message = f"The model and its batch have no layout of {ranks} ranks{_fixed(asked)}.{reasons}"
+    remedy = "Give another number of ranks, as in layout: {auto: {world: 8}}, another global_batch, or fewer fields beside auto."
+    return InvalidLayout(message, field=_FIELD, remedy=remedy)
+
+
+def _fixed(asked: search.Question) -> str:
+    """What the spec fixes, as a part of a sentence."""
+    return f" with {asked.fixed}" if str(asked.fixed) else ""
+
+
+# The devices of the cluster.
+
+
+def of_cluster(spec: JobSpec, clusters: Sequence[Nodes], settings: Settings) -> Devices:
+    """Those of the cluster that has most of them for this job. Raises InvalidSpec if its GPUs are of a model that is not known."""
+    auto = spec.train.layout.auto or AutoLayout()
+    waiting = replace(queued_job.waiting(spec), world_size=auto.world or 1)
+    kind = queue.resolved(waiting, clusters[0].inventory)
+    waiting = replace(waiting, wanted=kind)
+    cluster = max(clusters, key=lambda one: _most(waiting, one.inventory))
+    most, per_node = _most(waiting, cluster.inventory), _per_node(kind, cluster.inventory)
+    if kind == "cuda":
+        return Devices(_gpu(waiting, cluster), most, per_node)
+    each = settings.cpu_ranks_per_core
+    cores = max(1, per_node // each) if per_node else auto.world or 1
+    memory = [row["host_memory_bytes"] for row in cluster.rows if row["cpu"] >= 1 and row["host_memory_bytes"]]
+    # Ranks that share a core are no faster than one that has it.
+    return Devices(Cpus(cores, min(memory, default=None)), most and max(1, most // each), per_node)
+
+
+def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:
+    """The largest number of ranks that the cluster can run of the job; 0: not known."""
+    kind = waiting.wanted
+    assert kind != "auto"
+    here = sum(machine.capacity[kind] for machine in inventory.machines)
+    upper = max(here, sum(inventory.whole.get(kind, ())), inventory.max_ranks or 0)
+    sizes = range(1, upper + 1)
+    return bisect_left(sizes, True, key=lambda n: queue.impossible(replace(waiting, world_size=n), inventory) is not None)
+
+
+def _per_node(kind: queue.Device, inventory: queue.Inventory) -> int | None:
+    """Ranks of the largest node; None: no node is known."""
+    here = (machine.capacity[kind] for machine in inventory.machines)
+    return max((*here, *inventory.whole.get(kind, ())), default=0) or None
+
+
+def _gpu(waiting: queue.Waiting, cluster: Nodes) -> GpuModel:
+    """The model of the cluster's GPUs; of several that a name stands for, or that are there, the one with least memory."""
+    known = gpu_models(cluster, waiting.model) or [gpus_of_ray(waiting.model)]
+    models = [model for several in known for model in several]
+    if not models or not all(known):
+        message = "What memory and speed the cluster's GPUs have is not known, so no layout can be chosen for them."
+        remedy = "Name their model in resources.gpu, such as H100, or write the layout that `shardyard advise --gpu MODEL` shows."
+        raise InvalidSpec(message, field=_FIELD, remedy=remedy)
+    return min(models, key=lambda model: model.memory_mib)

@@ -1,0 +1,179 @@
+"""The layout of `layout: auto` is the first of the advisor's answers, for what the spec fixes; what has none is refused with the reason."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
+from shardyard.service.jobs import advice
+from shardyard.service.jobs.advice import Cpus, Wanted
+from shardyard.service.jobs.auto_layout import Devices, decided
+from shardyard.service.spec import JobSpec
+from shardyard.service.spec_files import SpecFiles
+from shardyard.service.sweeps.request import spec_of, trial_document
+from shardyard.workers.advisor.known_hardware import Given
+from shardyard.workers.advisor.search import Advice, Question
+from shardyard.workers.gpu_models import GpuModel, gpu_named
+from shardyard.workers.spec import TrainSpec
+
+SMALL = {"preset": "nano", "vocab": 256}
+
+
+def job(layout: Any = "auto", **train: Any) -> JobSpec:
+    fields = {"model": SMALL, "data": {"seq_len": 128}, "steps": 10, "global_batch": 16, "layout": layout, **train}
+    return JobSpec.model_validate({"name": "x", "train": fields}, strict=True)
+
+
+def gpu(name: str) -> GpuModel:
+    found = gpu_named(name)
+    assert found is not None
+    return found
+
+
+def chosen(spec: JobSpec, devices: Devices) -> TrainSpec:
+    return decided(spec, spec.train.architecture(256), devices).train
+
+
+def first_advised(devices: Devices, world: int, **train: Any) -> dict[str, Any]:
+    """The lines of the advisor's first answer for a spec that fixes nothing."""
+    plain = job({}, **train).train
+    wanted = Wanted(world, devices.model, 10, Given(per_node=devices.per_node))
+    return advice.answered(advice.question(plain, plain.architecture(256), wanted)).layouts[0].train
+
+
+def lines(train: TrainSpec) -> dict[str, Any]:
+    """As the advisor prints them."""
+    layout = train.layout.model_dump(mode="json", exclude_defaults=True, exclude={"auto"})
+    offload = train.offload.model_dump(mode="json", exclude_defaults=True)
+    return {"layout": layout, "recompute": train.recompute.mode, **({"offload": offload} if offload else {})}
+
+
+@pytest.mark.parametrize(
+    ("devices", "world", "train"),
+    [
+        (Devices(Cpus(4), 4), 4, {}),
+        (Devices(Cpus(2, 16 << 30), 2, 8), 2, {}),
+        (Devices(gpu("H100"), 8, 8), 8, {"model": {"preset": "7B", "vocab": 32_000}, "data": {"seq_len": 4096}}),
+        (Devices(gpu("A100 40GB"), 2, 2), 2, {"model": {"preset": "7B", "vocab": 32_000}, "data": {"seq_len": 2048}}),
+    ],
+    ids=["cores", "cores that are shared", "GPUs", "GPUs with the optimizer on their host"],
+)
+def test_the_advisors_first_answer_is_chosen(devices: Devices, world: int, train: dict[str, Any]) -> None:
+    found = chosen(job(**train), devices)
+    assert lines(found) == first_advised(devices, world, **train)
+    assert found.layout.world_size == world
+    auto = found.layout.auto
+    assert auto is not None and not found.undecided
+    stored = decided(job(**train), found.architecture(256), devices).model_dump(mode="json", by_alias=True)
+    read = JobSpec.model_validate(stored, strict=True)
+    assert read.train.layout == found.layout and read.model_dump(mode="json", by_alias=True) == stored
+    assert (auto.world, auto.devices) == (None, f"{world} × {devices.name}")
+    assert found.check().data == found.layout.data
+
+
+def test_the_spec_may_say_how_many_ranks() -> None:
+    devices = Devices(Cpus(8), 8)
+    found = chosen(job({"auto": {"world": 2}}), devices)
+    assert found.layout.auto is not None
+    assert (found.layout.world_size, found.layout.auto.world) == (2, 2)
+    assert lines(found) == first_advised(devices, 2)
+    assert chosen(job({"auto": {"world": 2}}), Devices(Cpus(8), 0)).layout == found.layout  # if the cluster is not known
+
+
+def test_what_the_spec_fixes_is_kept() -> None:
+    found = chosen(job({"auto": {}, "zero": 3, "tensor": 2}, recompute="every-2"), Devices(Cpus(4), 4))
+    assert (found.layout.zero, found.layout.tensor, found.layout.world_size) == (3, 2, 4)
+    assert (found.recompute.mode, found.recompute.every) == ("full", 2)
+    kept = chosen(job({"auto": {}}, offload={"optimizer": 0.5}), Devices(Cpus(2), 2))
+    assert kept.offload.optimizer == 0.5
+
+
+def test_equal_specs_get_equal_layouts_and_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred trials that differ in their rates alone, submitted at once."""
+    searches: list[Question] = []
+    search = advice.found_layouts
+
+    def counted(asked: Question) -> Advice:
+        searches.append(asked)
+        return search(asked)
+
+    monkeypatch.setattr(advice, "found_layouts", counted)
+    devices, files = Devices(Cpus(4), 4), SpecFiles()
+    trials = [job(optimizer={"lr": 1e-4 * (1 + n)}, seed=n, global_batch=24) for n in range(100)]
+
+    async def all_at_once() -> list[JobSpec]:
+        each = (partial(decided, one, one.train.architecture(256), devices) for one in trials)
+        return await asyncio.gather(*map(files.search, each))
+
+    found = asyncio.run(all_at_once())
+    assert len({one.train.layout for one in found}) == 1 and len(searches) == 1
+    assert [one.train.optimizer.lr for one in found] == [one.train.optimizer.lr for one in trials]
+    chosen(job(global_batch=24, precision="fp64"), devices)
+    assert len(searches) == 2
+
+
+def test_a_trial_of_a_sweep_chooses_for_its_own_values() -> None:
+    document = job({"auto": {"world": 4}}).model_dump(mode="json", exclude_unset=True)
+    values = {"train.global_batch": 2, "train.layout.zero": 1}
+    trial, _ = spec_of(trial_document(document, "sweep-1", 3, values))
+    assert isinstance(trial, JobSpec)
+    found = chosen(trial, Devices(Cpus(4), 4)).layout
+    assert found.zero == 1 and found.data <= 2 and found.world_size == 4
+
+
+def test_fewer_ranks_are_taken_where_that_many_have_no_layout() -> None:
+    devices = Devices(Cpus(7), 7)
+    with pytest.raises(InvalidLayout) as refused:
+        chosen(job({"auto": {"world": 7}}), devices)
+    assert refused.value.field == "train.layout" and "global_batch: 16 sequences" in refused.value.message
+    found = chosen(job(), devices)
+    assert found.layout.world_size < 7
+    assert lines(found) == first_advised(devices, found.layout.world_size)
+
+
+def test_what_fits_nowhere_is_said_with_what_is_short() -> None:
+    large = {"model": {"preset": "70B", "vocab": 32_000}, "data": {"seq_len": 4096}}
+    with pytest.raises(DoesNotFit) as refused:
+        chosen(job({"auto": {"world": 2}, "tensor": 2}, **large), Devices(gpu("T4"), 2))
+    error = refused.value
+    assert error.field == "train.layout" and error.message.startswith("No layout of 2 × T4 with tensor 2 fits.")
+    assert "a GPU has 15.0 GiB: " in error.message and error.message.endswith(" are short.")
+    assert "Use more ranks" in (error.remedy or "") and "fixes: tensor 2" in (error.remedy or "")
+    with pytest.raises(DoesNotFit, match=r"a CPU rank has 4\.0 GiB"):
+        chosen(job(**large), Devices(Cpus(4, 16 << 30), 4))
+
+
+@pytest.mark.parametrize(
+    ("layout", "train", "field"),
+    [
+        ({"data": {"min": 1, "max": 2}}, {}, "train.layout.data"),
+        ({"tensor": {"mode": "2d", "shape": [2, 2]}}, {}, "train.layout.tensor"),
+        ({"pipeline": {"stages": 2, "split": "profile"}}, {}, "train.layout.pipeline"),
+        ({"schedule": "2bw"}, {}, "train.layout.schedule"),
+        ({"parameter_server": {"servers": 1}}, {}, "train.layout.parameter_server"),
+        ({"zero_plus_plus": {"weights": "int8"}}, {}, "train.layout.zero_plus_plus"),
+        ({"ring_window": 2}, {}, "train.layout.ring_window"),
+        ({}, {"offload": {"parameters": True}}, "train.offload.parameters"),
+    ],
+)
+def test_options_that_are_not_searched_are_refused(layout: Any, train: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidLayout) as refused:
+        chosen(job({"auto": {}, **layout}, **train), Devices(Cpus(4), 4))
+    assert refused.value.field == field and "Leave" in (refused.value.remedy or "")
+
+
+def test_a_layout_that_no_number_of_ranks_has_is_refused() -> None:
+    with pytest.raises(InvalidLayout, match="any number of ranks with tensor 3"):
+        chosen(job({"auto": {}, "tensor": 3}), Devices(Cpus(4), 4))
+
+
+def test_what_cannot_be_known_is_refused() -> None:
+    with pytest.raises(InvalidSpec) as unknown:
+        chosen(job(), Devices(Cpus(4), 0))
+    assert unknown.value.field == "train.layout.auto.world"
+    own = job(model={"import": "somewhere:build"})
+    with pytest.raises(InvalidSpec) as sizes:
+        decided(own, None, Devices(Cpus(4), 4))
+    assert sizes.value.field == "train.model"
