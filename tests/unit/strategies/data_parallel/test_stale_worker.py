@@ -65,6 +65,7 @@ def run(rank: int, world: int, port: int) -> Any:
         for step in range(STEPS):
             data.serve(step + 1, lambda _: descend(data))
         data.settle()
+        data.close()
         return {shard.name: shard.tensor.numpy() for shard in data.shards}
     assert isinstance(data, StaleWorker)
     squares = []
@@ -76,7 +77,9 @@ def run(rank: int, world: int, port: int) -> Any:
         squares.append(data.square_sum())
         data.push(Push(1.0, float(step), squares[-1], 2.0, False))
         data.pull(meets=False)
+        assert data.pushes == step + 1
     data.settle()
+    data.close()
     return squares, data.take_totals(), data.clock
 
 
