@@ -117,14 +117,19 @@ class Served:
 GONE = EventTaken(1, exited=True, failure=LOST)
 
 
+async def called() -> None:
+    """Let the tasks make their calls, which answer at once."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def test_the_others_train_on_without_a_worker_and_end_together_for_its_return() -> None:
     served = Served()
     gang = served.gang
     for rank in (0, 2, 3):
         gang.merger.step(rank, {"seq": 1, "ts": 1.0, "kind": "step", "data": {"step": 6, "step_s": 0.1, "loss": 2.0}})
     served.apply(1, GONE)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await called()
     assert not gang.ended.is_set() and gang.failures == [] and gang.phase == "training"
     assert served.calls == [(3, "lose", 1)], "only the servers wait for it"
     assert ("incident", 1) in served.emitted() and gang.merger.newest_step == 6, "its steps are not waited for"
@@ -144,8 +149,7 @@ async def test_the_others_train_on_without_a_worker_and_end_together_for_its_ret
 async def test_a_worker_that_hangs_is_ended_and_its_exit_is_no_second_incident() -> None:
     served = Served()
     served.generations.fail(Failure("hang", 2, "no progress", "node-a"))
-    for _ in range(4):
-        await asyncio.sleep(0)
+    await called()
     assert served.calls == [(3, "lose", 2), (2, "stop", 0)]
     served.apply(2, EventTaken(1, exited=True, failure=Failure("rank_lost", 2, "killed")))
     assert served.emitted() == [("incident", 2)] and not served.gang.ended.is_set()
