@@ -130,10 +130,10 @@ def send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup, tag: int = 0
     return _message(work, tensor, "send", group, since)
 
 
-def receive(into: torch.Tensor, peer: int | None, group: dist.ProcessGroup, tag: int = 0) -> Pending:
+def receive(into: torch.Tensor, peer: int, group: dist.ProcessGroup, tag: int = 0) -> Pending:
     """Start to receive into `into`, contiguous, the next tensor that the rank `peer` of `group` sends with the same `tag`.
 
-    Messages of a tag keep their order. None: the next one of any rank, on gloo; of several that have arrived the lowest rank's.
+    Messages of a tag keep their order.
     """
     since = now()
     work = dist.irecv(into, group=group, tag=tag, group_src=peer)

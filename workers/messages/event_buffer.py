@@ -119,7 +119,7 @@ class Spool:
 
 
 class Steps:
-    """Gathers the ranks' `step` records, by rank: a step is whole once every rank has reported it."""
+    """Gathers the ranks' `step` records, by rank: a step is whole once every rank that is there has reported it."""
 
     def __init__(self, world_size: int, most_open: int = 4096) -> None:
         self.world_size = world_size
