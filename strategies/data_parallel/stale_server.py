@@ -2,13 +2,13 @@
 
 Sources: Li et al., OSDI 2014, section 3.4 (asynchronous), and Ho et al., NIPS 2013 (bounded staleness; `clocks.py` has the rule).
 
-One thread serves one request at a time, so that the order of pushes and pulls is a list. Gradients arrive while a worker's backward pass
-runs, in memory for that worker. They take effect as a whole, when it requests that: before, the factor that clips them is not known. A pull
-gets the values of that moment, which are copied, because the next push may change them before the worker has received them. Workers that
-meet share one copy.
+One thread serves one request at a time, so that the order of pushes and pulls is a list. Gradients arrive while a worker's backward
+pass runs, in memory for that worker. They take effect as a whole, when it requests that: before, the factor that clips them is not
+known. A pull gets the values of that moment, which are copied, because the next push may change them before the worker has received
+them. Workers that meet share one copy.
 
-A worker whose connection ends, or that is given up, is gone: it is waited for no more, what it has not pushed as a whole has no effect, and its
-memory is freed when its connection has ended. Worker 0 reports on the job, so that its end is an error.
+A worker whose connection ends, or that is given up, is gone: it is waited for no more, what it has not pushed as a whole has no
+effect, and its memory is freed when its connection has ended. Worker 0 reports on the job, so that its end is an error.
 
 Memory of a server with Ψ_s elements and N workers: its values and the optimizer's state, and for each worker Ψ_s gradients, and at most
 one copy of its values in the compute dtype. The first server also sums what workers report of a step (`step_totals.py`).

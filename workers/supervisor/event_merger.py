@@ -1,7 +1,7 @@
 """A gang's events: those of its ranks merged, numbered once and in order.
 
-A step is emitted once, when every rank that is there has reported it, even if a repaired gang trains it again. An event that a rank reported after a
-step is not emitted before that step. A cause is emitted before the `state` that follows from it.
+A step is emitted once, when every rank that is there has reported it, even if a repaired gang trains it again. An event that a rank
+reported after a step is not emitted before that step. A cause is emitted before the `state` that follows from it.
 """
 
 import time

@@ -1,11 +1,11 @@
 """Whether a gang trains on without a rank that it has lost. Decisions only: repair.py carries them out.
 
-It may where the rank is a worker of parameter servers with a clock of its own: servers notice the end of its connections, and wait for it no
-more. The rank returns at the next meeting of the others, which is a new generation. Rank 0 reports on the job, and servers hold the
-state: their end ends the generation.
+It may where the rank is a worker of parameter servers with a clock of its own: servers notice the end of its connections, and wait for
+it no more. The rank returns at the next meeting of the others, which is a new generation. Rank 0 reports on the job, and servers hold
+the state: their end ends the generation.
 
-A rank that has not trained a step of this generation may be missing from groups that are still to be formed. So its end ends the generation,
-too, and so does one for which no repair is left, because it could not return.
+A rank that has not trained a step of this generation may be missing from groups that are still to be formed. So its end ends the
+generation, too, and so does one for which no repair is left, because it could not return.
 """
 
 from dataclasses import replace
