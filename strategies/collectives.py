@@ -133,12 +133,11 @@ def send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup, tag: int = 0
 
 
 def receive(
-    into: torch.Tensor, peer: int | None, group: dist.ProcessGroup, tag: int = 0, limit: timedelta | None = None
+    into: torch.Tensor, peer: int, group: dist.ProcessGroup, tag: int = 0, limit: timedelta | None = None
 ) -> Pending:
     """Start to receive into `into`, contiguous, the next tensor that the rank `peer` of `group` sends with the same `tag`.
 
-    Messages of a tag keep their order. None: the next one of any rank, on gloo; of several that have arrived the lowest rank's.
-    `limit`: the longest wait for it; None: the group's.
+    Messages of a tag keep their order. `limit`: the longest wait for it; None: the group's.
     """
     since = now()
     work = dist.irecv(into, group=group, tag=tag, group_src=peer)

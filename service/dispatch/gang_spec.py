@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 
 from ...strategies.context_axes import context_axes
-from ...strategies.layout import Layout
+from ...strategies.layout import Layout, own_clocks
 from ...strategies.zero_plus_plus_axes import zero_plus_plus_axes
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from ...workers.program.program import ENTRY, Code, FilesCache, Mount, Program, PythonEnvironment, RayShare, argv
@@ -54,6 +54,7 @@ def gang_spec(
         found,
         run=run.model_dump(mode="json", by_alias=True),
         neighbours=neighbours(train.layout),
+        own_clocks=train.layout.data if own_clocks(train.layout) and train.snapshot.every != 0 else 0,
     )
 
 

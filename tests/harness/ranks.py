@@ -148,12 +148,16 @@ def group(rank: int, world: int, port: int, kind: str = "cpu", limit_s: float = 
     return device
 
 
-def train_rank(rank: int, world: int, port: int, orders: str, prepared: Any = None) -> Result:
-    """One rank's events and pieces. `prepared(parts)` returns the instruments of a run that is watched or disturbed."""
+def train_rank(rank: int, world: int, port: int, orders: str, prepared: Any = None, memory: Any = None) -> Result:
+    """One rank's events and pieces. `prepared(parts)` returns the instruments of a run that is watched or disturbed.
+
+    `memory`: its `SnapshotMemory`, if it takes snapshots or restores one.
+    """
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import allocate
     from shardyard.workers.trainer.instruments import Instruments
+    from shardyard.workers.trainer.restore import NO_SNAPSHOTS
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
@@ -161,7 +165,7 @@ def train_rank(rank: int, world: int, port: int, orders: str, prepared: Any = No
     mesh = make_mesh(run.train.layout, device)
     built = allocate(run, mesh)
     instruments = prepared(built) if prepared else Instruments()
-    assemble(built, lambda kind, data: events.append((kind, data)), instruments).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), instruments, memory or NO_SNAPSHOTS).run()
     kept = [*built.parallel.data.shards, *built.parallel.balance.shards]
     shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in kept if p.owned(mesh)]
     return {"events": events, "pieces": shards}

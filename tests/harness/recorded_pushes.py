@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-#: Kind (push or pull), worker, and its clock: the number of its pushes, this one included.
+#: Kind (push, pull, or leave: it was gone), worker, and its clock: the number of its pushes, this one included.
 Line = tuple[str, int, int]
 
 
@@ -28,13 +28,15 @@ def in_order(records: Sequence[Sequence[Line]]) -> Iterator[tuple[int, Line]]:
 
 
 def furthest_ahead(record: Sequence[Line], workers: int) -> int:
-    """The most clocks by which a pull was ahead of the slowest worker."""
-    clocks, most = [0] * workers, 0
+    """The most clocks by which a pull was ahead of the slowest worker that was there."""
+    clocks, most = dict.fromkeys(range(workers), 0), 0
     for kind, worker, clock in record:
         clocks[worker] += kind == "push"
         assert clock == clocks[worker]
+        if kind == "leave":
+            del clocks[worker]
         if kind == "pull":
-            most = max(most, clock - min(clocks))
+            most = max(most, clock - min(clocks.values()))
     return most
 
 

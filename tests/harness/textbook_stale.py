@@ -54,6 +54,7 @@ class Replay:
         if kind == "pull":
             own = {name: self.kept.get_parameter(name).detach().clone() for name in self.held[server]}
             self.seen.setdefault((worker, clock), {}).update(own)
+        if kind != "push":
             return
         factor = self.gradients(worker, clock)
         for name in self.held[server]:
@@ -92,12 +93,16 @@ class Replay:
 
     @property
     def losses(self) -> list[float]:
-        """The sum over workers of each step, wherever they were."""
-        steps, workers = range(1, self.spec["steps"] + 1), range(self.workers)
-        return [sum(self.shares[worker, step][0] for worker in workers) for step in steps]
+        """The mean over each step's samples, without those of a worker that was gone."""
+        found = [[loss for loss, _ in self.of_step(step)] for step in range(1, self.spec["steps"] + 1)]
+        return [sum(some) * self.workers / len(some) for some in found]
 
     @property
     def norms(self) -> list[float]:
-        """The root mean square over workers of their norms."""
-        steps, workers = range(1, self.spec["steps"] + 1), range(self.workers)
-        return [math.sqrt(sum(self.shares[w, step][1] ** 2 for w in workers) / self.workers) for step in steps]
+        """The root mean square of the norms of the workers that took each step."""
+        found = [[norm for _, norm in self.of_step(step)] for step in range(1, self.spec["steps"] + 1)]
+        return [math.sqrt(sum(norm**2 for norm in some) / len(some)) for some in found]
+
+    def of_step(self, step: int) -> list[tuple[float, float]]:
+        """Loss and norm of each worker that took the step."""
+        return [self.shares[worker, step] for worker in range(self.workers) if (worker, step) in self.shares]

@@ -4,7 +4,9 @@ Where theory says that nothing is stale (one worker, or a bound of 0 and plain g
 """
 
 import importlib.util
-from collections.abc import Callable
+import itertools
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from harness.ranks import Result, assert_checkpoints_fit, spawn, train, train_rank, whole_parameters
-from harness.recorded_pushes import furthest_ahead, met
+from harness.recorded_pushes import Line, furthest_ahead, met
 from harness.textbook_stale import Replay
 
 from shardyard.workers.checkpoint.manifest import read
+from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.spec import Run, TrainSpec
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -44,10 +47,17 @@ def run_of(spec: dict[str, Any], root: Path, name: str) -> Run:
     return Run(job=name, train=TrainSpec.model_validate(spec), checkpoints=root / name, cache=root / "cache")
 
 
-def recorded(rank: int, world: int, port: int, orders: str, stops: int = 0, traced: int = 0) -> Result:
+class Killed(Exception):
+    """Ends the process where it is raised: the harness leaves without a clean-up, as a killed one does."""
+
+
+def recorded(
+    rank: int, world: int, port: int, orders: str, stops: int = 0, traced: int = 0, goes: int = 0, memory: Any = None
+) -> Result:
     """A rank's result, with what a server recorded.
 
-    Worker 1 is asked to stop and save when it begins the step `stops`; all are asked for a trace of `traced` steps from the third on.
+    Worker 1 is asked to stop and save when it begins the step `stops`, and its process ends when it begins its step number `goes`. All are
+    asked for a trace of `traced` steps from the third on. `memory`: for snapshots, see `restored`.
     """
     from shardyard.strategies.data_parallel.stale_server import StaleServer
     from shardyard.workers.messages.stop_request import Ending
@@ -60,6 +70,8 @@ def recorded(rank: int, world: int, port: int, orders: str, stops: int = 0, trac
     def asked() -> Ending:
         nonlocal steps
         steps += 1
+        if rank == 1 and steps == goes:
+            raise Killed
         return Ending.SAVE if rank == 1 and 0 < stops <= steps else Ending.NO
 
     def prepared(parts: Any) -> Instruments:
@@ -74,9 +86,20 @@ def recorded(rank: int, world: int, port: int, orders: str, stops: int = 0, trac
             instruments.slowdown.begin(0.0, 0.0)
         return instruments
 
-    result = train_rank(rank, world, port, orders, prepared)
+    try:
+        result = train_rank(rank, world, port, orders, prepared, None if memory is None else restored(rank, *memory))
+    except Killed:
+        return {"events": [], "pieces": [], "record": []}
     lines = [(one.kind, one.worker, one.clock) for data in servers for one in data.clocks.record or ()]
     return result | {"record": lines}
+
+
+def restored(rank: int, pid: int, slots: list[list[int]], step: int | None) -> Any:
+    """A rank's snapshot memory, which the process `pid` holds for all, and the step that all restore."""
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.restore import SnapshotMemory
+
+    return SnapshotMemory(shared_memory.adopt(pid, slots[rank]), step, again=step is not None)
 
 
 def steps_of(result: Result) -> list[int]:
@@ -132,6 +155,66 @@ def test_a_replay_in_one_process_equals_it(name: str, root: Path, make_spec: Mak
         assert len(record) == 2 * workers * spec["steps"]
         assert furthest_ahead(record, workers) <= ahead
         assert met(record, spec["steps"], workers)
+
+
+@pytest.mark.parametrize(
+    ("layout", "end"),
+    [
+        (served(3, 2, "stale", 1), 7),
+        pytest.param(served(2, 1, "async"), 7, marks=pytest.mark.full),
+        pytest.param(served(3, 2, "stale", 0), 5, marks=pytest.mark.full),
+    ],
+    ids=["stale", "async", "bound-0"],
+)
+def test_a_worker_dies_and_returns_and_a_replay_equals_it(
+    layout: dict[str, Any], end: int, root: Path, make_spec: Make, own_model: Any
+) -> None:
+    """Worker 1 takes 4 steps, and the others train on to `end`, their next meeting. There it returns, and takes the steps after that."""
+    model, make = own_model
+    more = {"snapshot": {"every": 3}, "checkpoint": {"every": end, "final": False}, "eval": {"every": end, "batches": 1}}
+    spec = make_spec(layout, steps=12, schedule={"name": "constant", "warmup": 3}, optimizer=ADAMW, probe={"every": None})
+    spec |= {"model": model, "data": {**spec["data"], "validation": 0.1}, **more}
+    run = run_of(spec, root, "returns")
+    workers, world = layout["data"], run.train.layout.world_size
+    slots = [shared_memory.allocate() for _ in range(world)]
+    try:
+        orders = run.model_dump_json()
+        first = spawn(partial(recorded, goes=5, memory=(os.getpid(), slots, None)), world, orders)
+        assert [shared_memory.steps(own)[-1] for own in slots] == [4 if rank == 1 else end for rank in range(world)]
+        second = spawn(partial(recorded, memory=(os.getpid(), slots, end)), world, orders)
+    finally:
+        for fd in itertools.chain.from_iterable(slots):
+            os.close(fd)
+
+    ends = {tuple(data["step"] for kind, data in result["events"] if kind == "stopped") for result in first}
+    assert ends == {(end,), ()} and first[1]["events"] == []
+    before, after = ([result["record"] for result in results[workers:]] for results in (first, second))
+    for record in before:
+        assert [line for line in record if line[0] == "leave"] == [("leave", 1, 4)]
+    for record in (*before, *after):
+        assert furthest_ahead(record, workers) <= layout["parameter_server"].get("bound", spec["steps"])
+    records = [lines + list(later(record, end)) for lines, record in zip(before, after, strict=True)]
+    replay = Replay(spec, make, [[piece[0] for piece in result["pieces"]] for result in second[workers:]], records)
+    found = {name: value.detach().numpy() for name, value in replay.kept.named_parameters()}
+    for key, value in whole_parameters(second).items():
+        np.testing.assert_allclose(value, found[key], rtol=0, atol=1e-12, err_msg=key)
+
+    of_job = [data for result in (first[0], second[0]) for kind, data in result["events"] if kind == "step"]
+    known = {data["step"]: data for data in of_job if not data.get("again")}
+    assert list(known) == list(range(1, spec["steps"] + 1))
+    np.testing.assert_allclose([data["loss"] for data in known.values()], replay.losses, rtol=1e-12)
+    np.testing.assert_allclose([data["grad_norm"] for data in known.values()], replay.norms, rtol=1e-12)
+    new = {kind: [data for k, data in second[0]["events"] if k == kind and not data.get("again")] for kind in ("eval", "checkpoint")}
+    assert [data["step"] for data in new["eval"]][:1] == [end], "what follows the step of the return is done then"
+    (saved,) = [data for data in new["checkpoint"] if data["step"] == end]
+    assert read(folder_at(saved["path"])).training["updates"] == 4 + (workers - 1) * end
+
+
+def later(record: list[Line], start: int) -> Iterator[Line]:
+    """A record of the next generation, counted on. Only worker 1 needs the first values: the others have the same."""
+    for kind, worker, clock in record:
+        if clock or worker == 1:
+            yield kind, worker, clock + start
 
 
 @pytest.mark.parametrize("mode", [("async", None), ("stale", 0)], ids=["async", "bound-0"])
@@ -217,5 +300,5 @@ def test_all_ranks_together_send_2_psi_per_worker(root: Path, make_spec: Make) -
     (found,) = [data for kind, data in run["events"] if kind == "probe"]
     psi = sum(value.size for value in run["parameters"].values())
     sent = found["traffic_sum"]["parameter_server"]["send"]
-    small = 3 * 2 * 2 * 9 + 3 * 2 + 3
+    small = 3 * 2 * 2 * 9 + 3 * 3 + 3
     assert (sent["elements"], sent["bytes"]) == (2 * psi * 3 + small, (4 + 2) * psi * 3 + 8 * small)

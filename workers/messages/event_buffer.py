@@ -119,23 +119,33 @@ class Spool:
 
 
 class Steps:
-    """Gathers the ranks' `step` records, by rank: a step is whole once every rank has reported it."""
+    """Gathers the ranks' `step` records, by rank: a step is whole once every rank that is there has reported it."""
 
     def __init__(self, world_size: int, most_open: int = 4096) -> None:
         self.world_size = world_size
         self.most_open = most_open  # a rank that never reports must not fill the memory
         self._open: dict[int, Ranks] = {}
+        self._absent: set[int] = set()
 
     def add(self, rank: int, record: dict[str, Any]) -> list[Ranks]:
         """One rank's record; returns the step that this completes, or the oldest when too many are open."""
         step = int(record["step"])
         ranks = self._open.setdefault(step, {})
         ranks[rank] = record
-        if len(ranks) == self.world_size:
+        if self._is_whole(ranks):
             return [self._open.pop(step)]
         if len(self._open) > self.most_open:
             return [self._open.pop(min(self._open))]
         return []
+
+    def leave(self, rank: int) -> list[Ranks]:
+        """Expect no more records of `rank` until `rest`; returns the steps that are whole without it, in order."""
+        self._absent.add(rank)
+        whole = [step for step, ranks in sorted(self._open.items()) if self._is_whole(ranks)]
+        return [self._open.pop(step) for step in whole]
+
+    def _is_whole(self, ranks: Ranks) -> bool:
+        return len(ranks) + len(self._absent - ranks.keys()) == self.world_size
 
     @property
     def open(self) -> dict[int, Ranks]:
@@ -150,6 +160,7 @@ class Steps:
         """At the end: the steps that the leading rank finished and another rank never reported."""
         rest = [ranks for _, ranks in sorted(self._open.items()) if any(_of_job(record) for record in ranks.values())]
         self._open.clear()
+        self._absent.clear()
         return rest
 
 

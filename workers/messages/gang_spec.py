@@ -58,6 +58,12 @@ class GangSpec:
     sample_s: float = 0.0  # interval at which the use of nodes and ranks is sampled; 0: never
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0  # after which a rank exits that its supervisor has not called
+    own_clocks: int = 0  # workers of parameter servers with clocks of their own, the first ranks, if snapshots are taken
+
+    @property
+    def dispensable(self) -> range:
+        """Ranks without which the others train on until their next meeting. Rank 0 reports on the job, and is none."""
+        return range(1, self.own_clocks)
 
     @property
     def resources(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ class Ending(StrEnum):
     NO = ""
     STOP = "stop"
     SAVE = "save"  # stop, and save a checkpoint of the last step
+    RETURN = "return"  # stop, so that workers return that are gone; no rank requests it (`trainer/own_clocks.py`)
 
 
 #: Returns the request that this rank has received so far.

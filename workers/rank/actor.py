@@ -223,6 +223,12 @@ class Rank:
         if self.trainer:
             await self.trainer.send({"trace": order})
 
+    async def lose(self, rank: int) -> None:
+        """Let the trainer go on without another rank of the gang, which is gone."""
+        self.lease.renew()
+        if self.trainer:
+            await self.trainer.send({"lost": rank})
+
     async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
         """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended.
 

@@ -1,7 +1,7 @@
 """A gang's events: those of its ranks merged, numbered once and in order.
 
-A step is emitted once, when every rank has reported it, even if a repaired gang trains it again. An event that a rank reported after a
-step is not emitted before that step. A cause is emitted before the `state` that follows from it.
+A step is emitted once, when every rank that is there has reported it, even if a repaired gang trains it again. An event that a rank
+reported after a step is not emitted before that step. A cause is emitted before the `state` that follows from it.
 """
 
 import time
@@ -71,6 +71,13 @@ class EventMerger:
         for ranks in whole:
             self._emit_step(merged(ranks), event["ts"])
         return [] if again else whole
+
+    def leave(self, rank: int) -> list[Ranks]:
+        """Expect no more steps of a rank in this generation; returns the steps that are whole without it, by rank."""
+        whole = self._steps.leave(rank)
+        for ranks in whole:
+            self._emit_step(merged(ranks), time.time())
+        return whole
 
     def program_started(self, rank: int, ts: float) -> None:
         """A rank's program of the user's own has started. It may never report a step."""

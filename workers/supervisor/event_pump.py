@@ -122,6 +122,11 @@ class EventPump:
             self.watch.progress.began()
             await member.placed.start(*given, secrets)
 
+    def leave(self, members: Sequence[Member], rank: int) -> None:
+        """Expect no more steps of a rank without which the others train on."""
+        for ranks in self.merger.leave(rank):
+            self._watch_step(ranks, members)
+
     def flush(self, members: Sequence[Member]) -> None:
         """At a generation's end: emit the events that wait for ranks that will not report any more."""
         self.merger.flush()

@@ -89,11 +89,24 @@ class Gang:
         return bool(self.members) and all(member.done for member in self.members)
 
     @property
+    def absences(self) -> list[Failure]:
+        """Why ranks are gone without which the others train on. Their incidents are emitted."""
+        return [member.absence for member in self.members if member.absence is not None]
+
+    @property
+    def awaits_return(self) -> bool:
+        """Whether all ranks have ended but those that are gone, so that these return."""
+        return bool(self.absences) and all(member.done or member.absence is not None for member in self.members)
+
+    @property
     def root_cause(self) -> Failure:
-        """The first failure that is not a secondary error of another one; else an abort by NCCL's watchdog, which others follow."""
+        """The first failure that is not a secondary error of another one; else an abort by NCCL's watchdog, which others follow.
+
+        Without one it is why a rank is gone: the others needed it.
+        """
         primary = [failure for failure in self.failures if not failure.secondary]
         aborts = [failure for failure in self.failures if failure.is_abort]
-        return (primary or aborts or self.failures)[0]
+        return (primary or aborts or self.absences or self.failures)[0]
 
     def emit_incident(self, failure: Failure) -> None:
         """With the last lines of the rank to blame."""

@@ -47,7 +47,7 @@ async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, is
                 progress.began()
             if progress.left_s > 0:
                 continue
-            found = await _examine(members)
+            found = await _examine([member for member in members if member.absence is None])
             limit_s = progress.limit_s
             if not hung(found, limit_s, max(limit_s, spec.timeout_s)):
                 progress.began()

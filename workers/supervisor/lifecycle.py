@@ -132,14 +132,18 @@ class Lifecycle:
             return "repairing" if await self.generations.decide() else "ending"
 
     async def _save(self) -> None:
-        """Have all ranks end after the same step and save it. Returns when they have, a rank has failed, or the job is cancelled."""
+        """Have all ranks end after the same step and save it. Returns when they have, a rank has failed, or the job is cancelled.
+
+        Ranks that are left by one that is gone save nothing together: what they have in memory becomes the checkpoint.
+        """
         gang = self.gang
         gang.ended.clear()
         await call_each(gang.members, RankHandle.save)
-        if gang.all_done or gang.failures or gang.stopping == "cancel":
-            return
-        with contextlib.suppress(TimeoutError):
-            await within(SAVE_S, gang.ended.wait())
+        if not (gang.all_done or gang.awaits_return or gang.failures or gang.stopping == "cancel"):
+            with contextlib.suppress(TimeoutError):
+                await within(SAVE_S, gang.ended.wait())
+        if gang.awaits_return and gang.stopping != "cancel":
+            await self.generations.save_from_memory()
 
     async def _end(self) -> None:
         """Stop what still runs, drain events, free the devices, and emit the final state."""
@@ -194,7 +198,7 @@ class Lifecycle:
         if gang.phase in ("placing", "training"):  # a repair continues, for the incident that began it
             message = f"another one took over its {len(gang.members)} ranks, which trained on meanwhile"
             gang.emit_incident(Failure("supervisor_lost", None, message))
-        if gang.failures or gang.stopping or gang.all_done:
+        if gang.failures or gang.stopping or gang.all_done or gang.awaits_return:
             gang.ended.set()
         self.run_orders()
 
@@ -214,6 +218,8 @@ class Lifecycle:
     def _follow_again(self) -> None:
         gang, training = self.gang, self.gang.phase == "training"
         places = assignments(gang.spec, gang.members, gang.restore) if training else [None] * len(gang.members)
+        if training:
+            self.generations.find_absent()
         for member, assignment in zip(gang.members, places, strict=True):
             if member.handle is not None and not member.exited:
                 self.generations.follow(member, assignment)

@@ -1,6 +1,7 @@
 """Repair in place: end a generation of trainers, open the next.
 
-Rules that it keeps: one death ends the generation. All trainers are killed, which frees any collective; actors that died are
+Rules that it keeps: one death ends the generation, unless the others can train on without that rank (`policies/absence.py`). They do until
+their next meeting, with which their generation ends. All trainers are killed, which frees any collective; actors that died are
 replaced, by hot spares where there are some; all trainers are forked again. They continue from the newest step that all of them have in
 memory, else from the newest checkpoint. No generation is opened twice, as its number is in the journal before.
 """
@@ -18,10 +19,11 @@ from .gang import Gang
 from .gang_state import Repair
 from .hang_watchdog import after_abort, hang
 from .node_loss import lost_node
+from .policies.absence import announced, may_be_absent
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
 from .ranks.handles import TRAINER_END_S
-from .ranks.members import Member, call_each, drain
+from .ranks.members import Member, call_each, drain, leases_kept
 from .ranks.neighbours import assignments, choose_replica_holders
 from .ranks.placement import RankReplaced
 from .ranks.placement_group import NoRoom
@@ -38,6 +40,7 @@ class Generations:
         self.gang = gang
         self._holding: asyncio.Task[None] | None = None
         self._watchdog: asyncio.Task[None] | None = None
+        self._absent: list[asyncio.Task[None]] = []
 
     # A generation's beginning.
 
@@ -79,7 +82,7 @@ class Generations:
         if gang.distrusted:
             await asyncio.gather(*(member.placed.snapshots.forget() for member in gang.members))
             gang.distrusted = False
-        return await choose_restore_step(gang.members)
+        return await choose_restore_step(gang.members, gang.spec.dispensable)
 
     def watch_over(self) -> None:
         """While a generation trains: have its snapshots held by neighbours, and watch for a hang."""
@@ -87,6 +90,7 @@ class Generations:
         self._holding = loop.create_task(self._hold_snapshots())
         self.gang.watch.progress.began()
         self._watchdog = loop.create_task(self._watch_for_a_hang())
+        self._absent += [loop.create_task(self._keep(member)) for member in self.gang.members if member.absence]
 
     async def _hold_snapshots(self) -> None:
         async for member, held in self.gang.placement.hold_snapshots(self.gang.members):
@@ -94,14 +98,22 @@ class Generations:
 
     async def _watch_for_a_hang(self) -> None:
         gang = self.gang
-        if gang.spec.hang_timeout_s is not None:
+        if gang.spec.hang_timeout_s is None:
+            return
+        while True:
             self.fail(
                 await hang(gang.spec, gang.members, gang.watch.progress, lambda: gang.spool.full or gang.secrets.missed)
             )
+            if gang.ended.is_set():
+                return
+            gang.watch.progress.began()
 
     def stop_watching(self) -> None:
         if self._watchdog:
             self._watchdog.cancel()
+        for keeping in self._absent:
+            keeping.cancel()
+        self._absent.clear()
 
     # Its events.
 
@@ -128,11 +140,11 @@ class Generations:
         member.exited = member.exited or taken.exited
         member.failed = member.failed or taken.failed
         if taken.step is not None:
-            member.step = taken.step
+            member.step, member.trained = taken.step, True
             self.gang.spares.allow(self.gang.phase == "training")
         if taken.failure is not None:
             self.fail(taken.failure)
-        if taken.done and self.gang.all_done:
+        if taken.done and (self.gang.all_done or self.gang.awaits_return):
             self.gang.ended.set()
 
     def lose(self, member: Member, message: str) -> None:
@@ -142,9 +154,46 @@ class Generations:
             self.fail(Failure("rank_lost", member.rank, message, member.node))
 
     def fail(self, failure: Failure) -> None:
-        """Record a failure that may be the cause of the generation's end."""
-        self.gang.failures.append(failure)
-        self.gang.ended.set()
+        """Record a failure that may be the cause of the generation's end, unless the others train on without its rank."""
+        if not self._trains_on(failure):
+            self.gang.failures.append(failure)
+            self.gang.ended.set()
+
+    def _trains_on(self, failure: Failure) -> bool:
+        """Whether the others train on without the rank of `failure`. Its incident is emitted then."""
+        gang = self.gang
+        if gang.phase != "training" or gang.ended.is_set() or not may_be_absent(failure, gang.spec):
+            return False
+        assert failure.rank is not None
+        member = gang.members[failure.rank]
+        if member.absence is not None:  # the end of a trainer that was killed because it hung
+            return True
+        if not (member.trained and gang.budget.is_left):
+            return False
+        member.absence = announced(failure, gang.spec.own_clocks - len(gang.absences) - 1)
+        gang.emit_incident(member.absence)
+        gang.pump.leave(gang.members, member.rank)
+        self._absent.append(asyncio.get_running_loop().create_task(self._keep(member)))
+        gang.watch.progress.began()
+        if gang.awaits_return:
+            gang.ended.set()
+        return True
+
+    async def _keep(self, member: Member) -> None:
+        """Let the servers go on without a rank that is gone, and end its trainer, if it hangs. Keep its actor's lease until it returns."""
+        servers = self.gang.members[self.gang.spec.own_clocks :]
+        await call_each(servers, lambda server: server.lose(member.rank))
+        await call_each([member], lambda rank: rank.stop(0.0, TRAINER_END_S))
+        async with leases_kept([member], self.gang.spec.lease_s):
+            await asyncio.Event().wait()
+
+    def find_absent(self) -> None:
+        """After the supervisor's own death: the ranks that were gone before, and without which the others train on."""
+        gang = self.gang
+        for member in gang.members:
+            if member.rank in gang.spec.dispensable and member.exited and not (member.done or gang.failures):
+                member.absence = Failure("rank_lost", member.rank, "it was lost before the supervisor was", member.node)
+                gang.pump.leave(gang.members, member.rank)
 
     # Its end.
 
@@ -203,7 +252,8 @@ class Generations:
             return False
         gang.distrusted = gang.distrusted or root.cause in NOT_FROM_MEMORY
         gang.repair = Repair(root.cause, root.rank, began=time.time())
-        gang.emit_incident(root)
+        if root not in gang.absences:
+            gang.emit_incident(root)
         gang.merger.emit_state("recovering", root.cause, root.text())
         return True
 
@@ -237,18 +287,23 @@ class Generations:
         gang = self.gang
         if gang.spec.elastic_grace_s is None:
             return Failure("placement_timeout", None, no_room)
+        return Failure("devices_lost", None, f"{no_room}; {await self.save_from_memory()}")
+
+    async def save_from_memory(self) -> str:
+        """Kill the trainers, and save the state in memory as a checkpoint; returns text: from where the next attempt continues."""
+        gang = self.gang
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         await drain(gang.members, TRAINER_END_S)
         gang.pump.flush(gang.members)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
-        return Failure("devices_lost", None, f"{no_room}; {await save_and_emit(gang.members, broken)}")
+        return await save_and_emit(gang.members, broken)
 
 
 async def choose_root_cause(gang: Gang) -> Failure:
     """Wait for a failure that is no secondary error of another one; the first failure when there is none."""
     for _ in range(20):
-        if not gang.root_cause.secondary:
+        if not gang.failures or not all(failure.secondary for failure in gang.failures):
             break
         await asyncio.sleep(ROOT_CAUSE_S / 20)
     return gang.root_cause

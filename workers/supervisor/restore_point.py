@@ -1,7 +1,7 @@
 """The restore point of a repaired gang: the newest step of which every rank has a snapshot, its own or a replica on another node.
 
 Rules that it keeps: one step for all ranks, or none (then the newest checkpoint is used); a rank whose own memory is gone gets its
-replica back before any rank trains.
+replica back before any rank trains. Ranks without tensors may do without a snapshot (`trainer/restore.py`).
 """
 
 import asyncio
@@ -17,10 +17,14 @@ def newest_common(available: Sequence[Collection[int]]) -> int | None:
     return max(common, default=None)
 
 
-async def choose_restore_step(members: Sequence[Member]) -> int | None:
-    """The restore point, after every rank has got its snapshot of it. None if there is none. Raises RayError, TimeoutError."""
-    own = await asyncio.gather(*(member.placed.snapshots.steps() for member in members))
-    pairs = list(zip(members, own, strict=True))
+async def choose_restore_step(members: Sequence[Member], dispensable: Collection[int] = ()) -> int | None:
+    """The restore point, after every rank has got its snapshot of it. None if there is none. Raises RayError, TimeoutError.
+
+    `dispensable`: the ranks that need none.
+    """
+    needing = [member for member in members if member.rank not in dispensable]
+    own = await asyncio.gather(*(member.placed.snapshots.steps() for member in needing))
+    pairs = list(zip(needing, own, strict=True))
     replicas = await asyncio.gather(*(_replicas(members, member) for member, mine in pairs if not mine))
     step = newest_common([mine for mine in own if mine] + replicas)
     if step is not None:

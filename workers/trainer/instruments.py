@@ -16,6 +16,7 @@ from ...strategies.telemetry.device_clock import clock_of
 from ...strategies.telemetry.step_tracer import Category
 from ..messages.stop_request import Asked, Ending
 from .heartbeat import Heartbeat
+from .lost_ranks import LostRanks
 from .pending_profile import PendingProfile
 from .pending_trace import PendingTrace
 from .slowdown import Slowdown
@@ -62,6 +63,7 @@ class Instruments:
     slowdown: Slowdown = field(default_factory=Slowdown)
     pending_trace: PendingTrace = field(default_factory=PendingTrace)
     pending_profile: PendingProfile = field(default_factory=PendingProfile)
+    lost_ranks: LostRanks = field(default_factory=LostRanks)
     telemetry: Telemetry = field(default_factory=Telemetry)
 
     @contextmanager

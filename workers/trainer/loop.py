@@ -60,9 +60,7 @@ class Loop:
             self.callbacks.before_step(step)
             record = self.train_step(step)
             self.report(record)
-            self.callbacks.after_step(record)
-            if record.stats.stop and step < last:
-                self.stop_early(step, record.stats.stop)
+            if self.ends_after(record):
                 return
         self.callbacks.finish(last, Ending.NO)
         self._instruments.heartbeat.beat("end", last)
@@ -71,6 +69,14 @@ class Loop:
     def report(self, record: StepRecord) -> None:
         """Report a step that is done."""
         self._reporter.step(record)
+
+    def ends_after(self, record: StepRecord) -> bool:
+        """Do what follows the step. Returns whether the run ends here, before its last step."""
+        self.callbacks.after_step(record)
+        if not record.stats.stop or record.step == self.parts.spec.steps:
+            return False
+        self.stop_early(record.step, record.stats.stop)
+        return True
 
     def stop_early(self, step: int, stop: Ending) -> None:
         """Stop before the last step."""

@@ -3,8 +3,8 @@
 It exchanges lines of JSON on its control socket. In: the orders `{"run", "coords", "secrets"}`, then `{"stop": "stop"}` to end after a
 step, `{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to report its status (`heartbeat.py`), `{"slow": {"by_s",
 "duration_s"}}` to be slow on purpose (`slowdown.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps
-(`step_trace.py`), `{"profile": {"id", "kind", "seconds", "path"}}` to record some (`profiling.py`), and `{"release": true}` once every
-rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
+(`step_trace.py`), `{"profile": {"id", "kind", "seconds", "path"}}` to record some (`profiling.py`), `{"lost": rank}` to go on without a
+rank (`lost_ranks.py`), and `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
 After `done` it waits to be released, because other ranks may still need rank 0's store to leave their groups. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
@@ -89,6 +89,8 @@ class Link:
                     instruments.pending_trace.order(Trace.from_json(trace))
                 if recording := message.get("profile"):
                     instruments.pending_profile.order(RecordingOrder.from_json(recording))
+                if (lost := message.get("lost")) is not None:
+                    instruments.lost_ranks.add(lost)
                 if message.get("stop"):
                     self.asked = Ending(message["stop"])
                 if message.get("release"):

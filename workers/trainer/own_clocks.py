@@ -8,6 +8,9 @@ finished that step, while faster ones may be ahead. No collective runs in it. Wh
 - A worker's gradients are clipped by their own norm, and the run ends if that is not finite, before they are pushed.
 - A request to stop, or for a trace, is agreed on at a meeting of all ranks, which the worker that has the request asks for.
 
+A worker that is gone is not waited for. The next meeting is then one of the ranks that are left: no collective can run there. Each takes a
+snapshot of that step and ends, and the next generation does what follows the step, with all ranks.
+
 All ranks also meet where they need one state: before and after probed steps, and for snapshots, checkpoints, validations, the ends of
 traces, and the last step. At a meeting the servers' state is that after the same number of pushes of every worker, and the ranks run the
 callbacks' collectives as in any other layout.
@@ -21,11 +24,13 @@ from typing import Any, Final
 
 import torch
 
+from ...strategies.data_parallel.clocks import Meeting
 from ...strategies.data_parallel.stale_messages import Push
 from ...strategies.data_parallel.stale_server import StaleServer
 from ...strategies.data_parallel.stale_worker import StaleWorker
 from ...strategies.grad_clip import clip_factor, sum_over_ranks
 from ...strategies.layout import own_clocks
+from ...strategies.telemetry.wait_time import StepTiming
 from ..messages.stop_request import Ending, agreed, votes
 from ..spec import TrainSpec
 from .loop import Loop
@@ -44,12 +49,12 @@ def snapshot_every(train: TrainSpec) -> int | None:
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A step as one rank knows it: mean loss over its own samples, norm of its own mean gradient, and whether all ranks are at its end."""
+    """A step as one rank knows it: mean loss over its own samples, norm of its own mean gradient, and who is at its end together."""
 
     loss_share: torch.Tensor  # its summand of the step's loss
     loss: float
     grad_norm: float
-    met: bool
+    met: Meeting
 
 
 class OwnClocks(Loop):
@@ -57,17 +62,31 @@ class OwnClocks(Loop):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self._start = 0  # the step at which all clocks are 0
+        self._start = self._updates = 0  # the step at which all clocks are 0, and the updates done until then
         self._began, self._newest_s = (
             0.0,
             0.0,
         )  # monotonic seconds of the step's begin, and the length of the one before
         self._met = False  # whether all ranks are at the end of the newest step
         self._late: deque[StepRecord] = deque()  # steps of rank 0 whose totals are not known yet
+        if isinstance(data := self._exchanges, StaleServer):
+            self._instruments.lost_ranks.listen(data.lose)  # the first ranks are the workers
 
     def _run(self) -> None:
-        self._start = self.state.step
+        self._start, self._updates = self.state.step, updates_done(self.parts.optimizer)
+        if self.state.unfinished:
+            seen = StepRecord(self._stats(self._start, math.nan, 0.0, None), 0.0, 0.0)
+            self.callbacks.after_step(seen)
+        if self._start == self.parts.spec.steps:
+            self._exchanges.close()
         super()._run()
+
+    @property
+    def _exchanges(self) -> StaleWorker | StaleServer:
+        """The data strategy."""
+        data = self.parts.parallel.data
+        assert isinstance(data, StaleWorker | StaleServer)
+        return data
 
     def train_step(self, step: int) -> StepRecord:
         """One step of this rank's clock."""
@@ -76,21 +95,30 @@ class OwnClocks(Loop):
         self.batches.seed(step)
         lr = self.set_learning_rate(step)
         loss_share = self.passes(step)
-        data = self.parts.parallel.data
+        data = self._exchanges
         if isinstance(data, StaleServer):
             own = self._serve(step, loss_share, data)
         else:
-            assert isinstance(data, StaleWorker)
             own = self._exchange(step, loss_share, stop, data)
-        self._met = own.met
+        self._met = own.met == Meeting.ALL
         if own.met:
             data.settle()
         self.callbacks.after_reduce(step)
-        stats = self._at_meeting(step, own, stop) if own.met else self._stats(step, own.loss, own.grad_norm)
+        stats = self._at_meeting(step, own, stop) if self._met else self._apart(step, own)
+        if stats.stop or step == self.parts.spec.steps:
+            data.close()
         self.callbacks.before_update(stats)
         self.callbacks.after_update(step)
         self._newest_s = time.monotonic() - self._began
         return StepRecord(stats, lr, self._newest_s)
+
+    def ends_after(self, record: StepRecord) -> bool:
+        """At a meeting from which a worker is missing the run ends, after the last step too."""
+        if record.stats.stop != Ending.RETURN:
+            return super().ends_after(record)
+        self.callbacks.give_way(record.step)
+        self._reporter.stopped(record.step)
+        return True
 
     def report(self, record: StepRecord) -> None:
         """Report the step, or on rank 0 those of which all workers are known to have finished."""
@@ -135,7 +163,7 @@ class OwnClocks(Loop):
             data.push(Push(clip, loss, norm * norm, rate, wanted and step < spec.steps))
         with self._instruments.phase("publish"):
             met = data.pull(step == spec.steps or self.callbacks.meets(step))
-        set_updates_done(self.parts.optimizer, updates_done(self.parts.optimizer) + workers)
+        set_updates_done(self.parts.optimizer, self._updates + data.pushes)
         return OwnStep(loss_share, workers * loss, norm, met)
 
     def _at_meeting(self, step: int, own: OwnStep, stop: Ending) -> StepStats:
@@ -147,10 +175,15 @@ class OwnClocks(Loop):
                 [], own.loss_share, self.parts.counts_loss, self.parts.mesh, *ballot
             )
             means = self._logged.means(sums)
-        stats = self._stats(step, loss / self.parts.loss.factor, own.grad_norm)
+        stats = self._stats(step, loss / self.parts.loss.factor, own.grad_norm, self.lap(step, ()))
         return replace(stats, stop=agreed(stops, saves), trace_votes=traces, logged=means)
 
-    def _stats(self, step: int, loss: float, grad_norm: float) -> StepStats:
+    def _apart(self, step: int, own: OwnStep) -> StepStats:
+        """A step at whose end not all ranks are. At a meeting of those that are left the run ends, so that the others return."""
+        stats = self._stats(step, own.loss, own.grad_norm, self.lap(step, ()))
+        return replace(stats, stop=Ending.RETURN) if own.met else stats
+
+    def _stats(self, step: int, loss: float, grad_norm: float, timing: StepTiming | None) -> StepStats:
         """A step at whose end nothing is agreed on."""
         return StepStats(
             step=step,
@@ -161,5 +194,5 @@ class OwnClocks(Loop):
             skipped=False,
             stop=Ending.NO,
             trace_votes=0.0,
-            timing=self.lap(step, ()),
+            timing=timing,
         )

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import torch.distributed as dist
+
+from ...strategies.layout import own_clocks
 from ...strategies.param_shard import ParamShard
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
 from ..device_choices import continues_in
 from ..messages.event import plain
+from ..snapshot.header import segment_of
 from ..storage.open_folder import folder_at
 from . import stage_profile
 from .build import TrainerParts
@@ -112,14 +116,32 @@ class Restore(Callback):
 
     def _from_snapshot(self, step: int) -> None:
         """The snapshot that the gang has chosen."""
-        facts = restore(self._memory.slots, step, self._shares.kept)
+        facts = self._facts(step)
         self._shares.complete()
+        self._state.unfinished = bool(facts.get(snapshotting.UNFINISHED))
         self._state.progress = Progress.from_state_dict(facts["loop"])
         self._state.newest_checkpoint = facts["checkpoint"]
         self._saved.outbox.replay(facts["recent_events"])
         self._snapshots.copy(step)
         self._state.locate(facts["training"], own=True)
         self._state.load_state_dict(facts["training"])
+
+    def _facts(self, step: int) -> dict[str, Any]:
+        """Fill the shards; returns the JSON beside them.
+
+        Where workers have clocks of their own, one that was gone has no snapshot of the step, and no shards. Then it has that of rank 0
+        without its events. Collective there.
+        """
+        if not own_clocks(self._saved.parts.spec.layout):
+            return restore(self._memory.slots, step, self._shares.kept)
+        returns = not self._shares.kept and segment_of(self._memory.slots, step) is None
+        own = None if returns else restore(self._memory.slots, step, self._shares.kept)
+        shared = [own]
+        dist.broadcast_object_list(shared, src=0)
+        first = shared[0]
+        assert first is not None, "rank 0 always has a snapshot of the step"
+        mine = {**first, "recent_events": []} if own is None else own
+        return {**mine, snapshotting.UNFINISHED: first.get(snapshotting.UNFINISHED)}  # as on all ranks
 
     def _from_checkpoint(self) -> None:
         """The job's own newest valid checkpoint, or the one to resume from."""

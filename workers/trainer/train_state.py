@@ -41,6 +41,7 @@ class TrainState:
         self.newest_checkpoint: str | None = None  # complete
         self.exported: str | None = None  # the Hugging Face folder
         self.is_own = False  # whether the restored state is one of this job
+        self.unfinished = False  # whether what follows the restored step is still to be done
         self._started = time.monotonic()
 
     def state_dict(self, step: int) -> dict[str, Any]:

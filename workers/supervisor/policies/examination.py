@@ -12,7 +12,12 @@ from ...messages.rank_status import BACKGROUND, QUICK
 #: A process group on all ranks: torch's name of it, its axis, its ranks.
 Key = tuple[str, str, tuple[int, ...]]
 #: Frames that only wait for other ranks, where no collective is on record: messages of pipelines and rings.
-MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategies/collectives.py:")
+MESSAGES: Final = (
+    "distributed_c10d.py:",
+    "distributed/pipelining/",
+    "strategies/collectives.py:",
+    "data_parallel/inbox.py:",
+)
 #: Functions of torch in which the host waits for its device.
 DEVICE_CALLS: Final = frozenset(
     {"tolist", "item", "cpu", "to", "copy_", "nonzero", "synchronize", "float", "int", "bool"}

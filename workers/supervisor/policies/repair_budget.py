@@ -36,11 +36,16 @@ class RepairBudget:
     def from_state(cls, limit: int, state: BudgetState) -> Self:
         return cls(limit, state.done, state.idle, state.step)
 
+    @property
+    def is_left(self) -> bool:
+        """Whether there may be another repair."""
+        return self.done < self.limit
+
     def allows(self, repairable: bool, step: int) -> bool:
         """Whether to repair a gang whose newest step is `step`; counts the repair if so."""
         self.idle = self.idle + 1 if step == self._step else 0
         self._step = step
-        if not repairable or self.done >= self.limit or self.idle >= MAX_IDLE:
+        if not repairable or not self.is_left or self.idle >= MAX_IDLE:
             return False
         self.done += 1
         return True

@@ -164,6 +164,10 @@ class RankHandle:
         """Record a trace with all other ranks, once."""
         await within(ANSWER_S, self.actor.trace.remote(trace.to_json()))
 
+    async def lose(self, rank: int) -> None:
+        """Go on without another rank, which is gone."""
+        await within(ANSWER_S, self.actor.lose.remote(rank))
+
     async def profile(self, order: Profile) -> Outcome | None:
         """Take a profile of the rank's process, once; None if it has none now."""
         found: dict[str, Any] | None = await within(

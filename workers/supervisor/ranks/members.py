@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from ...messages.rendezvous import Reservation, SnapshotHandle
 from ..gang_state import RankState
+from ..policies.failures import Failure
 from .handles import RankHandle
 
 #: Last lines of a rank's log that an incident keeps. faulthandler writes at most 100 frames per thread, the innermost first.
@@ -38,6 +39,8 @@ class Member:
     )
     snapshots: SnapshotHandle | None = None  # as the next rank on its node holds them
     replica_holder: str | None = None  # name of the actor on another node that holds replicas of its snapshots
+    trained: bool = False  # it has reported a step of this generation, since this supervisor began
+    absence: Failure | None = None  # why it is gone, where the others train on without it
 
     @property
     def node(self) -> str | None:
@@ -92,7 +95,8 @@ class Member:
     def renew(self) -> None:
         """Reset it for the next generation."""
         self.done = self.exited = self.failed = self.stopped = self.lost = False
-        self.reader = self.watchdog = None
+        self.reader = self.watchdog = self.absence = None
+        self.trained = False
 
 
 async def call_each(members: Sequence[Member], call: Callable[[RankHandle], Awaitable[None]]) -> None:

@@ -49,6 +49,12 @@ class Callback:
     def finish(self, step: int, stop: Ending) -> None:
         """`step` was the last one. `stop` is empty after the last step of the spec."""
 
+    def give_way(self, step: int) -> None:
+        """Only where workers have clocks of their own: the run ends at a meeting from which a worker is missing, for it to return.
+
+        What follows the step is done after that. Nothing may be sent to all ranks.
+        """
+
     def close(self) -> None:
         """Always called in the end, also if the training failed."""
 
@@ -105,6 +111,10 @@ class Callbacks:
     def finish(self, step: int, stop: Ending) -> None:
         for callback in self.ordered:
             callback.finish(step, stop)
+
+    def give_way(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.give_way(step)
 
     def close(self) -> None:
         for callback in self.ordered:

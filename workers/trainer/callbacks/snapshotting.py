@@ -10,7 +10,7 @@ optimizer, and rank 0's events of the last seconds, so that no step's record is 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,9 @@ from ..step_record import StepRecord, StepStats
 from .base import Callback
 
 T = TypeVar("T")
+
+#: In a snapshot's JSON: whether what follows its step is still to be done.
+UNFINISHED: Final = "unfinished"
 
 
 class Snapshotting(Callback):
@@ -66,6 +69,11 @@ class Snapshotting(Callback):
             self._allocate(self._allocation, step)
         step_s = self.snapshots.cost.length(record)
         self.snapshots.after(step, step_s, lambda: self._facts(step), self._outbox.flush)
+
+    def give_way(self, step: int) -> None:
+        """Take a snapshot, which says that what follows the step is still to be done."""
+        with self._instruments.phase("snapshot", step):
+            self.snapshots.take(step, self._facts(step) | {UNFINISHED: True}, self._outbox.flush)
 
     def _settle(self, step: int) -> None:
         with self._instruments.phase("snapshot"):
@@ -141,6 +149,11 @@ class Snapshots:
             self._next = step + (self._every or self.cost.gap(self._seen))
             self._newest = step
             self._begin(step, facts(), then)
+
+    def take(self, step: int, facts: dict[str, Any], then: Callable[[], None]) -> None:
+        """Take a snapshot now, whether or not it is due, and wait until it is complete and copied. `then` as in `after`."""
+        self._begin(step, facts, then)
+        self.settle()
 
     def copy(self, step: int) -> None:
         """Have the snapshot of `step`, which was restored, copied to another node."""

@@ -303,6 +303,42 @@ async def test_a_parameter_server_that_dies_costs_no_step_and_no_bit(cluster: Cl
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("how", ["killed", "actor", "stuck"])
+async def test_a_worker_with_a_clock_of_its_own_is_gone_and_returns_and_no_step_is_repeated(
+    cluster: Cluster, tmp_path: Path, how: str
+) -> None:
+    """Its trainer or its actor dies, or it is stuck. The others train on to their next meeting, the validation of step 8."""
+    layout = {"data": 3, "parameter_server": {"servers": 1, "mode": "stale", "bound": 2}}
+    folder = tmp_path / "elastic"
+    gang = train_gang(f"elastic-{how}", folder, layout, snapshot={"every": 20}, global_batch=6)
+    gang = replace(gang, own_clocks=3, hang_timeout_s=10.0)
+    held = gate(folder, 6)
+    if how == "stuck":
+        held = held.rename(folder / "1.stuck")
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(5))
+    pid = pids(folder)[1]
+    if how == "actor":
+        actor_of(pid).kill()
+    if how == "killed":
+        os.kill(pid, signal.SIGKILL)
+    events += await follow(cluster, gang.name, after=len(events), until=lambda event: event["kind"] == "incident")
+    assert states(events) == ["starting", "running"], "the generation goes on"
+    held.unlink()
+    events += await follow(cluster, gang.name, after=len(events))
+    assert states(events) == ["starting", "running", "recovering", "running", "succeeded"]
+    (incident,) = [event["data"] for event in events if event["kind"] == "incident"]
+    assert (incident["cause"], incident["rank"]) == ("hang" if how == "stuck" else "rank_lost", 1)
+    assert "2 workers train on, and the rank returns at their next meeting" in incident["message"]
+    (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
+    assert (repair["rank"], repair["restored"], repair["step"]) == (1, 8, 9)
+    assert [step for step, *_ in curve(events)] == list(range(1, STEPS + 1))
+    assert [step for step, _ in facts(events, "eval")] == [8, 16, 24, 32]
+    assert pids(folder)[1] != pid
+    await closed(cluster, gang.name, pids(folder))
+
+
+@pytest.mark.full
 async def test_workers_with_clocks_of_their_own_go_on_from_their_newest_meeting(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -46,6 +46,22 @@ def test_the_folder_for_state_on_a_disk_is_the_operators(tmp_path: Path, monkeyp
         _gang(tmp_path, {"train": {"steps": 1, "global_batch": 2, "scratch": "/"}})
 
 
+@pytest.mark.parametrize(
+    ("servers", "more", "workers"),
+    [
+        ({"servers": 1, "mode": "stale", "bound": 2}, {}, 3),
+        ({"servers": 2, "mode": "async"}, {"snapshot": {"every": 9}}, 3),
+        ({"servers": 1, "mode": "async"}, {"snapshot": {"every": 0}}, 0),  # none could return
+        ({"servers": 1}, {}, 0),
+    ],
+)
+def test_workers_with_clocks_of_their_own_are_counted(
+    tmp_path: Path, servers: dict[str, Any], more: dict[str, Any], workers: int
+) -> None:
+    train = {"steps": 1, "global_batch": 3, "layout": {"data": 3, "parameter_server": servers}, **more}
+    assert _gang(tmp_path, {"train": train}).own_clocks == workers
+
+
 def _gang(folder: Path, spec: dict[str, Any]) -> Any:
     train = {"steps": 1, "global_batch": 2}
     job = {"id": "a", "spec": {"train": train, **spec}, "resume": None, "world_size": 1, "tensor": 1}

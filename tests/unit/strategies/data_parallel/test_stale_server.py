@@ -16,7 +16,7 @@ from shardyard.strategies.data_parallel.stale_worker import StaleWorker
 from shardyard.strategies.layout import Batch, Layout
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.memory_options import MemoryOptions
-from shardyard.strategies.mesh import make_mesh
+from shardyard.strategies.mesh import Mesh, make_mesh
 from shardyard.strategies.parallelize import Recipe, parallelize
 from shardyard.strategies.precision import PRECISIONS
 
@@ -39,13 +39,18 @@ def rows(worker: int, clock: int) -> torch.Tensor:
     return torch.randn(5, WIDTH, generator=draw, dtype=torch.float64)
 
 
+def stale_recipe(device: torch.device, mode: dict[str, Any]) -> tuple[Recipe, Mesh]:
+    """The recipe, and the mesh on the running process group."""
+    layout = Layout.model_validate({**LAYOUT, "parameter_server": {"servers": SERVERS, **mode}})
+    loss, batch = TokenLoss(1), Batch(WORKERS * 5, WORKERS, 1, 5)
+    overlap = Overlap(bucket_mb=1e-4)
+    recipe = Recipe(model, False, batch, PRECISIONS["fp64"], MemoryOptions(), loss, overlap, loss.share)
+    return recipe, make_mesh(layout, device)
+
+
 def run(rank: int, world: int, port: int, mode: dict[str, Any], wants: int) -> Any:
     """`wants`: the clock at which the slowest worker wants all to meet soon; 0: none."""
-    servers = {"servers": SERVERS, **mode}
-    layout = Layout.model_validate({**LAYOUT, "parameter_server": servers})
-    mesh = make_mesh(layout, group(rank, world, port))
-    loss, batch = TokenLoss(1), Batch(WORKERS * 5, WORKERS, 1, 5)
-    recipe = Recipe(model, False, batch, PRECISIONS["fp64"], MemoryOptions(), loss, Overlap(bucket_mb=1e-4), loss.share)
+    recipe, mesh = stale_recipe(group(rank, world, port), mode)
     parallel = parallelize(recipe, mesh)
     data = parallel.data
     if isinstance(data, StaleServer):
@@ -69,6 +74,7 @@ def serve(data: StaleServer) -> Any:
     data.publish()
     at = [clock for clock in range(1, CLOCKS + 1) if data.serve(clock, update)]
     data.settle()
+    data.close()
     record = [(one.kind, one.worker, one.clock) for one in data.clocks.record]
     return record, at, {shard.name: shard.tensor.numpy() for shard in data.shards}, data.gradient_peak
 
@@ -87,6 +93,7 @@ def compute(rank: int, data: StaleWorker, whole: nn.Module, wants: int) -> Any:
         if data.pull(clock in TOGETHER):
             at.append(clock)
     data.settle()
+    data.close()
     return at, {name: value.detach().numpy() for name, value in whole.named_parameters()}, data.take_totals()
 
 
@@ -100,6 +107,7 @@ def replay(records: list[list[Line]], held: list[list[str]]) -> tuple[dict[str, 
         if kind == "pull":
             own = {name: values[name].clone() for name in held[server]}
             seen.setdefault((worker, clock), {}).update(own)
+        if kind != "push":
             continue
         whole.load_state_dict(seen[worker, clock - 1])
         whole.zero_grad()
@@ -110,7 +118,10 @@ def replay(records: list[list[Line]], held: list[list[str]]) -> tuple[dict[str, 
             gradient = whole.get_parameter(name).grad
             if gradient is not None:
                 values[name] = values[name] - RATE * (gradient * FACTOR)
-    totals = {clock: sum(losses[worker, clock] for worker in range(WORKERS)) for clock in range(1, CLOCKS + 1)}
+    totals = {}
+    for clock in range(1, CLOCKS + 1):
+        own = [losses[worker, clock] for worker in range(WORKERS) if (worker, clock) in losses]
+        totals[clock] = sum(own) * WORKERS / len(own)
     return values, totals
 
 

@@ -76,6 +76,7 @@ def run(rank: int, world: int, port: int) -> Any:
         for step in range(STEPS):
             data.serve(step + 1, lambda _: descend(data))
         data.settle()
+        data.close()
         return {shard.name: shard.tensor.numpy() for shard in data.shards}
     assert isinstance(data, StaleWorker)
     squares = []
@@ -87,7 +88,9 @@ def run(rank: int, world: int, port: int) -> Any:
         squares.append(data.square_sum())
         data.push(Push(1.0, float(step), squares[-1], 2.0, False))
         data.pull(meets=False)
+        assert data.pushes == step + 1
     data.settle()
+    data.close()
     return squares, data.take_totals(), data.clock
 
 
@@ -115,6 +118,7 @@ def late(rank: int, world: int, port: int) -> Any:
     if isinstance(data, StaleServer):
         at = [data.serve(step + 1, lambda _: descend(data)) for step in range(LATE_STEPS)]
         data.settle()
+        data.close()
         return at
     assert isinstance(data, StaleWorker)
     for step in range(LATE_STEPS):
@@ -125,6 +129,7 @@ def late(rank: int, world: int, port: int) -> Any:
         data.push(Push(1.0, 0.0, 0.0, 1.0, False))
         met = data.pull(meets=step + 1 == LATE_STEPS)
     data.settle()
+    data.close()
     return met
 
 

@@ -111,6 +111,19 @@ def test_what_only_followers_have_reported_is_no_step_of_the_job() -> None:
     assert steps.rest() == []
 
 
+def test_steps_are_whole_without_a_rank_that_is_gone_until_the_end() -> None:
+    steps = Steps(3)
+    for step in (1, 2):
+        for rank in (0, 1):
+            assert steps.add(rank, {"step": step, "step_s": 1.0, "loss": 4.0}) == []
+    steps.add(2, {"step": 3, "step_s": 1.0})
+    assert [sorted(ranks) for ranks in steps.leave(2)] == [[0, 1], [0, 1]]
+    assert steps.add(0, {"step": 3, "step_s": 1.0}) == []
+    assert [sorted(ranks) for ranks in steps.add(1, {"step": 3, "step_s": 1.0})] == [[0, 1, 2]], "it had reported this"
+    steps.rest()
+    assert [steps.add(rank, {"step": 4, "step_s": 1.0}) for rank in (0, 1)] == [[], []]
+
+
 def test_a_rank_that_never_reports_fills_no_memory() -> None:
     steps = Steps(2, most_open=3)
     reported = [

@@ -33,6 +33,7 @@ FULL = GangSpec(
     sample_s=5.0,
     timeout_s=30.0,
     lease_s=5.0,
+    own_clocks=3,
 )
 
 

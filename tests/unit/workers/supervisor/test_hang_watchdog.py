@@ -133,6 +133,14 @@ async def test_without_an_answer_the_verdict_is_as_ever_and_waits_for_none(answe
     assert (failure.cause, failure.rank) == ("hang", None) and "nccl_ras" not in failure.evidence
 
 
+async def test_a_rank_that_is_gone_is_not_named_again() -> None:
+    members = gang(WAITS, WAITS, READS)
+    assert (await hangs(members, "cpu")).rank == 2
+    members[2].absence = Failure("hang", 2, "it reads a file that does not come")
+    failure = await hangs(members, "cpu")
+    assert failure.rank != 2 and {rank for one in failure.evidence["stacks"] for rank in one["ranks"]} == {0, 1}
+
+
 async def test_on_gloo_it_is_not_asked() -> None:
     asked = []
 

@@ -51,6 +51,28 @@ async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahe
     assert (event["kind"], event["ts"]) == ("exec", ahead)
 
 
+async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one() -> None:
+    """They have ended together, and wait for it: they will not end again, and no collective can save their state."""
+    spec, spool = GangSpec("shardyard-a-1", {}, 3, own_clocks=2), Spool(1 << 20)
+    ranks = [RankState(rank, done=rank != 1, exited=True) for rank in range(3)]
+    state = GangState(phase="training", stopping="preempt", ranks=ranks)
+    lifecycle = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
+    saved = []
+
+    async def save_from_memory() -> str:
+        saved.append(True)
+        return ""
+
+    lifecycle.generations.save_from_memory = save_from_memory  # type: ignore[method-assign]
+    lifecycle.generations.find_absent()
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle._save()
+    assert saved == [True]
+    lifecycle.gang.stopping = "cancel"
+    await lifecycle._save()
+    assert saved == [True], "a cancelled job saves nothing"
+
+
 async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:
     """A gang may get a hundred thousand orders in its life."""
     begun: list[str] = []

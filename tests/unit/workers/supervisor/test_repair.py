@@ -1,6 +1,9 @@
 """What a rank's events mean for its generation. Repairs with real ranks: tests/integration/workers/supervisor/test_repair.py."""
 
+import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -81,3 +84,113 @@ async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:
     assert await Generations(gang).decide()
     assert [event["kind"] for event in gang.spool.take(0)] == ["incident", "state"]
     assert gang.repair is not None and gang.repair.cause == "hang"
+
+
+class Served:
+    """Three workers with clocks of their own, and a server, which have trained five steps. `calls`: those to the ranks' actors."""
+
+    def __init__(self, max_repairs: int = 3, trained: bool = True) -> None:
+        spool = Spool(1 << 20)
+        ranks = [RankState(n, reservation=Reservation(n, "node-a", "host", None, None, 1, 1, ())) for n in range(4)]
+        spec = GangSpec("shardyard-a-1", {}, 4, max_repairs=max_repairs, own_clocks=3)
+        state = GangState(phase="training", generation=1, ranks=ranks)
+        self.gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+        self.generations, self.calls = Generations(self.gang), list[tuple[int, str, int]]()
+        for member in self.gang.members:
+            handle: Any = SimpleNamespace(lose=self.called(member.rank, "lose"), stop=self.called(member.rank, "stop"))
+            member.handle, member.trained = handle, trained
+
+    def called(self, to: int, name: str) -> Any:
+        async def call(about: float, *_: float) -> None:
+            self.calls.append((to, name, int(about)))
+
+        return call
+
+    def apply(self, rank: int, *taken: EventTaken | RankLost) -> None:
+        for one in taken:
+            self.generations._apply(self.gang.members[rank], one)
+
+    def emitted(self) -> list[tuple[str, Any]]:
+        return [(one["kind"], one["data"].get("rank")) for one in self.gang.spool.take(0)]
+
+
+GONE = EventTaken(1, exited=True, failure=LOST)
+
+
+async def called() -> None:
+    """Let the tasks make their calls, which answer at once."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_the_others_train_on_without_a_worker_and_end_together_for_its_return() -> None:
+    served = Served()
+    gang = served.gang
+    for rank in (0, 2, 3):
+        gang.merger.step(rank, {"seq": 1, "ts": 1.0, "kind": "step", "data": {"step": 6, "step_s": 0.1, "loss": 2.0}})
+    served.apply(1, GONE)
+    await called()
+    assert not gang.ended.is_set() and gang.failures == [] and gang.phase == "training"
+    assert served.calls == [(3, "lose", 1)], "only the servers wait for it"
+    assert ("incident", 1) in served.emitted() and gang.merger.newest_step == 6, "its steps are not waited for"
+    assert "2 workers train on" in gang.absences[0].message
+    for rank in (0, 2):
+        served.apply(rank, EventTaken(9, stopped=True), EventTaken(10, done=True))
+    assert not gang.ended.is_set()
+    served.apply(3, EventTaken(10, done=True))
+    assert gang.ended.is_set() and gang.awaits_return and not gang.all_done
+    before = served.emitted()
+    assert await served.generations.decide()
+    assert served.emitted()[len(before) :] == [("state", None)], "its incident is known"
+    assert gang.repair is not None and (gang.repair.cause, gang.repair.rank) == ("rank_lost", 1)
+    served.generations.stop_watching()
+
+
+async def test_a_worker_that_hangs_is_ended_and_its_exit_is_no_second_incident() -> None:
+    served = Served()
+    served.generations.fail(Failure("hang", 2, "no progress", "node-a"))
+    await called()
+    assert served.calls == [(3, "lose", 2), (2, "stop", 0)]
+    served.apply(2, EventTaken(1, exited=True, failure=Failure("rank_lost", 2, "killed")))
+    assert served.emitted() == [("incident", 2)] and not served.gang.ended.is_set()
+    served.generations.stop_watching()
+
+
+@pytest.mark.parametrize(
+    ("failure", "how"),
+    [
+        (Failure("rank_lost", 0, "killed"), {}),
+        (Failure("rank_lost", 3, "killed"), {}),
+        (Failure("exception", 1, "ValueError: no"), {}),
+        (LOST, {"max_repairs": 0}),
+        (LOST, {"trained": False}),
+    ],
+    ids=["first", "server", "exception", "no-repair-left", "groups-not-formed"],
+)
+async def test_other_ends_are_those_of_the_generation(failure: Failure, how: dict[str, Any]) -> None:
+    served = Served(**how)
+    served.generations.fail(failure)
+    assert served.gang.ended.is_set() and served.gang.failures == [failure] and served.emitted() == []
+
+
+async def test_when_the_others_fail_since_a_worker_was_gone_it_is_the_cause() -> None:
+    served = Served()
+    served.apply(1, GONE)
+    served.generations.fail(ECHO)
+    assert served.gang.ended.is_set() and await choose_root_cause(served.gang) == served.gang.absences[0]
+    server = Failure("rank_lost", 3, "killed")
+    served.generations.fail(server)
+    assert await choose_root_cause(served.gang) == server, "unless another cause is reported"
+    served.generations.stop_watching()
+
+
+async def test_a_successor_finds_who_was_gone() -> None:
+    served = Served()
+    served.gang.members[1].exited = True
+    served.generations.find_absent()
+    assert [failure.rank for failure in served.gang.absences] == [1]
+    for rank in (0, 2, 3):
+        served.gang.members[rank].done = True
+    assert served.gang.awaits_return
+    served.gang.members[1].renew()
+    assert not served.gang.absences

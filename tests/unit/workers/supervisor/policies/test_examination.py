@@ -32,6 +32,14 @@ def test_a_message_of_gloo_is_seen_in_the_stack() -> None:
     assert rank(0, RECEIVES).waits and not rank(0, COMPUTES).waits
 
 
+def test_a_server_without_requests_waits_and_its_readers_do_not_count() -> None:
+    reads = {"thread": "background requests of worker 1", "frames": ["torch/distributed/distributed_c10d.py:9 in recv"]}
+    takes = {"thread": "MainThread", "frames": ["data_parallel/inbox.py:50 in take", "current.py:80 in wait_on"]}
+    computes = {"thread": "MainThread", "frames": ["loop.py:1 in run", "optimizer.py:40 in step"]}
+    assert rank(0, stack=None, stacks=[takes, reads]).waits
+    assert not rank(0, stack=None, stacks=[computes, reads]).waits
+
+
 def test_two_groups_of_one_axis_and_the_same_ranks_are_told_apart() -> None:
     """Meshes with other parents have axes of the same name."""
     place = {"group": "tensor", "ranks": [0, 1]}

@@ -3,7 +3,9 @@ from shardyard.workers.supervisor.policies.repair_budget import BACK_OFF_S, MAX_
 
 def test_a_gang_is_repaired_as_often_as_allowed() -> None:
     budget = RepairBudget(3)
+    assert budget.is_left
     assert [budget.allows(True, step) for step in (5, 10, 15, 20)] == [True, True, True, False]
+    assert not budget.is_left
 
 
 def test_faults_of_the_training_code_are_never_repaired() -> None:

@@ -71,6 +71,17 @@ def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
     assert torch.equal(state[0].tensor, torch.full((3, 5), 5.0))
 
 
+def test_one_that_is_not_due_may_be_taken_and_is_whole_then(fds: list[int]) -> None:
+    state, followed = shards(torch.float32), list[list[int]]()
+    snapshots = Snapshots(fds, 50, state, CPU, Instruments())
+    snapshots.after(1, 1.0, dict, nothing)
+    assert not snapshots.due(2)
+    snapshots.take(2, {"unfinished": True}, lambda: followed.append(shared_memory.steps(fds)))
+    assert followed == [[1, 2]] and restore(fds, 2, state) == {"unfinished": True}
+    Snapshots([], 50, state, CPU, Instruments()).take(3, {}, lambda: followed.append([]))
+    assert followed == [[1, 2], []], "without memory there is none"
+
+
 def test_growing_facts_get_more_room(fds: list[int]) -> None:
     state = shards(torch.float32)
     snapshots = Snapshots(fds, 1, state, CPU, Instruments())
