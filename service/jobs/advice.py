@@ -6,8 +6,7 @@ from functools import partial
 from typing import Final
 
 from ...strategies.advisor.hardware import Hardware, Link
-from ...strategies.layout import Layout, Refusal
-from ...strategies.memory_options import Offload, Recompute
+from ...strategies.layout import Refusal
 from ...workers.advisor import search
 from ...workers.advisor.known_hardware import Given, of_cpus, of_gpus
 from ...workers.device_choices import DeviceFacts, choices
@@ -56,7 +55,7 @@ class Wanted:
 async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wanted) -> LayoutAdvice:
     """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and what `SpecFiles` raises."""
     # The layout that it has is replaced, so it need not run.
-    plain = spec.train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
+    plain = validation.on_one_rank(spec.train)
     checked = await validation.check(spec.model_copy(update={"train": plain}), settings, files)
     asked = question(spec.train, checked.architecture, wanted)
     return await files.search(partial(answered, asked))

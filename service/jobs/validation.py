@@ -69,7 +69,7 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
             remedy="Set resources.device to cpu, or leave train.layout.parameter_server out.",
         )
     rank_environment.check(spec)
-    train = _on_one_rank(spec.train) if spec.train.undecided else spec.train
+    train = on_one_rank(spec.train) if spec.train.undecided else spec.train
     check_storage(train)
     if settings.local_files:
         return await files.look(partial(_check_files, train))
@@ -77,7 +77,7 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
     return check_layout(train, vocab, unseen=train.model.from_ is not None)
 
 
-def _on_one_rank(train: TrainSpec) -> TrainSpec:
+def on_one_rank(train: TrainSpec) -> TrainSpec:
     """The spec without what the layout advisor chooses."""
     return train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
 
