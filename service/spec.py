@@ -230,8 +230,8 @@ class CommandSpec(CommandLayout, SpecOfJob):
     )
     env: Environment | None = Field(
         default_factory=lambda: None,
-        description="The image of the program's nodes, and its Python environment. null: the cluster's own, and that of the nodes' Ray workers. "
-        "Variables are in `resources.env`.",
+        description="The image of the program's nodes, and its Python environment. null: the cluster's own, and that of the nodes' Ray "
+        "workers. Variables are in `resources.env`.",
     )
     checkpoint: ProgramCheckpoints = ProgramCheckpoints()
     resume_from: Address | None = Field(

@@ -31,7 +31,7 @@ from typing import Final
 from ..cost.communication import estimated_bytes
 from ..cost.estimate import Setting, strides
 from ..cost.stage_balance import busiest_rank
-from ..layout import divides_hidden
+from ..layout import Layout, divides_hidden
 from ..memory_options import SPLIT_BACKWARD
 from .hardware import Hardware
 from .pipeline_fill import fill_s
@@ -90,8 +90,16 @@ def step_time(setting: Setting, hardware: Hardware) -> StepTime:
 
 
 def with_update(setting: Setting, hardware: Hardware, passes: Passes) -> StepTime:
-    """The time of a step with these passes, which do not depend on the ZeRO stage or its groups."""
+    """The time of a step with these passes. They depend on the ZeRO stage only where `follow_zero` says so, and never on its groups."""
     return StepTime(passes, _data_s(setting, hardware), _optimizer_s(setting, hardware))
+
+
+def follow_zero(layout: Layout) -> bool:
+    """Whether passes depend on the ZeRO stage: tensor ranks sum gradients of norms as often as these are reduced, and in their dtype.
+
+    With several micro-batches they take at least as long as without ZeRO.
+    """
+    return layout.sequence and layout.tensor > 1 and layout.pipeline == 1
 
 
 def passes_of(setting: Setting, hardware: Hardware, *, messages: bool = True) -> Passes:

@@ -29,12 +29,13 @@ from ...strategies.advisor.candidates import (
     zero_choices,
 )
 from ...strategies.advisor.hardware import Hardware
-from ...strategies.advisor.step_time import StepTime, passes_of, with_update
+from ...strategies.advisor.step_time import StepTime, follow_zero, passes_of, with_update
+from ...strategies.batch import Batch
 from ...strategies.cost.estimate import Setting
 from ...strategies.cost.model_shape import Decoder
 from ...strategies.cost.node_room import CPU_RESERVED_BYTES, GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import KINDS, Plan, least_bytes, plan
-from ...strategies.layout import Batch, Layout, Refusal
+from ...strategies.layout import Layout, Refusal
 from ...strategies.loss_chunks import loss_chunk
 from ...strategies.memory_options import Mode, Offload, Recompute
 from ..cost_inputs import planned_setting
@@ -249,12 +250,15 @@ class _Search:
         if bound > self._limit(degrees):
             return
         setting = self._setting(shape)
-        passes = passes_of(setting, hardware)
-        if passes.seconds > self._limit(degrees):
+        passes, follow = passes_of(setting, hardware), follow_zero(shape.layout)
+        below = not follow or shape.microbatches > 1  # these passes take no longer than those of any ZeRO stage
+        if below and passes.seconds > self._limit(degrees):
             return
         for fields in self._zero_choices(setting.replicas):
             sharded = replace(setting, layout=shape.layout.model_copy(update=fields))
             time = with_update(sharded, hardware, passes)
+            if follow and not (below and time.seconds > self._limit(degrees)):
+                time = replace(time, passes=passes_of(sharded, hardware))
             if time.seconds > self._limit(degrees):
                 continue
             if (least := least_bytes(sharded)) > self._room:

@@ -164,8 +164,10 @@ class PseudoTerminal:
 def become(command: Sequence[str], term: str) -> None:
     """Run the command in the place of this process, which was just forked."""
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        # Python ignores some signals, and a shell's background jobs ignore SIGINT, with all that they start: no key would stop anything.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         known = re.fullmatch(r"[\w.+-]{1,64}", term)
         os.execvpe(command[0], list(command), {**os.environ, "TERM": term if known else "xterm"})  # noqa: S606
     except OSError as error:

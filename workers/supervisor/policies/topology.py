@@ -1,8 +1,9 @@
 """Chooses the GPU model, zones, rails and NVLink domains of a gang's bundles, and the order of ranks over nodes. Pure.
 
-Rules that it keeps: all nodes run the image that the spec names; all GPUs are of one model unless it allows a mixture; the gang is in one zone, rail and domain where it
-fits, else in as few as possible; if that needs no more of them, each cut is at the border of a group of neighbouring ranks, such as a
-pipeline stage. A bundle is a tensor group, and on one node. Equal input gives equal output, in O(n log n) of the nodes.
+Rules that it keeps: all nodes run the image that the spec names; all GPUs are of one model unless it allows a mixture; the gang is in
+one zone, rail and domain where it fits, else in as few as possible; if that needs no more of them, each cut is at the border of a group
+of neighbouring ranks, such as a pipeline stage. A bundle is a tensor group, and on one node. Equal input gives equal output, in
+O(n log n) of the nodes.
 """
 
 import re

@@ -22,15 +22,21 @@ async def test_a_program_has_a_terminal_of_the_clients_size_and_gets_its_keys() 
         assert await stream.read() is None
 
 
-async def test_a_new_size_and_ctrl_c_are_signals() -> None:
-    async with gate() as (port, _):
-        script = 'trap "stty size" WINCH; trap "exit 9" INT; echo ready; while :; do sleep 0.05; done'
-        stream = await terminal(port, "sh", "-c", script)
-        await shown(stream, "ready")
-        await stream.control({"rows": 11, "columns": 222})
-        await shown(stream, "11 222\r\n")
-        await stream.send(DATA, b"\x03")
-        assert await control(stream) == {"exit": 9}
+@pytest.mark.parametrize("disposition", [signal.SIG_DFL, signal.SIG_IGN], ids=["as usual", "of a background job"])
+async def test_a_new_size_and_ctrl_c_are_signals(disposition: signal.Handlers) -> None:
+    """Also where the control plane was started as `shardyard up &`."""
+    before = signal.signal(signal.SIGINT, disposition)
+    try:
+        async with gate() as (port, _):
+            script = 'trap "stty size" WINCH; trap "exit 9" INT; echo ready; while :; do sleep 0.05; done'
+            stream = await terminal(port, "sh", "-c", script)
+            await shown(stream, "ready")
+            await stream.control({"rows": 11, "columns": 222})
+            await shown(stream, "11 222\r\n")
+            await stream.send(DATA, b"\x03")
+            assert await control(stream) == {"exit": 9}
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def test_what_ends_by_a_signal_and_what_cannot_be_started_have_a_shells_status() -> None:
