@@ -130,7 +130,7 @@ async def test_a_job_with_an_image_runs_on_nodes_that_have_it_and_no_other_job_d
     assert refused.value.field == "ranks"
     named = [await submit(store, settings, ranks=ranks, env={"image": "nemo"}) for _ in range(2)]
     plain = await submit(store, settings, ranks=ranks)
-    assert {lease.job for lease in (await admit(store, settings, "a", None)).leases} == {named[0].id, plain.id}
+    assert {lease.job_id for lease in (await admit(store, settings, "a", None)).leases} == {named[0].id, plain.id}
     waits = await jobs.get_job(store, named[1].id)
     assert waits.reason == "waiting_for_devices" and "on nodes of the image nemo" in (waits.message or "")
     async with store.read() as tx:
