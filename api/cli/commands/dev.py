@@ -45,9 +45,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
     idle: Annotated[
         str, typer.Option("--idle", metavar="TIME", help="Idle time after which it ends: 90s, 30m, 8h.")
     ] = "30m",
-    jupyter: Annotated[
-        bool, typer.Option("--jupyter", help="Serve Jupyter, where the environment has it, in the place of a shell.")
-    ] = False,
+    jupyter: Annotated[bool, typer.Option("--jupyter", help="Serve the environment's Jupyter, not a shell.")] = False,
     name: Annotated[str, typer.Option("--name", help="The job's name. A second session has another one.")] = "dev",
     stop: Annotated[bool, typer.Option("--stop", help="End the session.")] = False,
     url: Url = None,

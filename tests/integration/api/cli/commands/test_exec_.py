@@ -28,7 +28,10 @@ def running(plane: Plane, *reported: dict[str, Any]) -> Iterator[None]:
                 gang.emit(
                     ("log", {**lines, "stream": "stdout", "lines": ["of the rank"]}),
                     ("log", {**lines, "first": 10 * number + 2, "stream": "exec", "lines": asked.command}),
-                    ("log", {**lines, "first": 10 * number + 9, "stream": "gate", "lines": ["local opened a terminal"]}),
+                    (
+                        "log",
+                        {**lines, "first": 10 * number + 9, "stream": "gate", "lines": ["local opened a terminal"]},
+                    ),
                     ("exec", {"id": asked.id, "rank": asked.rank, **how}),
                 )
 
