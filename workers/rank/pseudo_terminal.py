@@ -164,7 +164,8 @@ class PseudoTerminal:
 def become(command: Sequence[str], term: str) -> None:
     """Run the command in the place of this process, which was just forked."""
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        # Python ignores some, and so does what was started with nohup, or in the background of a script, as Ray may be.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         known = re.fullmatch(r"[\w.+-]{1,64}", term)
         os.execvpe(command[0], list(command), {**os.environ, "TERM": term if known else "xterm"})  # noqa: S606
