@@ -107,7 +107,7 @@ class PseudoTerminal:
     async def _end_session(self) -> None:
         """Kill what the program has left in its session, after `HANGUP_S`."""
         until = time.monotonic() + HANGUP_S
-        while of_session(self._pid) and time.monotonic() < until:
+        while of_session(self._pid) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         self._kill_session()
 
