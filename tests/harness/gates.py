@@ -31,9 +31,9 @@ _OPENED: list[Stream] = []
 
 
 @asynccontextmanager
-async def gate() -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
-    """The port of a gate, and its process."""
-    command = [sys.executable, "-I", "-m", "shardyard.workers.rank.stream_gate", "127.0.0.1", "7-name", DIGEST]
+async def gate(*before: str) -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
+    """The port of a gate, and its process. `before`: a command that starts it in its own place."""
+    command = [*before, sys.executable, "-I", "-m", "shardyard.workers.rank.stream_gate", "127.0.0.1", "7-name", DIGEST]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     assert process.stdout is not None

@@ -107,7 +107,7 @@ class PseudoTerminal:
     async def _end_session(self) -> None:
         """Kill what the program has left in its session, after `HANGUP_S`."""
         until = time.monotonic() + HANGUP_S
-        while of_session(self._pid) and time.monotonic() < until:
+        while of_session(self._pid) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         self._kill_session()
 
@@ -164,7 +164,7 @@ class PseudoTerminal:
 def become(command: Sequence[str], term: str) -> None:
     """Run the command in the place of this process, which was just forked."""
     try:
-        # Python ignores some signals, and a shell's background jobs ignore SIGINT, with all that they start: no key would stop anything.
+        # Python ignores some, and so does what was started with nohup, or in the background of a script, as Ray may be.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

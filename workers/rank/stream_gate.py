@@ -59,8 +59,8 @@ class Gate:
             hello = await self._hello(stream)
             if hello is not None:
                 await self._serve(hello, stream)
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):  # its client has gone, or sends something else
-            stream.abort()
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            stream.abort()  # its client has gone, or sends something else
         finally:
             stream.close()
 

@@ -39,6 +39,15 @@ async def test_a_new_size_and_ctrl_c_are_signals(disposition: signal.Handlers) -
         signal.signal(signal.SIGINT, before)
 
 
+async def test_signals_that_a_rank_ignores_reach_its_terminals() -> None:
+    """As where Ray was started with nohup, or in the background of a script: a shell cannot trap what it inherits as ignored."""
+    async with gate("sh", "-c", 'trap "" HUP INT QUIT; exec "$@"', "sh") as (port, _):
+        stream = await terminal(port, "sh", "-c", 'trap "exit 9" INT; echo ready; while :; do sleep 0.05; done')
+        await shown(stream, "ready")
+        await stream.send(DATA, b"\x03")
+        assert await control(stream) == {"exit": 9}
+
+
 async def test_what_ends_by_a_signal_and_what_cannot_be_started_have_a_shells_status() -> None:
     async with gate() as (port, _):
         killed = await terminal(port, "sh", "-c", "kill -9 $$")

@@ -71,9 +71,7 @@ def test_a_later_attempt_sees_what_the_first_has_seen(hub: Hub, tmp_path: Path) 
         assert found["m0"].read_text() == "new"
 
 
-def test_two_first_ranks_at_once_have_one_record(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_first_ranks_at_once_have_one_record(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rank 0 of an attempt that was given up lists the source before it changes, and writes after its successor."""
     given_up, successor = of_job(tmp_path, "hf://org/model"), of_job(tmp_path, "hf://org/model")
     listing, records = module._listing, list[Any]()
