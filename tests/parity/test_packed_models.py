@@ -205,7 +205,13 @@ def own_spec(folder: Path, packed_spec: Make) -> Make:
 
 @pytest.mark.parametrize(
     "layout",
-    [{"data": 2}, {"data": 4, "zero": 2, "micro_batch": 2}, {"data": 2, "zero": 3}, {"context": 2}, {**ULYSSES, "data": 2}],
+    [
+        {"data": 2},
+        {"data": 4, "zero": 2, "micro_batch": 2},
+        {"data": 2, "zero": 3},
+        {"context": 2},
+        {**ULYSSES, "data": 2},
+    ],
     ids=str,
 )
 def test_a_module_of_your_own_equals_the_textbook(layout: Any, root: Path, own_spec: Make) -> None:
