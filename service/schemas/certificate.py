@@ -7,7 +7,6 @@ from pydantic import Field
 from .base import Timestamp, Value
 from .resource import CommVolume, MemoryUsage
 
-
 #: What the one process did besides training.
 Extra = Literal["rounds the same blocks", "takes its gradients as late"]
 

@@ -73,8 +73,8 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, documents: Documents) -> tuple[Ten
     out = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=q.dtype, device=q.device)
     for row, part in documents:
-        alone = (x[row, :, part] for x in (q, k, v))
-        out[row, :, part], lse[row, :, part] = CPU_FLASH.forward(*alone, True)
+        queries, keys, values = (x[row, :, part] for x in (q, k, v))
+        out[row, :, part], lse[row, :, part] = CPU_FLASH.forward(queries, keys, values, True)
     return out, lse
 
 
@@ -83,8 +83,9 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *of_rows: Any) -> G
     out, lse, documents = of_rows
     found = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     for row, part in documents:
-        alone = (x[row, :, part] for x in (grad, q, k, v, out, lse))
-        for gradient, of_document in zip(found, CPU_FLASH.backward(*alone, True), strict=True):
+        given, queries, keys, values, own, own_lse = (x[row, :, part] for x in (grad, q, k, v, out, lse))
+        alone = CPU_FLASH.backward(given, queries, keys, values, own, own_lse, True)
+        for gradient, of_document in zip(found, alone, strict=True):
             gradient[row, :, part] = of_document
     return found
 

@@ -21,7 +21,8 @@ def read_back(row: Array, block: int, bits: int) -> Array:
     whole.reshape(-1)[: len(row)] = row
     largest, levels = np.abs(whole).max(1, keepdims=True), 2 ** (bits - 1) - 1
     shares = np.divide(whole, largest, out=np.zeros_like(whole), where=largest > 0)
-    return (np.rint(shares * levels) * (largest / levels)).reshape(-1)[: len(row)]
+    found: Array = np.rint(shares * levels) * (largest / levels)
+    return found.reshape(-1)[: len(row)]
 
 
 def summed(rows: Sequence[Array], block: int, bits: int, node: int | None) -> Array:

@@ -87,7 +87,9 @@ class Rounding(Runner):
     def _exchanges(self, inputs: Inputs, targets: Tensor) -> list[list[list[tuple[Inputs, Tensor]]]]:
         """The micro-batches whose gradients are reduced together, by rank: rows (micro-batch · D + rank) · size + i of the batch."""
         ranks, count = self._batch.data, self._batch.microbatches
-        pairs = list(zip(inputs.chunk(count * ranks), targets.chunk(count * ranks), strict=True))
+        pairs: list[tuple[Inputs, Tensor]] = list(
+            zip(inputs.chunk(count * ranks), targets.chunk(count * ranks), strict=True)
+        )
         if self._each_microbatch:
             return [[[pairs[number * ranks + rank]] for rank in range(ranks)] for number in range(count)]
         return [[[pairs[number * ranks + rank] for number in range(count)] for rank in range(ranks)]]

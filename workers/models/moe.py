@@ -172,7 +172,9 @@ class Mixture(nn.Module):
         attached: Tensor = AttachLoss.apply(out, losses, self.share())  # type: ignore[no-untyped-call]
         if self.expert_bias is None:
             return attached
-        return counted(attached, routing.chosen, self.loads, None if documents is None else documents.counting)
+        counting = None if documents is None else documents.counting
+        same: Tensor = counted(attached, routing.chosen, self.loads, counting)
+        return same
 
     def _routed(self, scores: Tensor, softmax: str, starts: Tensor | None) -> tuple[Documents | None, Routing]:
         """The routing, and the documents of the tokens if they are packed."""

@@ -4010,6 +4010,27 @@ export interface components {
             };
         };
         /**
+         * Reference
+         * @description What the one process did besides training, because the layout does it too, and what that changes.
+         */
+        readonly Reference: {
+            /**
+             * Extra
+             * @enum {string}
+             */
+            readonly extra: "rounds the same blocks" | "takes its gradients as late";
+            /**
+             * Losses Without
+             * @description Of each step, in one process that only trains.
+             */
+            readonly losses_without: readonly number[];
+            /**
+             * Difference
+             * @description The largest relative difference of the layout's losses from these; null if one is not finite.
+             */
+            readonly difference: number | null;
+        };
+        /**
          * RefusedCandidates
          * @description Candidates that the spec's checks refuse.
          */

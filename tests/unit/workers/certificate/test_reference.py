@@ -25,12 +25,12 @@ class Products(Runner):
     def __init__(self, weight: nn.Parameter) -> None:
         self._weight, self.seen = weight, list[Tensor]()
 
-    def train(self, inputs: Any, targets: Tensor) -> Tensor:  # noqa: ARG002
+    def train(self, inputs: Any, targets: Tensor) -> Tensor:
         loss = self.validate(inputs, targets)
         loss.backward()
         return loss.detach()
 
-    def validate(self, inputs: Any, targets: Tensor) -> Tensor:  # noqa: ARG002
+    def validate(self, inputs: Any, targets: Tensor) -> Tensor:
         self.seen.append(self._weight.detach().clone())
         return (inputs * self._weight.flatten()).sum()
 

@@ -94,7 +94,13 @@ def test_tensor_ranks_round_their_own_parts(name: str, tied: bool, dim: int | No
 
 
 def test_gradients_are_late_by_schedule_and_stage() -> None:
-    names = ("embed.weight", "blocks.0.mlp.up.weight", "blocks.1.mlp.up.weight", "blocks.3.mlp.up.weight", "head.weight")
+    names = (
+        "embed.weight",
+        "blocks.0.mlp.up.weight",
+        "blocks.1.mlp.up.weight",
+        "blocks.3.mlp.up.weight",
+        "head.weight",
+    )
     by_two = Layout.model_validate({"pipeline": 3, "schedule": "2bw"})
     assert [delay_of(name, by_two) for name in names] == [1] * 5
     synchronised = Layout.model_validate({"pipeline": 3, "schedule": "pipedream", "vertical_sync": True})

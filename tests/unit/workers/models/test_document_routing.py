@@ -20,7 +20,17 @@ TOKENS = torch.tensor([[1, 1, 1, 1, END, END, 1, 1, 1, 1, 1, 1], [1, END, 1, 1, 
 
 
 def mixture(**changes: Any) -> Mixture:
-    arch = tiny(**{"family": "moe", "kv_heads": 2, "experts": EXPERTS, "top_k": 2, "balance_loss": 0.3, "z_loss": 0.2, **changes})
+    arch = tiny(
+        **{
+            "family": "moe",
+            "kv_heads": 2,
+            "experts": EXPERTS,
+            "top_k": 2,
+            "balance_loss": 0.3,
+            "z_loss": 0.2,
+            **changes,
+        }
+    )
     layer = Mixture(arch).double()
     for name, parameter in layer.named_parameters():
         parameter.data = initial_value(f"blocks.0.mlp.{name}", parameter.shape, 3, arch).double() * 10
@@ -59,9 +69,7 @@ def test_each_document_is_routed_alone(changes: dict[str, Any]) -> None:
     for packed in (True, False):
         layer, given_x = mixture(**changes), x.clone().requires_grad_()
         whole = layer(given_x, starts_of(TOKENS, END)) if packed else None
-        outputs = [
-            layer(given_x[row : row + 1, part])[0] if whole is None else whole[row, part] for row, part in parts
-        ]
+        outputs = [layer(given_x[row : row + 1, part])[0] if whole is None else whole[row, part] for row, part in parts]
         sum(out.square().sum() for out in outputs).backward()
         gradients = [given_x.grad, *(p.grad for p in layer.parameters())]
         found.append([*outputs, *gradients, layer.loads.double()])
