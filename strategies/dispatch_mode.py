@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -50,4 +50,4 @@ def notes_kept() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(_python_dispatch, name, value)
-        _python_dispatch.set_is_in_mode_without_ignore_compile_internals(before[_NOTES[-1]])
+        cast(Any, _python_dispatch).set_is_in_mode_without_ignore_compile_internals(before[_NOTES[-1]])

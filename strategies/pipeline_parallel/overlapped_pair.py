@@ -67,7 +67,7 @@ class OverlappedPair:
         forward, backward = action.sub_actions
         outputs: list[Any] = []
         telemetry = current()
-        kept = (telemetry.tracer, telemetry.clock, telemetry.logged, self._random, *self._kept)
+        kept: list[Kept] = [telemetry.tracer, telemetry.clock, telemetry.logged, self._random, *self._kept]
         inside = _as_on_this_thread(self._device)
         with notes_kept():
             self._turns.run(
