@@ -249,12 +249,17 @@ class _Search:
         if bound > self._limit(degrees):
             return
         setting = self._setting(shape)
-        passes = passes_of(setting, hardware)
-        if passes.seconds > self._limit(degrees):
+        passes = {0: passes_of(setting, hardware)}  # by ZeRO stage
+        # Tensor groups sum the gradients of norms as often as ZeRO sums all gradients, and in its dtype.
+        alike = shape.layout.tensor == 1 or shape.layout.pipeline > 1
+        if alike and passes[0].seconds > self._limit(degrees):
             return
         for fields in self._zero_choices(setting.replicas):
             sharded = replace(setting, layout=shape.layout.model_copy(update=fields))
-            time = with_update(sharded, hardware, passes)
+            stage = 0 if alike or fields["zero"] < 2 else fields["zero"]
+            if stage not in passes:
+                passes[stage] = passes_of(sharded, hardware)
+            time = with_update(sharded, hardware, passes[stage])
             if time.seconds > self._limit(degrees):
                 continue
             if (least := least_bytes(sharded)) > self._room:
