@@ -71,7 +71,9 @@ class AdvisorBusy(ShardyardError):
     retry_after_s = 10
 
     def __init__(self, message: str) -> None:
-        remedy = "Try again later. Fewer ranks, and layouts of which parts are given, such as tensor, are searched sooner."
+        remedy = (
+            "Try again later. Fewer ranks, and layouts of which parts are given, such as tensor, are searched sooner."
+        )
         super().__init__(message, field="train.layout", remedy=remedy)
 
 

@@ -188,8 +188,8 @@ class TrainSpec(SpecPart):
     data: DataSpec = DataSpec()
     layout: LayoutChoice = Field(
         Layout(),
-        description="Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor, which "
-        "then chooses `recompute` and `offload` too, unless they are given.",
+        description="Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor. It "
+        "chooses `recompute` and `offload` too, unless they are given.",
     )
     precision: PrecisionChoice = Field(
         PrecisionSpec(),

@@ -1,6 +1,6 @@
 """Chooses the layout of a spec with `layout: auto`: the first of the layout advisor's answers, for the devices of the cluster.
 
-Equal specs get equal layouts on equal devices: the whole cluster's capacity and the models of its GPUs count, and not which of them are free.
+Equal specs get equal layouts on equal devices: the whole cluster's capacity and the models of its GPUs count. What is free does not.
 """
 
 from bisect import bisect_left
@@ -131,7 +131,7 @@ def _fixed(asked: search.Question) -> str:
 def of_cluster(spec: JobSpec, clusters: Sequence[Nodes], settings: Settings) -> Devices:
     """Those of the cluster that has most of them for this job. Raises InvalidSpec if its GPUs are of a model that is not known."""
     auto = spec.train.layout.auto or AutoLayout()
-    waiting = replace(queued_job.waiting(spec), world_size=auto.world or 1)
+    waiting = replace(queued_job.waiting(spec), world_size=auto.world or 1, tensor=1)  # not yet what the spec fixes
     kind = queue.resolved(waiting, clusters[0].inventory)
     waiting = replace(waiting, wanted=kind)
     cluster = max(clusters, key=lambda one: _most(waiting, one.inventory))
@@ -152,7 +152,9 @@ def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:
     here = sum(machine.capacity[kind] for machine in inventory.machines)
     upper = max(here, sum(inventory.whole.get(kind, ())), inventory.max_ranks or 0)
     sizes = range(1, upper + 1)
-    return bisect_left(sizes, True, key=lambda n: queue.impossible(replace(waiting, world_size=n), inventory) is not None)
+    return bisect_left(
+        sizes, True, key=lambda n: queue.impossible(replace(waiting, world_size=n), inventory) is not None
+    )
 
 
 def _per_node(kind: queue.Device, inventory: queue.Inventory) -> int | None:

@@ -66,7 +66,7 @@ def fixed_by(train: TrainSpec, ranks_per_node: int) -> Fixed:
     given = {name: getattr(train.layout, name) for name in Layout.model_fields if name in train.layout.model_fields_set}
     for name, value in given.items():
         _refuse_unsearched(name, value)
-    chosen = {name: given[name] for name in (*_OF_SHAPES, *_OF_ZERO) if name in given}
+    chosen: dict[str, object] = {name: given[name] for name in (*_OF_SHAPES, *_OF_ZERO) if name in given}
     if chosen.get("micro_batch", 0) is None:
         del chosen["micro_batch"]
     offload = train.offload if "offload" in train.model_fields_set else None

@@ -250,15 +250,17 @@ class _Search:
         if bound > self._limit(degrees):
             return
         setting = self._setting(shape)
-        passes, follow = passes_of(setting, hardware), follow_zero(shape.layout)
-        below = not follow or shape.microbatches > 1  # these passes take no longer than those of any ZeRO stage
-        if below and passes.seconds > self._limit(degrees):
+        passes, follow = {0: passes_of(setting, hardware)}, follow_zero(shape.layout)  # by ZeRO stage
+        below = not follow or shape.microbatches > 1  # without ZeRO they take no longer than with it
+        if below and passes[0].seconds > self._limit(degrees):
             return
         for fields in self._zero_choices(setting.replicas):
-            sharded = replace(setting, layout=shape.layout.model_copy(update=fields))
-            time = with_update(sharded, hardware, passes)
-            if follow and not (below and time.seconds > self._limit(degrees)):
-                time = replace(time, passes=passes_of(sharded, hardware))
+            sharded, stage = replace(setting, layout=shape.layout.model_copy(update=fields)), fields["zero"]
+            time = with_update(sharded, hardware, passes[0])
+            if follow and stage > 1 and not (below and time.seconds > self._limit(degrees)):
+                if stage not in passes:
+                    passes[stage] = passes_of(sharded, hardware)
+                time = replace(time, passes=passes[stage])
             if time.seconds > self._limit(degrees):
                 continue
             if (least := least_bytes(sharded)) > self._room:

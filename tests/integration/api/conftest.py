@@ -55,7 +55,7 @@ def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "LIMIT_S", PATIENCE_S)
     monkeypatch.setattr(logs, "STRETCH_S", PATIENCE_S)
     monkeypatch.setattr(spec_files, "WALK_S", PATIENCE_S)
-    monkeypatch.setattr(spec_files.SpecFiles.__init__, "__defaults__", (PATIENCE_S,))
+    monkeypatch.setattr(spec_files.SpecFiles.__init__, "__defaults__", (PATIENCE_S, PATIENCE_S))
 
 
 @pytest.fixture

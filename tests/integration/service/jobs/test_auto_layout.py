@@ -113,7 +113,9 @@ async def test_gpus_of_a_model_that_is_known_are_counted_with_its_memory(store: 
     found = await preview.preview(store, settings, open_job(**large), SpecFiles())
     assert found.world_size == 16 and found.memory is not None and found.memory.fits is True
     assert "16 × H100" in (found.layout_choice or "")
-    few = open_job(**{**large, "layout": {"auto": {"world": 1}}})
+    alone = await preview.preview(store, settings, open_job(**{**large, "layout": {"auto": {"world": 1}}}), SpecFiles())
+    assert "with optimizer state on the host" in (alone.layout_choice or "") and alone.memory is not None
+    few = open_job(**{**large, "model": {"preset": "70B"}, "layout": {"auto": {"world": 1}}})
     with pytest.raises(DoesNotFit, match="are short"):
         await preview.preview(store, settings, few, SpecFiles())
     await known(store, {**H100, "gpu_model": "RTX-9090"})

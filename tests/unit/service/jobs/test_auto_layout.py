@@ -79,7 +79,9 @@ def test_the_spec_may_say_how_many_ranks() -> None:
     assert found.layout.auto is not None
     assert (found.layout.world_size, found.layout.auto.world) == (2, 2)
     assert lines(found) == first_advised(devices, 2)
-    assert chosen(job({"auto": {"world": 2}}), Devices(Cpus(8), 0)).layout == found.layout  # if the cluster is not known
+    assert (
+        chosen(job({"auto": {"world": 2}}), Devices(Cpus(8), 0)).layout == found.layout
+    )  # if the cluster is not known
 
 
 def test_what_the_spec_fixes_is_kept() -> None:
