@@ -113,7 +113,8 @@ class Clocks:
         return self._ahead == 0 or self._waiting[worker] or self._pushed[worker] == self._wanted
 
     def _all_wait_at(self, clock: int) -> bool:
-        return len(self._waiting) == len(self._present) and all(self._pushed[worker] == clock for worker in self._present)
+        here = {self._pushed[worker] for worker in self._present} == {clock}
+        return here and len(self._waiting) == len(self._present)
 
     def _write(self, kind: Literal["push", "pull", "leave"], worker: int) -> None:
         if self.record is not None:

@@ -171,10 +171,16 @@ def test_a_worker_dies_and_returns_and_a_replay_equals_it(
 ) -> None:
     """Worker 1 takes 4 steps, and the others train on to `end`, their next meeting. There it returns, and takes the steps after that."""
     model, make = own_model
-    more = {"snapshot": {"every": 3}, "checkpoint": {"every": end, "final": False}, "eval": {"every": end, "batches": 1}}
-    spec = make_spec(layout, steps=12, schedule={"name": "constant", "warmup": 3}, optimizer=ADAMW, probe={"every": None})
+    more = {
+        "snapshot": {"every": 3},
+        "checkpoint": {"every": end, "final": False},
+        "eval": {"every": end, "batches": 1},
+    }
+    spec = make_spec(
+        layout, steps=12, schedule={"name": "constant", "warmup": 3}, optimizer=ADAMW, probe={"every": None}
+    )
     spec |= {"model": model, "data": {**spec["data"], "validation": 0.1}, **more}
-    run = run_of(spec, root, "returns")
+    run = run_of(spec, root, f"returns-{end}-{layout['data']}")
     workers, world = layout["data"], run.train.layout.world_size
     slots = [shared_memory.allocate() for _ in range(world)]
     try:
@@ -204,7 +210,10 @@ def test_a_worker_dies_and_returns_and_a_replay_equals_it(
     assert list(known) == list(range(1, spec["steps"] + 1))
     np.testing.assert_allclose([data["loss"] for data in known.values()], replay.losses, rtol=1e-12)
     np.testing.assert_allclose([data["grad_norm"] for data in known.values()], replay.norms, rtol=1e-12)
-    new = {kind: [data for k, data in second[0]["events"] if k == kind and not data.get("again")] for kind in ("eval", "checkpoint")}
+    new = {
+        kind: [data for k, data in second[0]["events"] if k == kind and not data.get("again")]
+        for kind in ("eval", "checkpoint")
+    }
     assert [data["step"] for data in new["eval"]][:1] == [end], "what follows the step of the return is done then"
     (saved,) = [data for data in new["checkpoint"] if data["step"] == end]
     assert read(folder_at(saved["path"])).training["updates"] == 4 + (workers - 1) * end

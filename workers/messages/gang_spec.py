@@ -58,7 +58,7 @@ class GangSpec:
     sample_s: float = 0.0  # interval at which the use of nodes and ranks is sampled; 0: never
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0  # after which a rank exits that its supervisor has not called
-    own_clocks: int = 0  # workers of parameter servers with clocks of their own, the first ranks, if snapshots are taken
+    own_clocks: int = 0  # workers with clocks of their own, the first ranks; 0 without, or without snapshots
 
     @property
     def dispensable(self) -> range:

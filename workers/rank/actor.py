@@ -217,17 +217,11 @@ class Rank:
         self.lease.renew()
         return await self.faults.inject(Fault.from_json(fault), self.trainer, checkpoints)
 
-    async def trace(self, order: dict[str, Any]) -> None:
-        """Ask the trainer to trace some steps together with all ranks. No effect if it has the request."""
+    async def ask(self, message: dict[str, Any]) -> None:
+        """Send the trainer a message (`trainer/main.py`): to trace some steps, or to go on without a rank. Twice is as once."""
         self.lease.renew()
         if self.trainer:
-            await self.trainer.send({"trace": order})
-
-    async def lose(self, rank: int) -> None:
-        """Let the trainer go on without another rank of the gang, which is gone."""
-        self.lease.renew()
-        if self.trainer:
-            await self.trainer.send({"lost": rank})
+            await self.trainer.send(message)
 
     async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
         """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended.

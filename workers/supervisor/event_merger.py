@@ -169,17 +169,18 @@ class EventMerger:
             _, event = self._held.popleft()
             data = dict(event["data"])
             data.pop("again", None)
-            if not self._is_news(_sort(event["kind"], data), int(data.get("step") or 0)):
+            if not _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0)):
                 continue
             if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
                 data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
             self.spool.add(event["kind"], data, event["ts"])
 
-    def _is_news(self, sort: str, step: int) -> bool:
-        """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again."""
-        is_new = step > self._newest_facts.get(sort, -1)
-        self._newest_facts[sort] = max(step, self._newest_facts.get(sort, -1))
-        return is_new
+
+def _is_news(newest: dict[str, int], sort: str, step: int) -> bool:
+    """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again. Notes the step."""
+    is_new = step > newest.get(sort, -1)
+    newest[sort] = max(step, newest.get(sort, -1))
+    return is_new
 
 
 def _sort(kind: str, data: dict[str, Any]) -> str:

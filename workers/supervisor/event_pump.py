@@ -75,8 +75,8 @@ class EventPump:
             "preflight": self._take_preflight,
             "program_started": self._take_program_started,
             "failed": self._take_failed,
-            "done": self._take_end,
-            "stopped": self._take_end,
+            "done": _take_end,
+            "stopped": _take_end,
             "exit": self._take_exit,
             "log": self._take_log,
             "metrics": self._take_logged,
@@ -214,9 +214,6 @@ class EventPump:
         failure = raised(failed, accused, members[accused].node)
         return EventTaken(event["seq"], failed=True, failure=failure)
 
-    def _take_end(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
-        return EventTaken(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
-
     def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         ended = read(ExitEvent, event["data"])
         if member.reservation and ended.generation < member.reservation.generation:
@@ -238,6 +235,10 @@ class EventPump:
 def _generation(members: Sequence[Member]) -> int:
     """The newest generation for which a rank has reserved."""
     return max((member.reservation.generation for member in members if member.reservation), default=0)
+
+
+def _take_end(_: Sequence[Member], __: Member, event: Event) -> EventTaken:
+    return EventTaken(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
 
 
 def _only_steps(events: Sequence[Event]) -> bool:

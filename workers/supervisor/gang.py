@@ -1,6 +1,6 @@
 """The state of one attempt's gang in its supervisor: what the journal keeps (`gang_state.py`), and the parts that use it.
 
-Rule that it keeps: only lifecycle.py and repair.py change these attributes. The parts take arguments and return what happened.
+Rule that it keeps: only lifecycle.py, repair.py and absences.py change these attributes. The parts take arguments and return what happened.
 """
 
 import asyncio

@@ -219,7 +219,7 @@ class Lifecycle:
         gang, training = self.gang, self.gang.phase == "training"
         places = assignments(gang.spec, gang.members, gang.restore) if training else [None] * len(gang.members)
         if training:
-            self.generations.find_absent()
+            self.generations.absences.find()
         for member, assignment in zip(gang.members, places, strict=True):
             if member.handle is not None and not member.exited:
                 self.generations.follow(member, assignment)

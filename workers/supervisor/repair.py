@@ -1,6 +1,6 @@
 """Repair in place: end a generation of trainers, open the next.
 
-Rules that it keeps: one death ends the generation, unless the others can train on without that rank (`policies/absence.py`). They do until
+Rules that it keeps: one death ends the generation, unless the others can train on without that rank (`absences.py`). They do until
 their next meeting, with which their generation ends. All trainers are killed, which frees any collective; actors that died are
 replaced, by hot spares where there are some; all trainers are forked again. They continue from the newest step that all of them have in
 memory, else from the newest checkpoint. No generation is opened twice, as its number is in the journal before.
@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..messages.rendezvous import RankAssignment, Reservation
+from .absences import Absences
 from .emergency_checkpoint import BrokenGang, save_and_emit
 from .event_pump import EventTaken, RankLost
 from .gang import Gang
 from .gang_state import Repair
 from .hang_watchdog import after_abort, hang
 from .node_loss import lost_node
-from .policies.absence import announced, may_be_absent
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
 from .ranks.handles import TRAINER_END_S
-from .ranks.members import Member, call_each, drain, leases_kept
+from .ranks.members import Member, call_each, drain
 from .ranks.neighbours import assignments, choose_replica_holders
 from .ranks.placement import RankReplaced
 from .ranks.placement_group import NoRoom
@@ -40,7 +40,7 @@ class Generations:
         self.gang = gang
         self._holding: asyncio.Task[None] | None = None
         self._watchdog: asyncio.Task[None] | None = None
-        self._absent: list[asyncio.Task[None]] = []
+        self.absences = Absences(gang)
 
     # A generation's beginning.
 
@@ -90,7 +90,6 @@ class Generations:
         self._holding = loop.create_task(self._hold_snapshots())
         self.gang.watch.progress.began()
         self._watchdog = loop.create_task(self._watch_for_a_hang())
-        self._absent += [loop.create_task(self._keep(member)) for member in self.gang.members if member.absence]
 
     async def _hold_snapshots(self) -> None:
         async for member, held in self.gang.placement.hold_snapshots(self.gang.members):
@@ -111,9 +110,7 @@ class Generations:
     def stop_watching(self) -> None:
         if self._watchdog:
             self._watchdog.cancel()
-        for keeping in self._absent:
-            keeping.cancel()
-        self._absent.clear()
+        self.absences.end()
 
     # Its events.
 
@@ -155,45 +152,11 @@ class Generations:
 
     def fail(self, failure: Failure) -> None:
         """Record a failure that may be the cause of the generation's end, unless the others train on without its rank."""
-        if not self._trains_on(failure):
+        accepted = self.absences.accepts(failure)
+        if not accepted:
             self.gang.failures.append(failure)
+        if not accepted or self.gang.awaits_return:
             self.gang.ended.set()
-
-    def _trains_on(self, failure: Failure) -> bool:
-        """Whether the others train on without the rank of `failure`. Its incident is emitted then."""
-        gang = self.gang
-        if gang.phase != "training" or gang.ended.is_set() or not may_be_absent(failure, gang.spec):
-            return False
-        assert failure.rank is not None
-        member = gang.members[failure.rank]
-        if member.absence is not None:  # the end of a trainer that was killed because it hung
-            return True
-        if not (member.trained and gang.budget.is_left):
-            return False
-        member.absence = announced(failure, gang.spec.own_clocks - len(gang.absences) - 1)
-        gang.emit_incident(member.absence)
-        gang.pump.leave(gang.members, member.rank)
-        self._absent.append(asyncio.get_running_loop().create_task(self._keep(member)))
-        gang.watch.progress.began()
-        if gang.awaits_return:
-            gang.ended.set()
-        return True
-
-    async def _keep(self, member: Member) -> None:
-        """Let the servers go on without a rank that is gone, and end its trainer, if it hangs. Keep its actor's lease until it returns."""
-        servers = self.gang.members[self.gang.spec.own_clocks :]
-        await call_each(servers, lambda server: server.lose(member.rank))
-        await call_each([member], lambda rank: rank.stop(0.0, TRAINER_END_S))
-        async with leases_kept([member], self.gang.spec.lease_s):
-            await asyncio.Event().wait()
-
-    def find_absent(self) -> None:
-        """After the supervisor's own death: the ranks that were gone before, and without which the others train on."""
-        gang = self.gang
-        for member in gang.members:
-            if member.rank in gang.spec.dispensable and member.exited and not (member.done or gang.failures):
-                member.absence = Failure("rank_lost", member.rank, "it was lost before the supervisor was", member.node)
-                gang.pump.leave(gang.members, member.rank)
 
     # Its end.
 

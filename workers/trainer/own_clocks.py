@@ -95,18 +95,14 @@ class OwnClocks(Loop):
         self.batches.seed(step)
         lr = self.set_learning_rate(step)
         loss_share = self.passes(step)
-        data = self._exchanges
-        if isinstance(data, StaleServer):
-            own = self._serve(step, loss_share, data)
-        else:
-            own = self._exchange(step, loss_share, stop, data)
+        own = self._take_part(step, loss_share, stop)
         self._met = own.met == Meeting.ALL
         if own.met:
-            data.settle()
+            self._exchanges.settle()
         self.callbacks.after_reduce(step)
         stats = self._at_meeting(step, own, stop) if self._met else self._apart(step, own)
         if stats.stop or step == self.parts.spec.steps:
-            data.close()
+            self._exchanges.close()
         self.callbacks.before_update(stats)
         self.callbacks.after_update(step)
         self._newest_s = time.monotonic() - self._began
@@ -135,6 +131,13 @@ class OwnClocks(Loop):
             known = replace(late, stats=stats, mean_s=1 / total.rate)
             self.state.advance(known.step, total.loss, known.seconds)
             self._reporter.step(known)
+
+    def _take_part(self, step: int, loss_share: torch.Tensor, stop: Ending) -> OwnStep:
+        """Exchange gradients and values, as a server or as a worker."""
+        data = self._exchanges
+        if isinstance(data, StaleServer):
+            return self._serve(step, loss_share, data)
+        return self._exchange(step, loss_share, stop, data)
 
     def _serve(self, step: int, loss_share: torch.Tensor, data: StaleServer) -> OwnStep:
         with self._instruments.phase("gradients"):

@@ -162,11 +162,11 @@ class RankHandle:
 
     async def trace(self, trace: Trace) -> None:
         """Record a trace with all other ranks, once."""
-        await within(ANSWER_S, self.actor.trace.remote(trace.to_json()))
+        await within(ANSWER_S, self.actor.ask.remote({"trace": trace.to_json()}))
 
     async def lose(self, rank: int) -> None:
         """Go on without another rank, which is gone."""
-        await within(ANSWER_S, self.actor.lose.remote(rank))
+        await within(ANSWER_S, self.actor.ask.remote({"lost": rank}))
 
     async def profile(self, order: Profile) -> Outcome | None:
         """Take a profile of the rank's process, once; None if it has none now."""

@@ -6,7 +6,12 @@ from shardyard.strategies.data_parallel.stale_messages import Push, Request, emp
 
 @pytest.mark.parametrize(
     "request_",
-    [Request(3, 7), Request(0, 2**40, meets=True), Request(1023, 5, push=Push(0.1, 2.5, 1e300, 0.25, True)), Request(1, 9, ends=True)],
+    [
+        Request(3, 7),
+        Request(0, 2**40, meets=True),
+        Request(1023, 5, push=Push(0.1, 2.5, 1e300, 0.25, True)),
+        Request(1, 9, ends=True),
+    ],
     ids=["pulls", "meets", "pushes", "ends"],
 )
 def test_a_request_comes_back_from_its_numbers(request_: Request) -> None:

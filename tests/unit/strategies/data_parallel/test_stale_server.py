@@ -120,8 +120,8 @@ def replay(records: list[list[Line]], held: list[list[str]]) -> tuple[dict[str, 
                 values[name] = values[name] - RATE * (gradient * FACTOR)
     totals = {}
     for clock in range(1, CLOCKS + 1):
-        own = [losses[worker, clock] for worker in range(WORKERS) if (worker, clock) in losses]
-        totals[clock] = sum(own) * WORKERS / len(own)
+        found = [losses[worker, clock] for worker in range(WORKERS) if (worker, clock) in losses]
+        totals[clock] = sum(found) * WORKERS / len(found)
     return values, totals
 
 

@@ -64,7 +64,7 @@ async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one
         return ""
 
     lifecycle.generations.save_from_memory = save_from_memory  # type: ignore[method-assign]
-    lifecycle.generations.find_absent()
+    lifecycle.generations.absences.find()
     async with asyncio.timeout(PATIENCE_S):
         await lifecycle._save()
     assert saved == [True]

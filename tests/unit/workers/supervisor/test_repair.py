@@ -187,7 +187,7 @@ async def test_when_the_others_fail_since_a_worker_was_gone_it_is_the_cause() ->
 async def test_a_successor_finds_who_was_gone() -> None:
     served = Served()
     served.gang.members[1].exited = True
-    served.generations.find_absent()
+    served.generations.absences.find()
     assert [failure.rank for failure in served.gang.absences] == [1]
     for rank in (0, 2, 3):
         served.gang.members[rank].done = True
