@@ -85,7 +85,9 @@ RequirementText = Annotated[str, StringConstraints(min_length=1, max_length=1024
 
 
 #: Name of an image: a value of the Ray label by which nodes say what they run.
-ImageName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+ImageName = Annotated[
+    str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
+]
 
 
 class Environment(SpecPart):

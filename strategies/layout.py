@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticKnownError
 
 from .auto_layout import AutoLayout
-from .batch import Batch as Batch  # noqa: PLC0414  (most import it from here)
+from .batch import Batch
 from .elastic import MOST, DataRange, number_or_range
 from .layout_words import in_words
 from .number_object import beside_the_number

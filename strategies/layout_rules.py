@@ -2,7 +2,8 @@
 
 import math
 
-from .layout import Batch, Layout, ModelFacts, Refusal, divisors, profiled
+from .batch import Batch
+from .layout import Layout, ModelFacts, Refusal, divisors, profiled
 
 
 def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from .layout import Batch, Layout, ModelFacts, Refusal, profiled
+from .batch import Batch
+from .layout import Layout, ModelFacts, Refusal, profiled
 
 Mode = Literal["none", "full", "selective"]
 

@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from .activation_memory.checkpointing import apply_recompute
 from .activation_memory.offload import offload_activations
 from .activation_memory.state_file import StateFile
+from .batch import Batch
 from .chunked_loss import leave_heads
 from .comm_overlap import Overlap
 from .compile import apply_compile
@@ -43,7 +44,7 @@ from .expert_balance import ExpertBalance
 from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
-from .layout import Batch, own_clocks
+from .layout import own_clocks
 from .loss import TokenLoss
 from .memory_options import SPLIT_BACKWARD, MemoryOptions
 from .mesh import Mesh

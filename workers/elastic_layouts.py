@@ -6,7 +6,8 @@ The global batch is the same in all of them, and so is every loss. Imports no to
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..strategies.layout import Batch, ModelFacts, Refusal
+from ..strategies.batch import Batch
+from ..strategies.layout import ModelFacts, Refusal
 from .spec import TrainSpec
 
 

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ..strategies.batch import Batch
 from ..strategies.comm_overlap import Overlap
 from ..strategies.delayed_rules import check_delayed
-from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
+from ..strategies.layout import Layout, ModelFacts, Refusal
 from ..strategies.layout_rules import check_layout, check_whole_samples
 from ..strategies.loss_chunks import loss_chunk
 from ..strategies.memory_options import (

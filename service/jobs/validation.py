@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ...strategies.layout import Batch, Layout, ModelFacts, Refusal
+from ...strategies.batch import Batch
+from ...strategies.layout import Layout, ModelFacts, Refusal
 from ...strategies.memory_options import Offload, Recompute
 from ...workers import elastic_layouts, regular_files
 from ...workers.data import split_lengths
@@ -224,7 +225,9 @@ def _refuse_together(waiting: queue.Waiting, clusters: Sequence[queue.Inventory]
     more = "Or add such nodes: `shardyard nodes` lists the labels of those that are there."
     anywhere = replace(waiting, image=None)
     if waiting.image and any(queue.impossible(anywhere, cluster) is None for cluster in clusters):
-        raise TooManyRanks(never, field="env.image", remedy=f"Name another image, or leave it out, or use fewer ranks. {more}")
+        raise TooManyRanks(
+            never, field="env.image", remedy=f"Name another image, or leave it out, or use fewer ranks. {more}"
+        )
     fewer = replace(waiting, cpus=0.0)
     if waiting.cpus and any(queue.impossible(fewer, cluster) is None for cluster in clusters):
         remedy = "Reserve fewer cores for each GPU, or none, or use fewer ranks."

@@ -55,7 +55,15 @@ class Waiting:
         """A job of this shape, without an id."""
         wanted, world_size, tensor, spares, *more = shape.split()
         gpu, within, cpus, *image = more or ("-", "-", "0")
-        job = cls("", int(world_size), int(tensor), cast("Wanted", wanted), int(spares), cpus=float(cpus), image="".join(image))
+        job = cls(
+            "",
+            int(world_size),
+            int(tensor),
+            cast("Wanted", wanted),
+            int(spares),
+            cpus=float(cpus),
+            image="".join(image),
+        )
         together = None if within == "-" else cast("Within", within)
         return replace(job, gpu="" if gpu == "-" else gpu, within=together)
 

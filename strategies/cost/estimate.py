@@ -5,8 +5,9 @@ Imports no torch.
 
 from dataclasses import dataclass
 
+from ..batch import Batch
 from ..context_axes import context_axes
-from ..layout import AXES, Batch, Layout
+from ..layout import AXES, Layout
 from ..memory_options import MemoryOptions
 from ..zero_plus_plus_axes import zero_plus_plus_axes
 from .model_shape import Decoder

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..layout import Batch, Layout
+from ..batch import Batch
+from ..layout import Layout
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ def _model_state(device: Any, world: int, stage: int, wide: bool) -> int:
 def _parallel(mesh: Any, wide: bool) -> Any:
     import torch
 
+    from shardyard.strategies.batch import Batch
     from shardyard.strategies.comm_overlap import Overlap
-    from shardyard.strategies.layout import Batch
     from shardyard.strategies.loss import TokenLoss
     from shardyard.strategies.memory_options import MemoryOptions
     from shardyard.strategies.parallelize import Recipe, parallelize

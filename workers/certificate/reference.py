@@ -12,8 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ...strategies.batch import Batch
 from ...strategies.fields import Inputs
-from ...strategies.layout import Batch, Layout
+from ...strategies.layout import Layout
 from ...strategies.mesh import make_mesh
 from ...strategies.param_shard import Parameter, parameters
 from ...strategies.runner import Runner

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torch import nn
 
 from ...strategies.activation_memory.state_file import StateFile
+from ...strategies.batch import Batch
 from ...strategies.cost.stage_balance import ModuleCosts
-from ...strategies.layout import Batch, Refusal
+from ...strategies.layout import Refusal
 from ...strategies.loss import TokenLoss
 from ...strategies.mesh import Mesh
 from ...strategies.parallelize import Parallel, Recipe, parallelize

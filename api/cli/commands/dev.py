@@ -66,9 +66,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             _refuse_unless_allowed(client)
             serves = ["-m", _JUPYTER, "serve"] if jupyter else []
             count = gpus or ranks
-            spec = spec_of(
-                name, count, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, image=image, serves=serves
-            )
+            spec = spec_of(name, count, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, image=image, serves=serves)
             job = client.submit(spec, on_upload=screen.uploading)
             screen.warnings(job.warnings)
             screen.say(f"{job.id} is your session, and ends when it is idle for {idle}.")

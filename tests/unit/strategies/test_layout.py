@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shardyard.strategies.layout import Batch, Layout, Refusal
+from shardyard.strategies.batch import Batch
+from shardyard.strategies.layout import Layout, Refusal
 from shardyard.strategies.server_options import ParameterServer
 
 

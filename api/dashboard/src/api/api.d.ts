@@ -2478,6 +2478,11 @@ export interface components {
              */
             readonly layout: string;
             /**
+             * Layout Choice
+             * @description For which devices the layout advisor chose the layout, and the predicted time of a step; null if the spec says the layout.
+             */
+            readonly layout_choice: string | null;
+            /**
              * Batch
              * @description How the global batch is split, as text.
              * @default
@@ -3368,6 +3373,12 @@ export interface components {
              * @default
              */
             readonly domain: string;
+            /**
+             * Image
+             * @description Its label `shardyard.io/image`, the name of the image that its Ray worker runs; empty: the cluster's own image.
+             * @default
+             */
+            readonly image: string;
             /** Seen At */
             readonly seen_at: string | null;
             /**
@@ -3693,6 +3704,11 @@ export interface components {
              * @description The parallel layout as text; of a command, its number of ranks.
              */
             readonly layout: string;
+            /**
+             * Layout Choice
+             * @description For which devices the layout advisor chose the layout, and the predicted time of a step; null if the spec says the layout.
+             */
+            readonly layout_choice: string | null;
             /**
              * Batch
              * @description How the global batch is split, as text; empty for a command.
@@ -5041,6 +5057,30 @@ export interface components {
              */
             readonly seconds: number;
         };
+        /**
+         * AutoLayout
+         * @description What is asked of the layout advisor and, once it has chosen a layout, for what devices and how fast it estimates it to be.
+         */
+        readonly AutoLayout: {
+            /**
+             * World
+             * @description Number of ranks. null: one for each GPU of the cluster or, on CPUs, for each core.
+             * @default null
+             */
+            readonly world: number | null;
+            /**
+             * Devices
+             * @description The devices that the layout was chosen for, such as `8 × H100`. Written together with `step_s`.
+             * @default null
+             */
+            readonly devices: string | null;
+            /**
+             * Step S
+             * @description Predicted seconds of a step. Written when the layout is chosen. A layout that has it is never chosen again.
+             * @default null
+             */
+            readonly step_s: number | null;
+        };
         /** CheckpointSpec */
         readonly CheckpointSpec: {
             /**
@@ -5313,6 +5353,11 @@ export interface components {
              * @default null
              */
             readonly micro_batch: number | null;
+            /**
+             * @description The layout advisor chooses the layout when the job is submitted: `{world: 8}`, or `{}` for all devices. Fields beside it are kept as they are. `layout: auto` is the same as `layout: {auto: {}}`.
+             * @default null
+             */
+            readonly auto: components["schemas"]["AutoLayout"] | null;
         };
         /**
          * LossSpec
@@ -5959,6 +6004,7 @@ export interface components {
              */
             readonly data: components["schemas"]["DataSpec"];
             /**
+             * @description Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor. It chooses `recompute` and `offload` too, unless they are given.
              * @default {
              *       "data": 1,
              *       "elastic": null,
@@ -5981,10 +6027,11 @@ export interface components {
              *       "virtual": 2,
              *       "expert": 1,
              *       "parameter_server": null,
-             *       "micro_batch": null
+             *       "micro_batch": null,
+             *       "auto": null
              *     }
              */
-            readonly layout: components["schemas"]["Layout"];
+            readonly layout: components["schemas"]["Layout"] | "auto";
             /**
              * @description auto, fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.
              * @default auto
@@ -6299,7 +6346,8 @@ export interface components {
         };
         /**
          * Environment
-         * @description The Python environment of a job's program. Each node builds it once with uv or conda, and keeps it for other jobs.
+         * @description In what a job's program runs: the image of its nodes, and its Python environment. Each node builds an environment once with uv or
+         *     conda, and keeps it for other jobs.
          */
         readonly Environment: {
             /**
@@ -6314,6 +6362,12 @@ export interface components {
              * @default null
              */
             readonly conda: string | null;
+            /**
+             * Image
+             * @description Name of the image that the job's nodes run, as `shardyard nodes` lists it: their label `shardyard.io/image`. With `python` or `conda`, the environment is built there. null: the cluster's own image.
+             * @default null
+             */
+            readonly image: string | null;
             /**
              * Version
              * @description Version of Python, such as 3.12, for `python`. uv downloads it where a node lacks it. null: that of the nodes' Ray workers.
@@ -6474,7 +6528,7 @@ export interface components {
             readonly tensorboard: string | null;
             /** @description `true`, or settings: the command is a driver of Ray, such as a script with Ray Train. It runs once, on the first node, in a Ray cluster of the job's own, which RAY_ADDRESS names: a Ray node on each node of the job, with the GPUs of its ranks there, and for each rank a CPU, or `resources.cpus_per_gpu`. null: the command runs once per rank. */
             readonly ray?: components["schemas"]["RayNodes"] | boolean | null;
-            /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
+            /** @description The image of the program's nodes, and its Python environment. null: the cluster's own, and that of the nodes' Ray workers. Variables are in `resources.env`. */
             readonly env?: components["schemas"]["Environment"] | null;
             /**
              * @default {
@@ -6672,7 +6726,7 @@ export interface components {
             readonly tensorboard: string | null;
             /** @description `true`, or settings: the command is a driver of Ray, such as a script with Ray Train. It runs once, on the first node, in a Ray cluster of the job's own, which RAY_ADDRESS names: a Ray node on each node of the job, with the GPUs of its ranks there, and for each rank a CPU, or `resources.cpus_per_gpu`. null: the command runs once per rank. */
             readonly ray?: components["schemas"]["RayNodes"] | boolean | null;
-            /** @description The Python environment of the program. null: that of the nodes' Ray workers. Variables are in `resources.env`. */
+            /** @description The image of the program's nodes, and its Python environment. null: the cluster's own, and that of the nodes' Ray workers. Variables are in `resources.env`. */
             readonly env?: components["schemas"]["Environment"] | null;
             /**
              * @default {
@@ -8434,7 +8488,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8567,7 +8621,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -9516,7 +9570,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -9751,7 +9805,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -15728,7 +15782,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;

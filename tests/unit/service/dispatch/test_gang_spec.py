@@ -35,7 +35,11 @@ def test_a_gang_gets_what_its_spec_asks_of_nodes_and_environment(tmp_path: Path)
     stored_before = _gang(tmp_path, {"resources": {"device": "cuda"}})
     assert (stored_before.gpu, stored_before.within, stored_before.env) == ("", None, {})
     assert _gang(tmp_path, {"env": {"image": "nemo"}}).image == "nemo"
-    assert (asked.image, _gang(tmp_path, {"env": None}).image, _gang(tmp_path, {"env": {"python": ["a"]}}).image) == ("", "", "")
+    assert (asked.image, _gang(tmp_path, {"env": None}).image, _gang(tmp_path, {"env": {"python": ["a"]}}).image) == (
+        "",
+        "",
+        "",
+    )
 
 
 def test_the_folder_for_state_on_a_disk_is_the_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ import torch
 from harness.ranks import group, spawn
 from torch import nn
 
+from shardyard.strategies.batch import Batch
 from shardyard.strategies.comm_overlap import Overlap
 from shardyard.strategies.data_parallel.parameter_server import Server, Worker, messages
-from shardyard.strategies.layout import Batch, Layout
+from shardyard.strategies.layout import Layout
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.memory_options import MemoryOptions
 from shardyard.strategies.mesh import SERVER, Axis, Mesh, make_mesh

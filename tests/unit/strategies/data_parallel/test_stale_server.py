@@ -9,11 +9,12 @@ from harness.ranks import group, spawn
 from harness.recorded_pushes import Line, furthest_ahead, in_order, met
 from torch import nn
 
+from shardyard.strategies.batch import Batch
 from shardyard.strategies.comm_overlap import Overlap
 from shardyard.strategies.data_parallel.stale_messages import Push
 from shardyard.strategies.data_parallel.stale_server import StaleServer
 from shardyard.strategies.data_parallel.stale_worker import StaleWorker
-from shardyard.strategies.layout import Batch, Layout
+from shardyard.strategies.layout import Layout
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.memory_options import MemoryOptions
 from shardyard.strategies.mesh import Mesh, make_mesh

@@ -12,9 +12,10 @@ import torch.distributed as dist
 from harness.ranks import group, spawn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from shardyard.strategies.batch import Batch
 from shardyard.strategies.comm_overlap import Overlap
 from shardyard.strategies.data_parallel import gathers
-from shardyard.strategies.layout import Batch, Layout
+from shardyard.strategies.layout import Layout
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.memory_options import MemoryOptions
 from shardyard.strategies.mesh import Mesh, make_mesh

@@ -9,7 +9,8 @@ import torch
 from harness.quantised import reduced, rounded
 from torch import Tensor, nn
 
-from shardyard.strategies.layout import Batch, Layout
+from shardyard.strategies.batch import Batch
+from shardyard.strategies.layout import Layout
 from shardyard.strategies.param_shard import Parameter
 from shardyard.strategies.runner import Runner
 from shardyard.workers.certificate.reference import Late, Rounding

@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 import torch
 
+from shardyard.strategies.batch import Batch
 from shardyard.strategies.documents import IGNORED, Packed, starts_of
-from shardyard.strategies.layout import Batch, Layout
+from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import TENSOR_DEPTH, TENSOR_ROW
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.trainer.batches import Batches, _step_seed, rows_of

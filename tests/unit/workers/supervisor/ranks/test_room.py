@@ -60,12 +60,18 @@ def test_dead_and_avoided_nodes_are_not_chosen() -> None:
 
 
 def test_a_gang_gets_nodes_of_its_image_alone() -> None:
-    nodes = [node("n", 8), node("m", 8, **{"shardyard.io/image": "nemo"}), node("o", 8, **{"shardyard.io/image": "dev"})]
+    nodes = [
+        node("n", 8),
+        node("m", 8, **{"shardyard.io/image": "nemo"}),
+        node("o", 8, **{"shardyard.io/image": "dev"}),
+    ]
     assert [image_of(one) for one in nodes] == ["", "nemo", "dev"]
     own, named = {"shardyard.io/image": "!in(dev,nemo)"}, {"shardyard.io/image": "nemo"}
     assert chosen(GANG, nodes, []) == Choice([own, own])
     assert chosen(replace(GANG, image="nemo"), nodes, []) == Choice([named, named])
-    assert chosen(replace(GANG, image="gone"), nodes, []) == Choice([{"shardyard.io/image": "gone"}] * 2), "they may come"
+    assert chosen(replace(GANG, image="gone"), nodes, []) == Choice([{"shardyard.io/image": "gone"}] * 2), (
+        "they may come"
+    )
     assert chosen(replace(GANG, world_size=16), nodes, []) == Choice([own] * 4), "it waits for nodes of the own image"
     assert chosen(GANG, nodes[:1], []) == Choice([{}, {}]), "without other images no label is asked for"
 
