@@ -14,7 +14,7 @@ from typing import Final
 from ..atomic_files import sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
 from .file_content import FileContent
-from .folder import Folder
+from .folder import Folder, Wins
 
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 #: A folder with more entries is not one of checkpoints.
@@ -75,13 +75,12 @@ class LocalFolder(Folder):
         write_synced(self._path / name, content if isinstance(content, FileContent) else [content])
         sync_folder(self._path)
 
-    def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
+    def publish(self, name: str, content: bytes | memoryview, *, wins: Wins | None = None) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path / name, [content], many_writers=many_writers)
-
-    def publish_first(self, name: str, content: bytes) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        write_first(self._path / name, [content])
+        if wins == "first":
+            write_first(self._path / name, [content])
+        else:
+            write_whole(self._path / name, [content], many_writers=wins == "last")
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)

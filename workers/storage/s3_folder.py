@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from . import s3_bucket
 from .file_content import FileContent
-from .folder import Folder
+from .folder import Folder, Wins
 from .s3_bucket import Bucket, ahead, open_bucket
 from .uri import BUCKET
 
@@ -84,22 +84,16 @@ class BucketFolder(Folder):
         else:
             self._bucket.upload(self._key(name), content)
 
-    def publish(
-        self,
-        name: str,
-        content: bytes | memoryview,
-        *,
-        many_writers: bool = False,  # noqa: ARG002  (a PUT is atomic)
-    ) -> None:
+    def publish(self, name: str, content: bytes | memoryview, *, wins: Wins | None = None) -> None:
         """Publish a file. A PUT without an answer may have arrived: if the file has this content, it counts as published."""
+        if wins == "first":
+            self._bucket.put_first(self._key(name), bytes(content))
+            return
         try:
             self.write(name, memoryview(content))
         except OSError:
             if len(content) > s3_bucket.BLOCK_BYTES or not self._arrived(name, bytes(content)):
                 raise
-
-    def publish_first(self, name: str, content: bytes) -> None:
-        self._bucket.put_first(self._key(name), content)
 
     def remove(self, name: str) -> None:
         self._bucket.call("delete_object", Key=self._key(name))

@@ -63,12 +63,9 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
             _stop(screen, client, job, name)
             return
         if job is None:
-            _refuse_unless_allowed(client)
-            serves = ["-m", _JUPYTER, "serve"] if jupyter else []
-            count = gpus or ranks
+            count, serves = gpus or ranks, ["-m", _JUPYTER, "serve"] if jupyter else []
             spec = spec_of(name, count, on_gpus=gpus > 0, idle_s=idle_s, code=code, env=env, image=image, serves=serves)
-            job = client.submit(spec, on_upload=screen.uploading)
-            screen.warnings(job.warnings)
+            job = _begun(screen, client, spec)
             screen.say(f"{job.id} is your session, and ends when it is idle for {idle}.")
         else:
             screen.say(f"{job.id} is your session. --stop ends it; the other options count for a new one.")
@@ -155,6 +152,14 @@ def _refuse_unless_allowed(client: Client) -> None:
             remedy="Its operator sets SHARDYARD_EXEC=true for the API and the dispatchers, and leaves the access token on.",
         )
         raise ApiError("exec_disabled", "Sessions are not enabled on this server.", None, [finding])
+
+
+def _begun(screen: Screen, client: Client, spec: dict[str, Any]) -> JobHandle:
+    """A new session."""
+    _refuse_unless_allowed(client)
+    job = client.submit(spec, on_upload=screen.uploading)
+    screen.warnings(job.warnings)
+    return job
 
 
 def _stop(screen: Screen, client: Client, job: JobHandle | None, name: str) -> None:

@@ -173,7 +173,7 @@ def test_what_a_spec_with_an_open_layout_fixes_is_all_that_is_searched(
 
 
 def test_what_tensor_ranks_sum_follows_the_zero_stage() -> None:
-    """The most frugal layout has ZeRO-3 and tensor ranks, on links that are slow enough to tell its messages."""
+    """The most frugal layout has ZeRO-3 and tensor ranks, on links that are slow enough to show its messages."""
     slow = Link(1e8, 5e-5)
     hardware = replace(HARDWARE, flops=1e10, intra=slow, inter=slow, ranks_per_node=1, hidden=0.0, cores=1.0)
     spec, architecture = small({"layers": 5}, global_batch=4)
