@@ -17,6 +17,7 @@ from harness.gates import opening_gates, process, serving
 from harness.patience import PATIENCE_S
 from harness.terminal import Terminal
 
+from shardyard.api.cli.commands import dev
 from shardyard.api.cli.commands.dev import spec_of
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
@@ -81,7 +82,10 @@ def test_what_is_refused(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> 
     assert "'soon' is not a duration" in capsys.readouterr().err
 
 
-def test_a_server_that_connects_no_terminals_gets_no_job(plane: Plane, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_connects_no_terminals_gets_no_job(
+    plane: Plane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dev, "_wait_until_running", lambda *_: pytest.fail("it waits for a session"))
     assert run(["dev", "--jupyter", "--url", plane.url]) == 1
     shown = capsys.readouterr().err
     assert "Sessions are not enabled on this server." in shown and "SHARDYARD_EXEC=true" in shown
