@@ -68,17 +68,14 @@ class Folder(ABC):
         """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
 
     @abstractmethod
-    def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
+    def publish(
+        self, name: str, content: bytes | memoryview, *, many_writers: bool = False, replace: bool = True
+    ) -> None:
         """Write a file atomically and durably: after a crash it exists whole or not at all.
 
-        Only with `many_writers` may several write it at the same time; the last one wins.
-        """
-
-    @abstractmethod
-    def publish_first(self, name: str, content: bytes) -> None:
-        """Publish a file unless it is there: of several writers the first one wins. Read it to see what it has.
-
-        The last one wins on file systems without hard links, and in buckets whose server ignores or refuses `If-None-Match`.
+        Only with `many_writers` may several write it at the same time; the last one wins. Without `replace` the first one wins: read the
+        file to see what it has. On file systems without hard links, and in buckets whose server ignores or refuses `If-None-Match`, one
+        that begins before another has ended may still replace its file.
         """
 
     @abstractmethod

@@ -75,13 +75,14 @@ class LocalFolder(Folder):
         write_synced(self._path / name, content if isinstance(content, FileContent) else [content])
         sync_folder(self._path)
 
-    def publish(self, name: str, content: bytes | memoryview, *, many_writers: bool = False) -> None:
+    def publish(
+        self, name: str, content: bytes | memoryview, *, many_writers: bool = False, replace: bool = True
+    ) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path / name, [content], many_writers=many_writers)
-
-    def publish_first(self, name: str, content: bytes) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        write_first(self._path / name, [content])
+        if replace:
+            write_whole(self._path / name, [content], many_writers=many_writers)
+        else:
+            write_first(self._path / name, [content])
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)

@@ -90,16 +90,17 @@ class BucketFolder(Folder):
         content: bytes | memoryview,
         *,
         many_writers: bool = False,  # noqa: ARG002  (a PUT is atomic)
+        replace: bool = True,
     ) -> None:
         """Publish a file. A PUT without an answer may have arrived: if the file has this content, it counts as published."""
+        if not replace:
+            self._bucket.put_first(self._key(name), bytes(content))
+            return
         try:
             self.write(name, memoryview(content))
         except OSError:
             if len(content) > s3_bucket.BLOCK_BYTES or not self._arrived(name, bytes(content)):
                 raise
-
-    def publish_first(self, name: str, content: bytes) -> None:
-        self._bucket.put_first(self._key(name), content)
 
     def remove(self, name: str) -> None:
         self._bucket.call("delete_object", Key=self._key(name))
