@@ -76,7 +76,7 @@ async def put_part(store: Store, settings: Settings, digest: str, number: int, s
             )
             raise InvalidCode(f"{error}.", field="body", remedy=remedy) from None
         folder = folder_at(address(settings, row["id"]))
-        await _in_storage(settings, lambda: folder.publish(part_name(number), stored, wins="last"))
+        await _in_storage(settings, lambda: folder.publish(part_name(number), stored, many_writers=True))
         async with store.write() as tx:
             await rows.add_part(tx, row["id"], number)
     return await _after_a_part(store, settings, row)
@@ -134,7 +134,7 @@ async def _after_a_part(store: Store, settings: Settings, row: RowMapping) -> Co
         await _remove(store, settings, row["id"])
         raise InvalidCode(f"{error}.", remedy="Upload files, folders, and links that stay inside the folder.") from None
     content = json_codec.dumps(manifest)
-    await _in_storage(settings, lambda: folder.publish(code_archive.MANIFEST, content, wins="last"))
+    await _in_storage(settings, lambda: folder.publish(code_archive.MANIFEST, content, many_writers=True))
     async with store.write() as tx:
         await rows.complete(tx, row["id"])
     return found.model_copy(update={"complete": True})

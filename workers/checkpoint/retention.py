@@ -78,7 +78,7 @@ def pin(path: Folder) -> Manifest:
     manifest = read(path)
     pinned_before = path.has(PINNED)
     if not pinned_before:
-        path.publish(PINNED, b"", wins="last")
+        path.publish(PINNED, b"", many_writers=True)
     # In this order: a removal takes the manifest before its own note.
     removing, there = path.has(_REMOVING) and not _has_died(path), path.has(MANIFEST)
     if there and not removing:
@@ -97,7 +97,7 @@ def unpin(path: Folder) -> None:
 def _stays(path: Folder) -> bool:
     """Whether a checkpoint that was not pinned is not removed either: it is pinned by now. If not, it cannot be pinned any more."""
     try:
-        path.publish(_REMOVING, str(time.time()).encode(), wins="last")
+        path.publish(_REMOVING, str(time.time()).encode(), many_writers=True)
     except OSError as error:
         if (
             error.errno not in _FULL

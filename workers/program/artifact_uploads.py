@@ -253,7 +253,7 @@ def _kept(folder: Folder, digest: str, file: LoggedFile, content: memoryview) ->
     """Store a file by its digest, unless it is there. Returns why that failed."""
     try:
         if not folder.has(digest):
-            folder.publish(digest, _part(content, file), wins="last")
+            folder.publish(digest, _part(content, file), many_writers=True)
     except OSError as error:
         return _brief(error)
     return None

@@ -7,14 +7,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from .file_content import FileContent
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: Which of several writers of a file wins.
-Wins = Literal["first", "last"]
 
 
 class Folder(ABC):
@@ -70,12 +68,14 @@ class Folder(ABC):
         """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
 
     @abstractmethod
-    def publish(self, name: str, content: bytes | memoryview, *, wins: Wins | None = None) -> None:
+    def publish(
+        self, name: str, content: bytes | memoryview, *, many_writers: bool = False, replace: bool = True
+    ) -> None:
         """Write a file atomically and durably: after a crash it exists whole or not at all.
 
-        Only with `wins` may several write it at the same time: the last one wins, or the first one, after which nothing is written. Read
-        the file to see what it has: the last one always wins on file systems without hard links, and in buckets whose server ignores or
-        refuses `If-None-Match`.
+        Only with `many_writers` may several write it at the same time; the last one wins. Without `replace` the first one wins: read the
+        file to see what it has. On file systems without hard links, and in buckets whose server ignores or refuses `If-None-Match`, one
+        that begins before another has ended may still replace its file.
         """
 
     @abstractmethod

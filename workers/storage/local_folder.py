@@ -14,7 +14,7 @@ from typing import Final
 from ..atomic_files import sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
 from .file_content import FileContent
-from .folder import Folder, Wins
+from .folder import Folder
 
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 #: A folder with more entries is not one of checkpoints.
@@ -75,12 +75,14 @@ class LocalFolder(Folder):
         write_synced(self._path / name, content if isinstance(content, FileContent) else [content])
         sync_folder(self._path)
 
-    def publish(self, name: str, content: bytes | memoryview, *, wins: Wins | None = None) -> None:
+    def publish(
+        self, name: str, content: bytes | memoryview, *, many_writers: bool = False, replace: bool = True
+    ) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        if wins == "first":
-            write_first(self._path / name, [content])
+        if replace:
+            write_whole(self._path / name, [content], many_writers=many_writers)
         else:
-            write_whole(self._path / name, [content], many_writers=wins == "last")
+            write_first(self._path / name, [content])
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)

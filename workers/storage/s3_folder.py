@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from . import s3_bucket
 from .file_content import FileContent
-from .folder import Folder, Wins
+from .folder import Folder
 from .s3_bucket import Bucket, ahead, open_bucket
 from .uri import BUCKET
 
@@ -84,9 +84,16 @@ class BucketFolder(Folder):
         else:
             self._bucket.upload(self._key(name), content)
 
-    def publish(self, name: str, content: bytes | memoryview, *, wins: Wins | None = None) -> None:
+    def publish(
+        self,
+        name: str,
+        content: bytes | memoryview,
+        *,
+        many_writers: bool = False,  # noqa: ARG002  (a PUT is atomic)
+        replace: bool = True,
+    ) -> None:
         """Publish a file. A PUT without an answer may have arrived: if the file has this content, it counts as published."""
-        if wins == "first":
+        if not replace:
             self._bucket.put_first(self._key(name), bytes(content))
             return
         try:

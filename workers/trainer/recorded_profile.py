@@ -1,6 +1,7 @@
 """Recordings of a training thread by torch: its operators, with their times, shapes and memory; or the memory of a CUDA device.
 
-A recording begins and ends on the training thread. Afterwards any thread may write it.
+A recording begins and ends on the training thread. Afterwards any thread may write it, but torch holds the interpreter's lock while it
+writes operators (85 MB in 1.5 s), and the training thread waits for that.
 """
 
 import pickle

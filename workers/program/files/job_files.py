@@ -64,7 +64,7 @@ class JobFiles:
         fetched = {target: source for target, source in self._sources.items() if source.kind != "path"}
         listings = {target: self._in_thread(partial(_listing, source)) for target, source in fetched.items()}
         content, folder = json_codec.dumps(Record(listings)), folder_at(self._settings.record)
-        self._in_thread(lambda: _stored(lambda: folder.publish(_RECORD, content, wins="first")))
+        self._in_thread(lambda: _stored(lambda: folder.publish(_RECORD, content, replace=False)))
         return self.recorded()  # that of another rank 0, whose end this job has not waited for, may have come first
 
     def recorded(self) -> Record:

@@ -191,7 +191,7 @@ def test_a_manifest_that_arrived_unknown_goes_with_its_files(
 ) -> None:
     publish = type(root).publish
 
-    def unanswered(folder: Any, name: str, content: bytes, **how: Any) -> None:
+    def unanswered(folder: Any, name: str, content: bytes, **how: bool) -> None:
         publish(folder, name, content, **how)
         if name == MANIFEST:
             raise OSError("no answer")

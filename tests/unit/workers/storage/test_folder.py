@@ -52,7 +52,7 @@ def test_of_several_first_writers_the_first_one_stays(
     if not links:
         monkeypatch.setattr(os, "link", refused)
     for content in (b"first", b"another"):
-        (root / "job").publish("record", content, wins="first")
+        (root / "job").publish("record", content, replace=False)
     assert (root / "job").read("record") == b"first"
     assert (root / "job").files() == {"record": 5}
 
@@ -64,11 +64,11 @@ def test_a_writer_that_began_before_the_first_one_ended_does_not_replace_it(
 
     def linked(source: Path, target: Path) -> None:
         monkeypatch.setattr(os, "link", link)
-        folder.publish("record", b"first", wins="first")
+        folder.publish("record", b"first", replace=False)
         link(source, target)
 
     monkeypatch.setattr(os, "link", linked)
-    folder.publish("record", b"another", wins="first")
+    folder.publish("record", b"another", replace=False)
     assert (folder.read("record"), folder.files()) == (b"first", {"record": 5})
 
 
