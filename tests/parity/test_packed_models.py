@@ -96,7 +96,7 @@ def test_experts_equal_one_process(kind: str, name: str, root: Path, packed_spec
 def test_a_capacity_drops_tokens_of_documents(packed_spec: Make, one_process: Make) -> None:
     whole, all_kept = (one_process(packed_spec({}, model=model)) for model in (KINDS["capacity"], MIXTURE))
     dropped = [data["dropped"] for kind, data in whole["events"] if kind == "eval"]
-    assert min(dropped) > 0 and max(dropped) < 0.5
+    assert min(dropped) > 0 and max(dropped) < 1
     assert whole["losses"] != all_kept["losses"]
     assert {data["dropped"] for kind, data in all_kept["events"] if kind == "eval"} == {0}
 

@@ -31,7 +31,7 @@ test("a certificate has a link to its page, and a job without one has no such li
   expect(link.getAttribute("href")).toBe("/v1/jobs/job-1/certificate/page");
   expect(link.closest("dd")?.textContent).toBe("Equal to one process (data 2; key 0123456789abcdef)");
   unmount();
-  const rounded = { ...certificate, extra: "rounds the same blocks" };
+  const rounded = { ...certificate, extra: "rounds the same blocks" as const };
   const shown = open(<JobFacts job={job({ certificate: rounded })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);
   expect(screen.getByRole("link", { name: "Equal to one process that rounds the same blocks" })).toBeTruthy();
   shown.unmount();
