@@ -50,7 +50,7 @@ def one_after_the_other(plain: bool) -> Iterator[None]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_as_one_pass_after_the_other(name: str, root: Path, make_spec: Make) -> None:
     layout, changes = CASES[name]
-    spec = make_spec(layout, **{"model": MIXTURE, "steps": 3, "eval": {"batches": 1}, "probe": {"every": 2}, **changes})
+    spec = make_spec(layout, **{"model": MIXTURE, "steps": 2, "eval": {"batches": 1}, "probe": {"every": 2}, **changes})
     run = run_of(name, root, spec)
     for overlapped, plain in spawn(both_ways, run.train.layout.world_size, run.model_dump_json()):
         assert overlapped.pop("turns") > 0 == plain.pop("turns")
