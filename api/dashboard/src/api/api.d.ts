@@ -2476,6 +2476,11 @@ export interface components {
              */
             readonly layout: string;
             /**
+             * Layout Choice
+             * @description For which devices the layout advisor chose the layout, and the predicted time of a step; null if the spec says the layout.
+             */
+            readonly layout_choice: string | null;
+            /**
              * Batch
              * @description How the global batch is split, as text.
              * @default
@@ -3686,6 +3691,11 @@ export interface components {
              * @description The parallel layout as text; of a command, its number of ranks.
              */
             readonly layout: string;
+            /**
+             * Layout Choice
+             * @description For which devices the layout advisor chose the layout, and the predicted time of a step; null if the spec says the layout.
+             */
+            readonly layout_choice: string | null;
             /**
              * Batch
              * @description How the global batch is split, as text; empty for a command.
@@ -5007,6 +5017,30 @@ export interface components {
              */
             readonly seconds: number;
         };
+        /**
+         * AutoLayout
+         * @description What is asked of the layout advisor and, once it has chosen a layout, for what devices and how fast it estimates it to be.
+         */
+        readonly AutoLayout: {
+            /**
+             * World
+             * @description Number of ranks. null: one for each GPU of the cluster or, on CPUs, for each core.
+             * @default null
+             */
+            readonly world: number | null;
+            /**
+             * Devices
+             * @description The devices that the layout was chosen for, such as `8 × H100`. Written together with `step_s`.
+             * @default null
+             */
+            readonly devices: string | null;
+            /**
+             * Step S
+             * @description Predicted seconds of a step. Written when the layout is chosen. A layout that has it is never chosen again.
+             * @default null
+             */
+            readonly step_s: number | null;
+        };
         /** CheckpointSpec */
         readonly CheckpointSpec: {
             /**
@@ -5279,6 +5313,11 @@ export interface components {
              * @default null
              */
             readonly micro_batch: number | null;
+            /**
+             * @description The layout advisor chooses the layout when the job is submitted: `{world: 8}`, or `{}` for all devices. Fields beside it are kept as they are. `layout: auto` is the same as `layout: {auto: {}}`.
+             * @default null
+             */
+            readonly auto: components["schemas"]["AutoLayout"] | null;
         };
         /**
          * LossSpec
@@ -5925,6 +5964,7 @@ export interface components {
              */
             readonly data: components["schemas"]["DataSpec"];
             /**
+             * @description Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor. It chooses `recompute` and `offload` too, unless they are given.
              * @default {
              *       "data": 1,
              *       "elastic": null,
@@ -5947,10 +5987,11 @@ export interface components {
              *       "virtual": 2,
              *       "expert": 1,
              *       "parameter_server": null,
-             *       "micro_batch": null
+             *       "micro_batch": null,
+             *       "auto": null
              *     }
              */
-            readonly layout: components["schemas"]["Layout"];
+            readonly layout: components["schemas"]["Layout"] | "auto";
             /**
              * @description auto, fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.
              * @default auto
@@ -8400,7 +8441,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8533,7 +8574,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -9482,7 +9523,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -9717,7 +9758,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -15694,7 +15735,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
