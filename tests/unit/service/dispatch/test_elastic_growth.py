@@ -10,7 +10,7 @@ from shardyard.service.settings import Settings
 
 def node(name: str, model: str, used: float, gang: float) -> dict[str, Any]:
     shares = [{"gang": gang_name("j-1", 2), "cpu": 0.0, "gpu": gang}] if gang else []
-    place = {"zone": "", "domain": "", "gpu_model": model}
+    place = {"zone": "", "domain": "", "image": "", "gpu_model": model}
     return {"id": name, "cpu": 8.0, "cpu_used": 0.0, "gpu": 8.0, "gpu_used": used, "gangs": shares, **place}
 
 

@@ -22,6 +22,7 @@ FULL = GangSpec(
     avoided=("node-1", "node-2"),
     gpu="H100",
     within="domain",
+    image="nemo",
     neighbours=(4, 2),
     elastic_grace_s=10.0,
     spares=1,
