@@ -119,7 +119,9 @@ def test_a_kernel_of_jupyter_computes_behind_the_forwarded_port_until_it_is_idle
             terminal.process.send_signal(signal.SIGINT)  # it is not the terminal's controlling process
             terminal.shows("The session continues.")
             assert terminal.ends() == 0
-        until((tmp_path / "computed").exists, COMPUTED_S + PATIENCE_S, "the kernel, which computes for longer than that")
+        until(
+            (tmp_path / "computed").exists, COMPUTED_S + PATIENCE_S, "the kernel, which computes for longer than that"
+        )
         done = client.wait(job, PATIENCE_S)
         assert done.state == "succeeded", done.message
         printed_lines = lines(client, job)

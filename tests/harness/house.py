@@ -50,7 +50,14 @@ WORDS: Final = [
     "wounds",
 ]
 #: Clocks that a busy machine moves on.
-CLOCKS: Final = ("time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time", "time.time", "loop.time")
+CLOCKS: Final = (
+    "time.monotonic",
+    "time.perf_counter",
+    "time.process_time",
+    "time.thread_time",
+    "time.time",
+    "loop.time",
+)
 TEXTS: Final = (".py", ".md", ".ts", ".tsx", ".yaml", ".tpl", ".txt", ".toml", ".css", ".html")
 #: Files that must be able to name the words: this one, and what is history.
 EXEMPT: Final = ("tests/harness/house.py", "tests/house.json", "service/store/migrations/versions/")

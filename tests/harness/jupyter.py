@@ -54,7 +54,12 @@ class Kernel:
 
     def start(self, code: str) -> str:
         """Begin to run code; returns the number of the message."""
-        header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": uuid.uuid4().hex}
+        header = {
+            "msg_id": uuid.uuid4().hex,
+            "msg_type": "execute_request",
+            "username": "",
+            "session": uuid.uuid4().hex,
+        }
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
         message = {"header": {**header, "version": "5.3"}, "parent_header": {}, "metadata": {}, "content": content}
         self._session.send_json({**message, "channel": "shell", "buffers": []})

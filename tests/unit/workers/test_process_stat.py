@@ -13,7 +13,9 @@ from harness.processes import started
 from shardyard.workers.process_stat import TICKS, read, read_all, started_at, state_of
 
 #: A process with a name that would be taken for more fields, and is no UTF-8.
-MISNAMED = "import ctypes, time; ctypes.CDLL(None).prctl(15, b') T 1 (\\xff', 0, 0, 0); print(flush=True); time.sleep(1000)"
+MISNAMED = (
+    "import ctypes, time; ctypes.CDLL(None).prctl(15, b') T 1 (\\xff', 0, 0, 0); print(flush=True); time.sleep(1000)"
+)
 #: One whose child has computed for a while, and has ended.
 PARENT = """
 import subprocess, sys, time
