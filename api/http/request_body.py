@@ -68,7 +68,7 @@ def check_octets(request: Request) -> None:
 
 
 def _content_type(given: str) -> tuple[str, str]:
-    """The media type and the charset of a Content-Type, in lower case; `text/plain` for what is none, no charset where none is named."""
+    """The media type and the charset of a Content-Type, in lower case: `text/plain` for what is none, and an empty charset for none."""
     header = Message()
     header["Content-Type"] = given
     return header.get_content_type(), str(header.get_param("charset", "")).lower()
