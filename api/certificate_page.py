@@ -19,7 +19,7 @@ pre { overflow-x: auto; padding: .75rem; border: 1px solid #8886; }
 
 def page(certificate: Certificate, fingerprint: str) -> str:
     """The page. `fingerprint`: of the key that has signed the certificate."""
-    title = f"{certificate.name}: {'equal to' if certificate.equal else 'different from'} one process"
+    title = f"{certificate.name}: {'equal to' if certificate.equal else 'different from'} {one_process(certificate)}"
     made = datetime.fromtimestamp(certificate.made_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     facts = [
         ("Layout", certificate.layout),
@@ -34,10 +34,10 @@ def page(certificate: Certificate, fingerprint: str) -> str:
     parts = [
         f"<h1>{escape(title)}</h1>",
         _table((), facts),
-        "<h2>Numbers</h2><p>The layout and one process without any strategy trained the same data from the same first weights.</p>",
+        f"<h2>Numbers</h2><p>{escape(_compared(certificate))}</p>",
         _table(("Numbers", "Compared", "Largest difference", "Bound", "At"), map(_number, certificate.numbers)),
         "<h2>Losses</h2>",
-        _table(("Step", "Layout", "One process"), _losses(certificate)),
+        _table(_heads(certificate), _losses(certificate)),
         "<h2>Traffic of rank 0 in step 2</h2>",
         _table(("Axis", "Collective", "Bytes sent", "By formula", "Formula"), map(_flow, certificate.traffic)),
     ]
@@ -48,6 +48,21 @@ def page(certificate: Certificate, fingerprint: str) -> str:
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="en">\n<head>{head}<style>{_STYLE}</style></head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def one_process(certificate: Certificate) -> str:
+    """With what the layout was compared."""
+    reference = certificate.reference
+    return "one process" if reference is None else f"one process that {reference.extra}"
+
+
+def _compared(certificate: Certificate) -> str:
+    text = "The layout and one process without any strategy trained the same data from the same first weights."
+    reference = certificate.reference
+    if reference is None:
+        return text
+    far = "by an unknown amount" if reference.difference is None else f"by up to {reference.difference:.2e} of a loss"
+    return f"{text} The process {reference.extra}, as the layout does. That changes the losses {far}."
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -69,9 +84,18 @@ def _number(one: NumbersCompared) -> Sequence[str]:
     return one.what, f"{one.compared:,}", largest, f"{one.bound:.0e}", one.where
 
 
+def _heads(certificate: Certificate) -> Sequence[str]:
+    if certificate.reference is None:
+        return "Step", "Layout", "One process"
+    return "Step", "Layout", f"One process that {certificate.reference.extra}", "One process that only trains"
+
+
 def _losses(certificate: Certificate) -> Iterable[Sequence[str]]:
-    pairs = zip(certificate.losses, certificate.losses_alone, strict=False)
-    return [(str(step), f"{found:.15g}", f"{alone:.15g}") for step, (found, alone) in enumerate(pairs, 1)]
+    columns = [certificate.losses, certificate.losses_alone]
+    if certificate.reference is not None:
+        columns.append(certificate.reference.losses_without)
+    rows = zip(*columns, strict=False)
+    return [(str(step), *(f"{loss:.15g}" for loss in row)) for step, row in enumerate(rows, 1)]
 
 
 def _flow(one: CommVolume) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """Signs certificates with this user's Ed25519 key, and checks the signature of any certificate.
 
-The signature covers the canonical JSON (sorted keys, no spaces, ASCII) of everything but itself. Whether its key is trusted, the reader
-decides by the fingerprint.
+The signature covers the canonical JSON (sorted keys, no spaces, ASCII) of everything but itself, and of `reference` only where there is
+one: certificates of before had no such field. Whether its key is trusted, the reader decides by the fingerprint.
 """
 
 import base64
@@ -59,7 +59,8 @@ def _key(settings: Settings) -> Ed25519PrivateKey:
 
 
 def _content(certificate: Certificate) -> bytes:
-    content = certificate.model_dump(mode="json", exclude={"signature"})
+    left_out = {"signature"} if certificate.reference else {"signature", "reference"}
+    content = certificate.model_dump(mode="json", exclude=left_out)
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -19,8 +19,9 @@ from .messages.trace_request import Trace
 from .spec import Run, TrainSpec
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, work: Callable[[Run, Any, Any, Any], None] | None = None) -> int:
     """Train the `train` part of a job spec (or a bare train spec). Prints a line per step on rank 0."""
+    # `work` is done with run, device, printer and instruments in the place of a training of the layout.
     parser = argparse.ArgumentParser(prog="torchrun … -m shardyard.workers.local", description=main.__doc__)
     parser.add_argument("spec", type=Path, help="job spec, YAML or JSON")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         instruments.pending_trace.order(Trace("local", options.trace[1]), first=options.trace[0])
     printer = EventPrinter(_print_json if options.json else _print_event)
     with formed_by_torchrun(device) as torch_device:
-        train_on(run, torch_device, printer, instruments)
+        (work or train_on)(run, torch_device, printer, instruments)
         if options.trace:
             _write_trace(printer.traced, out / f"{name}-trace.json")
     return 0
@@ -125,7 +126,7 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def _leave(status: int) -> NoReturn:
+def leave(status: int) -> NoReturn:
     """Exit without destructors: torch's threads that still run at that time sometimes abort the process ("terminate called …")."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -133,4 +134,4 @@ def _leave(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _leave(main())
+    leave(main())

@@ -8,6 +8,8 @@ from typing import Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...strategies.layout import Layout
+from ...workers.certificate.references import extra_of
 from ...workers.messages.event import FilesEvent, read
 from ..errors import InvalidCursor, JobDeleted, JobNotFound
 from ..schemas.certificate import JobCertificate
@@ -32,7 +34,9 @@ async def get_job(store: Store, id_or_name: str) -> Job:
         proof = await certificates.summary(tx, row["id"])
     job = job_of(row)
     if proof is not None:
-        job = job.model_copy(update={"certificate": JobCertificate(**proof)})
+        # A certificate is of the job's own spec, so its layout says what the one process did.
+        extra = extra_of(Layout.model_validate(row["spec"]["train"].get("layout", {})))
+        job = job.model_copy(update={"certificate": JobCertificate(**proof, extra=extra)})
     if found is None:
         return job
     files = read(FilesEvent, found["data"]).files

@@ -7,6 +7,9 @@ from pydantic import Field
 from .base import Timestamp, Value
 from .resource import CommVolume, MemoryUsage
 
+#: What the one process did besides training.
+Extra = Literal["rounds the same blocks", "takes its gradients as late"]
+
 
 class NumbersCompared(Value):
     """The largest difference between the layout and one process, of one kind of number."""
@@ -26,6 +29,16 @@ class Signature(Value):
     value: str = Field(description="The signature, as base64.")
 
 
+class Reference(Value):
+    """What the one process did besides training, because the layout does it too, and what that changes."""
+
+    extra: Extra
+    losses_without: list[float] = Field(description="Of each step, in one process that only trains.")
+    difference: float | None = Field(
+        description="The largest relative difference of the layout's losses from these; null if one is not finite."
+    )
+
+
 class Certificate(Value):
     """A training on a layout and the same in one process, in float64, number by number."""
 
@@ -39,6 +52,9 @@ class Certificate(Value):
     parameters: int | None
     losses: list[float] = Field(description="Of each step, on the layout.")
     losses_alone: list[float] = Field(description="Of each step, in one process.")
+    reference: Reference | None = Field(
+        None, description="What that process did besides training: rounding or delays of the layout; null if nothing."
+    )
     numbers: list[NumbersCompared]
     traffic: list[CommVolume] = Field(description="What rank 0 sent in step 2, counted and by formula.")
     memory: list[MemoryUsage] = Field(description="Memory of the ranks in step 2, measured and by formula.")
@@ -59,6 +75,7 @@ class JobCertificate(Value):
 
     equal: bool = Field(description="Whether the layout and one process computed the same.")
     layout: str = Field(description="The layout that was trained, of fewer ranks than the job's if that has many.")
+    extra: Extra | None = Field(None, description="What the one process did besides training; null if nothing.")
     made_at: Timestamp
     key: str = Field(description="Fingerprint of the key that signed it.")
     actor: str = Field(description="Name of the user who attached it to the job.")

@@ -12,6 +12,7 @@ from typing import Final
 import torch
 
 from ...strategies.param_shard import ParamShard
+from ...strategies.pipeline_parallel.weight_versions import PREVIOUS
 from ..checkpoint import manifest as manifests
 from ..checkpoint.manifest import Manifest
 from ..checkpoint.reader import fill
@@ -56,7 +57,7 @@ def compare(found: Training, expected: Training) -> list[Comparison]:
 def _relative(what: str, found: Sequence[float], expected: Sequence[float], bound: float, each_of: str) -> Comparison:
     if len(found) != len(expected):
         return Comparison(what, 0, None, bound, f"there are {len(found)} and {len(expected)}")
-    each = [abs(a - b) / max(abs(b), 1e-300) for a, b in zip(found, expected, strict=True)]
+    each = _differences(found, expected)
     if not all(map(math.isfinite, each)):
         return Comparison(what, len(each), None, bound, "not finite")
     largest = max(each, default=0.0)
@@ -64,12 +65,28 @@ def _relative(what: str, found: Sequence[float], expected: Sequence[float], boun
     return Comparison(what, len(each), largest, bound, where)
 
 
+def largest_relative(found: Sequence[float], expected: Sequence[float]) -> float | None:
+    """The largest difference, over the expected number; None if a number is missing or not finite."""
+    if len(found) != len(expected):
+        return None
+    each = _differences(found, expected)
+    return max(each, default=0.0) if all(map(math.isfinite, each)) else None
+
+
+def _differences(found: Sequence[float], expected: Sequence[float]) -> list[float]:
+    return [abs(a - b) / max(abs(b), 1e-300) for a, b in zip(found, expected, strict=True)]
+
+
 def _tensors(found: Folder, expected: Folder) -> Iterator[Comparison]:
-    """Parameters, and apart from them the rest of the state."""
+    """Parameters, and apart from them the rest of the state. Older versions of weights are left out: losses of later steps have them."""
     mine, theirs = manifests.read(found), manifests.read(expected)
     for what, of_parameters in (("parameters", True), ("optimizer state", False)):
         names = [
-            sorted(name for name in one.tensors if name.startswith(_OPTIMIZER) != of_parameters)
+            sorted(
+                name
+                for name in one.tensors
+                if name.startswith(_OPTIMIZER) != of_parameters and not name.startswith(PREVIOUS)
+            )
             for one in (mine, theirs)
         ]
         if names[0] != names[1]:

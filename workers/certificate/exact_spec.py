@@ -5,7 +5,7 @@ Everything that changes no number, or that a proof does not need, is left out: s
 
 from typing import Final
 
-from ...strategies.layout import Layout, Refusal, own_clocks
+from ...strategies.layout import Layout
 from ...strategies.memory_options import Offload, Recompute
 from ..spec import (
     CheckpointSpec,
@@ -42,27 +42,3 @@ def exact(train: TrainSpec, steps: int) -> TrainSpec:
 def alone(train: TrainSpec) -> TrainSpec:
     """The same training in one process: no layout, no recompute, no offload, the whole batch at once."""
     return train.model_copy(update={"layout": Layout(), "recompute": Recompute(), "offload": Offload()})
-
-
-def check_comparable(train: TrainSpec) -> None:
-    """Raises `Refusal` for a layout that does not compute what one process computes."""
-    if own_clocks(train.layout):
-        raise Refusal(
-            "layout.parameter_server",
-            "workers with clocks of their own apply their gradients one after the other, which one process does not.",
-            "Set layout.parameter_server.mode to sync.",
-        )
-    if train.layout.versions > 1:
-        raise Refusal(
-            "layout.schedule",
-            f"{train.layout.schedule} applies gradients late, which one process does not.",
-            "Set layout.schedule to 1f1b.",
-        )
-    smaller = train.layout.zero_plus_plus
-    for option in ("weights", "gradients"):
-        if smaller is not None and (bits := getattr(smaller, option)):
-            raise Refusal(
-                f"layout.zero_plus_plus.{option}",
-                f"{option} in {bits} are rounded as one process rounds none.",
-                f"Leave {option} out; what remains of the layout is then compared.",
-            )

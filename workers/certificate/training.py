@@ -1,7 +1,7 @@
 """One of the two trainings of a certificate: its ranks on this machine over gloo, and what they reported and saved."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,18 @@ class Training:
     checkpoint: str = ""
 
 
-def trained(train: TrainSpec, name: str, folder: Path) -> Training:
+def trained(train: TrainSpec, name: str, folder: Path, *, reference: bool = False) -> Training:
     """Train on as many processes as the layout has ranks; call it on the main thread.
 
-    Raises RanksFailed, and OSError if no process can be started.
+    `reference`: in one process that does what the layout does besides training (`reference.py`). Raises RanksFailed, and OSError if no
+    process can be started.
     """
     spec, out = folder / f"{name}.json", folder / name
     spec.write_text(json.dumps({"name": name, "train": train.model_dump(mode="json", by_alias=True)}))
     arguments = [str(spec), "--device", "cpu", "--json", "--out", str(out)]
-    events = _events(lines_of_rank_0("workers.local", arguments, train.layout.world_size))
-    return _read(events, str(out / "checkpoints" / name))
+    module, ranks = ("workers.certificate.reference", 1) if reference else ("workers.local", train.layout.world_size)
+    events = _events(lines_of_rank_0(module, arguments, ranks))
+    return read(events, str(out / "checkpoints" / name))
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str, Numbers]]:
@@ -44,7 +46,8 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[str, Numbers]]:
             yield event["kind"], event["data"]
 
 
-def _read(events: Iterator[tuple[str, Numbers]], checkpoints: str) -> Training:
+def read(events: Iterable[tuple[str, Numbers]], checkpoints: str) -> Training:
+    """What rank 0's events say; `checkpoints`: the folder below which the training has saved its end."""
     found: dict[str, list[Numbers]] = {}
     for kind, data in events:
         found.setdefault(kind, []).append(data)

@@ -119,7 +119,8 @@ def _certificate(job: Job) -> str | None:
     if (found := job.certificate) is None:
         return None
     result = "equal to" if found.equal else "DIFFERENT from"
-    return f"{result} one process ({found.layout}; key {found.key})"
+    that = f" that {found.extra}" if found.extra else ""
+    return f"{result} one process{that} ({found.layout}; key {found.key})"
 
 
 def _devices(job: Job) -> str:

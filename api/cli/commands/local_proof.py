@@ -1,4 +1,4 @@
-"""The two trainings of a certificate on this machine, and what their comparison says."""
+"""The trainings of a certificate on this machine, and what their comparison says."""
 
 import os
 import platform
@@ -10,13 +10,14 @@ import torch
 from pydantic import ValidationError
 
 from ....service.queries.resources import comm_volume, memory_usage
-from ....service.schemas.certificate import Certificate, NumbersCompared
+from ....service.schemas.certificate import Certificate, NumbersCompared, Reference
 from ....strategies.cost.estimate import Setting, Unknown
 from ....strategies.layout import Refusal
 from ....version import __version__
-from ....workers.certificate.comparison import compare
-from ....workers.certificate.exact_spec import alone, check_comparable, exact
+from ....workers.certificate.comparison import compare, largest_relative
+from ....workers.certificate.exact_spec import alone, exact
 from ....workers.certificate.own_code import digest
+from ....workers.certificate.references import Extra, check_comparable, extra_of, with_blocks
 from ....workers.certificate.shrunk_spec import Shrunk, shrunk
 from ....workers.certificate.training import Training, trained
 from ....workers.cost_inputs import setting_of
@@ -28,18 +29,17 @@ from .dry_run import vocabulary_here
 
 
 def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, screen: Screen) -> Certificate:
-    """Train twice, and compare. Raises InvalidParameter for what cannot be trained here."""
+    """Train on the layout and in one process, and compare. Raises InvalidParameter for what cannot be trained here."""
     vocab = vocabulary_here(given)
     small, code = _small(given, vocab, whole), _digest(given)
     spec = exact(small.train, steps)
     for change in small.changes:
         screen.say(f"Smaller here: {change}")
-    runs = []
-    for one, folder_name in ((spec, "layout"), (alone(spec), "alone")):
-        ranks = one.layout.world_size
-        screen.say(f"{steps} steps in float64 on {ranks} rank{'s' if ranks > 1 else ''}: {one.layout}")
-        runs.append(_trained(one, folder_name, folder))
-    found, expected = runs
+    found = _trained(spec, "layout", folder, screen)
+    plain = expected = _trained(alone(spec), "alone", folder, screen)
+    extra = extra_of(spec.layout)
+    if extra is not None:
+        expected = _trained(with_blocks(spec, found.plan), "reference", folder, screen, extra)
     comparisons = compare(found, expected)
     setting = _setting(spec, vocab)
     return Certificate(
@@ -52,6 +52,7 @@ def proven(name: str, given: TrainSpec, steps: int, whole: bool, folder: Path, s
         parameters=found.plan.get("parameters"),
         losses=list(found.losses),
         losses_alone=list(expected.losses),
+        reference=None if extra is None else _reference(extra, found, plain),
         numbers=[NumbersCompared(**asdict(one), equal=one.equal) for one in comparisons],
         traffic=comm_volume(setting, found.probe.get("traffic") or {}),
         memory=memory_usage(setting, found.probe.get("memory") or {}, None),
@@ -81,14 +82,23 @@ def _digest(given: TrainSpec) -> str | None:
         raise InvalidParameter(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
 
-def _trained(spec: TrainSpec, name: str, folder: Path) -> Training:
+def _trained(spec: TrainSpec, name: str, folder: Path, screen: Screen, extra: Extra | None = None) -> Training:
+    """On the spec's ranks, or with `extra` in one process that does this too. Raises InvalidParameter if a rank failed."""
+    ranks, what = (1, f"one process that {extra}") if extra else (spec.layout.world_size, str(spec.layout))
+    screen.say(f"{spec.steps} steps in float64 on {ranks} rank{'s' if ranks > 1 else ''}: {what}")
     try:
-        return trained(spec, name, folder)
+        return trained(spec, name, folder, reference=extra is not None)
     except RanksFailed as error:
-        which = "one process" if name == "alone" else "the layout"
+        which = "the layout" if name == "layout" else "one process"
         message = f"The training of {which} ended with status {error.status}: {error.cause[:500]}"
         remedy = "See the whole output with: shardyard run --local SPEC"
         raise InvalidParameter(message, field="train", remedy=remedy) from None
+
+
+def _reference(extra: Extra, found: Training, plain: Training) -> Reference:
+    """What `extra` changes."""
+    difference = largest_relative(found.losses, plain.losses)
+    return Reference(extra=extra, losses_without=list(plain.losses), difference=difference)
 
 
 def _setting(spec: TrainSpec, vocab: int) -> Setting | Unknown:

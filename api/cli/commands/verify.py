@@ -17,7 +17,7 @@ from ....service.settings import Settings
 from ....service.spec import JobSpec
 from ....workers.certificate.exact_spec import LEAST_STEPS
 from ... import spec_file
-from ...certificate_page import page
+from ...certificate_page import one_process, page
 from ...client import Client
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_training_spec
@@ -147,7 +147,12 @@ def _show(screen: Screen, certificate: Certificate, json: bool) -> None:
         ("steps", str(certificate.steps)),
         ("key", f"{key} (Ed25519)"),
     ]
-    screen.facts(f"{certificate.name}: {'equal to' if certificate.equal else 'DIFFERENT from'} one process", facts)
+    reference = certificate.reference
+    if reference is not None:
+        far = "not finite" if reference.difference is None else f"{reference.difference:.1e}"
+        facts.append(("without that", f"losses differ from one process that only trains by up to {far}"))
+    equal = "equal to" if certificate.equal else "DIFFERENT from"
+    screen.facts(f"{certificate.name}: {equal} {one_process(certificate)}", facts)
     screen.table(
         ("numbers", "compared", "largest difference", "bound", "at"), [_row(one) for one in certificate.numbers]
     )

@@ -5,7 +5,7 @@ import re
 from harness.certificates import certificate
 
 from shardyard.api.certificate_page import page
-from shardyard.service.schemas.certificate import NumbersCompared
+from shardyard.service.schemas.certificate import NumbersCompared, Reference
 from shardyard.service.schemas.resource import CommVolume
 
 FLOW = CommVolume(
@@ -50,3 +50,12 @@ def test_the_page_is_whole_in_itself() -> None:
         assert shown in text
     assert "<script" not in text and not re.search(r"\b(src|href)=", text)
     assert text.count("<table>") == text.count("</table>") == 4
+
+
+def test_what_the_one_process_did_besides_is_shown_with_what_it_changes() -> None:
+    reference = Reference(extra="rounds the same blocks", losses_without=[5.0, 4.125], difference=0.03125)
+    text = page(certificate(reference=reference), "0123456789abcdef")
+    for shown in ("proof: equal to one process that rounds the same blocks", "by up to 3.12e-02 of a loss", "4.125"):
+        assert shown in text
+    unknown = reference.model_copy(update={"difference": None})
+    assert "by an unknown amount" in page(certificate(reference=unknown), "0123456789abcdef")

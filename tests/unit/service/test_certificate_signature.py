@@ -1,12 +1,13 @@
 """A certificate that was changed after it was signed is refused, and so is one without a signature."""
 
+import json
 from pathlib import Path
 
 import pytest
 from harness.certificates import certificate
 
 from shardyard.service.certificate_signature import FILE_NAME, KeyUnusable, SignatureInvalid, fingerprint, signed
-from shardyard.service.schemas.certificate import Certificate, Signature
+from shardyard.service.schemas.certificate import Certificate, Reference, Signature
 from shardyard.service.settings import Settings
 
 
@@ -20,6 +21,21 @@ def test_a_signature_is_of_this_users_key_and_survives_the_file(settings: Settin
     assert fingerprint(first) == fingerprint(second)
     assert fingerprint(Certificate.model_validate_json(first.model_dump_json(indent=2))) == fingerprint(first)
     assert (settings.data_dir / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_certificate_of_before_references_were_named_is_right(settings: Settings) -> None:
+    document = json.loads(signed(certificate(), settings).model_dump_json())
+    del document["reference"]
+    assert fingerprint(Certificate.model_validate(document))
+
+
+def test_a_reference_is_signed(settings: Settings) -> None:
+    reference = Reference(extra="rounds the same blocks", losses_without=[5.0, 4.0], difference=0.0625)
+    mine = signed(certificate(reference=reference), settings)
+    assert fingerprint(Certificate.model_validate_json(mine.model_dump_json()))
+    for changed in (None, reference.model_copy(update={"difference": 0.0})):
+        with pytest.raises(SignatureInvalid):
+            fingerprint(mine.model_copy(update={"reference": changed}))
 
 
 def test_what_was_changed_is_refused(settings: Settings, tmp_path: Path) -> None:

@@ -1778,6 +1778,8 @@ export interface components {
              * @description Of each step, in one process.
              */
             readonly losses_alone: readonly number[];
+            /** @description What that process did besides training: rounding or delays of the layout; null if nothing. */
+            readonly reference: components["schemas"]["Reference"] | null;
             /** Numbers */
             readonly numbers: readonly components["schemas"]["NumbersCompared"][];
             /**
@@ -2606,6 +2608,11 @@ export interface components {
              * @description The layout that was trained, of fewer ranks than the job's if that has many.
              */
             readonly layout: string;
+            /**
+             * Extra
+             * @description What the one process did besides training; null if nothing.
+             */
+            readonly extra: ("rounds the same blocks" | "takes its gradients as late") | null;
             /**
              * Made At
              * Format: date-time
@@ -4001,6 +4008,27 @@ export interface components {
             readonly checks: {
                 readonly [key: string]: components["schemas"]["Check"];
             };
+        };
+        /**
+         * Reference
+         * @description What the one process did besides training, because the layout does it too, and what that changes.
+         */
+        readonly Reference: {
+            /**
+             * Extra
+             * @enum {string}
+             */
+            readonly extra: "rounds the same blocks" | "takes its gradients as late";
+            /**
+             * Losses Without
+             * @description Of each step, in one process that only trains.
+             */
+            readonly losses_without: readonly number[];
+            /**
+             * Difference
+             * @description The largest relative difference of the layout's losses from these; null if one is not finite.
+             */
+            readonly difference: number | null;
         };
         /**
          * RefusedCandidates

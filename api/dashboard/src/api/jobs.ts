@@ -61,6 +61,8 @@ export interface JobCertificate {
   equal: boolean;
   /** The layout that was trained. */
   layout: string;
+  /** What the one process did besides training, such as `rounds the same blocks`. */
+  extra: string | null;
   /** Fingerprint of the key that signed it. */
   key: string;
 }

@@ -45,6 +45,14 @@ async def test_the_newest_one_counts(store: Store, settings: Settings, submit: S
     assert certificates in OF_JOBS  # it is removed with its job
 
 
+async def test_a_job_says_what_its_one_process_did_besides(store: Store, settings: Settings, submit: Submit) -> None:
+    layout = {"data": 2, "zero": 1, "zero_plus_plus": {"gradients": "int8"}}
+    for name, given, extra in (("plain", {"data": 2}, None), ("rounded", layout, "rounds the same blocks")):
+        job = await submit(name=name, layout=given)
+        found = (await attach(store, job.id, proof(settings, given=job.spec["train"]), "ann")).certificate
+        assert found is not None and found.extra == extra
+
+
 async def test_what_proves_nothing_of_the_job_is_refused(
     store: Store, settings: Settings, submit: Submit, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shardyard.strategies.param_shard import ParamShard
-from shardyard.workers.certificate.comparison import BOUND, Comparison, compare
+from shardyard.workers.certificate.comparison import BOUND, Comparison, compare, largest_relative
 from shardyard.workers.certificate.training import Training
 from shardyard.workers.checkpoint.manifest import File, Manifest, write
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
@@ -97,3 +97,14 @@ def test_a_tensor_that_only_one_has_is_named(expected: Training, tmp_path: Path)
     each = found(training(tmp_path / "layout", **STATE | {"v": WEIGHT}), expected)
     assert (each["parameters"].equal, each["parameters"].where) == (False, "only one has v")
     assert each["optimizer state"].equal
+
+
+def test_older_versions_of_weights_are_not_compared(expected: Training, tmp_path: Path) -> None:
+    with_older = training(tmp_path / "layout", **STATE, **{"previous.w": WEIGHT + 1})
+    assert all(one.equal for one in compare(with_older, expected))
+
+
+def test_the_largest_relative_difference() -> None:
+    assert largest_relative((4.0, 5.0), (4.0, 4.0)) == 0.25
+    assert largest_relative((math.nan, 5.0), (4.0, 4.0)) is None
+    assert largest_relative((4.0,), (4.0, 4.0)) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardyard.workers.certificate.exact_spec import exact
-from shardyard.workers.certificate.training import Training, _events, _read, trained
+from shardyard.workers.certificate.training import Training, _events, read, trained
 from shardyard.workers.program.captured_run import RanksFailed
 from shardyard.workers.spec import TrainSpec
 
@@ -24,7 +24,7 @@ a line of the model's own
 
 
 def test_events_become_numbers() -> None:
-    found = _read(_events(iter(PRINTED.splitlines())), "/c")
+    found = read(_events(iter(PRINTED.splitlines())), "/c")
     assert found == Training((5.5, 5.25), (2.0, 1.0), (5.125,), {"parameters": 7}, {"traffic": {}}, "/c/step-00000002")
 
 

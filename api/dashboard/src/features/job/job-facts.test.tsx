@@ -19,12 +19,16 @@ test("another job has none", () => {
 });
 
 test("a certificate has a link to its page, and a job without one has no such line", () => {
-  const certificate = { equal: true, layout: "data 2", key: "0123456789abcdef", made_at: "2026-11-21T12:00:00Z", actor: "ada" };
+  const certificate = { equal: true, layout: "data 2", extra: null, key: "0123456789abcdef", made_at: "2026-11-21T12:00:00Z", actor: "ada" };
   const { unmount } = open(<JobFacts job={job({ certificate })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);
   const link = screen.getByRole("link", { name: "Equal to one process" });
   expect(link.getAttribute("href")).toBe("/v1/jobs/job-1/certificate/page");
   expect(link.closest("dd")?.textContent).toBe("Equal to one process (data 2; key 0123456789abcdef)");
   unmount();
+  const rounded = { ...certificate, extra: "rounds the same blocks" as const };
+  const shown = open(<JobFacts job={job({ certificate: rounded })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);
+  expect(screen.getByRole("link", { name: "Equal to one process that rounds the same blocks" })).toBeTruthy();
+  shown.unmount();
   facts({});
   expect(screen.queryByText("Certificate")).toBeNull();
 });

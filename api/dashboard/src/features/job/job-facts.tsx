@@ -46,7 +46,8 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
 
 /** Whether the layout computes what one process computes, with a link to every number. */
 function Proof({ id, of }: { id: string; of: JobCertificate }) {
-  return <><a href={certificatePath(id)}>{of.equal ? "Equal to one process" : "Different from one process"}</a>{` (${of.layout}; key ${of.key})`}</>;
+  const result = `${of.equal ? "Equal to" : "Different from"} one process${of.extra ? ` that ${of.extra}` : ""}`;
+  return <><a href={certificatePath(id)}>{result}</a>{` (${of.layout}; key ${of.key})`}</>;
 }
 
 /** The sweep of which the job is a trial. */

@@ -91,3 +91,25 @@ def test_a_model_that_mixes_a_batch_differs(folder: Path, capsys: pytest.Capture
     assert "DIFFERENT" in capsys.readouterr().out
     found = json.loads((folder / "proof.certificate.json").read_text())
     assert not found["equal"] and not found["numbers"][0]["equal"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("layout", "extra"),
+    [
+        ("{ data: 2, zero: 3, zero_plus_plus: { weights: int8, gradients: int4 } }", "rounds the same blocks"),
+        ("{ pipeline: 2, schedule: pipedream }", "takes its gradients as late"),
+    ],
+)
+def test_the_certificate_names_what_one_process_did_besides(
+    layout: str, extra: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "proof.yaml").write_text(SPEC.replace("{ data: 2, zero: 3 }", layout))
+    assert run(["verify", "proof.yaml"]) == 0
+    assert f"equal to one process that {extra}" in capsys.readouterr().out
+    path = folder / "proof.certificate.json"
+    found = json.loads(path.read_text())
+    assert found["equal"] and found["reference"]["extra"] == extra
+    assert found["reference"]["difference"] > 1e-9 and found["reference"]["losses_without"] != found["losses"]
+    assert f"one process that {extra}" in path.with_suffix(".html").read_text()
+    assert run(["verify", str(path), "--check"]) == 0
