@@ -6,7 +6,8 @@ row's first token. Within a row:
 
 - a query attends to the keys of its own document up to itself (`context_parallel/document_mask.py`),
 - positions begin at 0 in each document,
-- no token predicts the first token of the next document: such a target is `IGNORED`.
+- no token predicts the first token of the next document: such a target is `IGNORED`,
+- a mixture's experts and its auxiliary losses see the tokens that predict one (`workers/models/document_routing.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -21,9 +22,10 @@ IGNORED: Final = -(1 << 40)
 
 @dataclass(frozen=True)
 class Packed:
-    """A rank's tokens [rows, positions], and `starts` [rows, sequence] (int64): at which place of its row each token's document starts.
+    """A rank's tokens [rows, positions], and `starts` [rows, sequence + 1] (int64): at which place of its row each token's document starts.
 
-    `starts` are those of the whole sequence on every rank, also where `tokens` are a part of it.
+    `starts` are those of the whole sequence on every rank, also where `tokens` are a part of it. The last one is that of the token after
+    the row, which the row's last token predicts if both are of one document.
     """
 
     tokens: Tensor
@@ -45,10 +47,21 @@ class Packed:
 
 
 def starts_of(tokens: Tensor, end: int) -> Tensor:
-    """For `tokens` [rows, sequence] the places [rows, sequence] (int64) at which their documents start; `end` ends a document."""
+    """For `tokens` [rows, sequence] the places [rows, sequence + 1] (int64) at which their documents start; `end` ends a document.
+
+    The last place is that of the token after the row.
+    """
     places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     after = torch.where(tokens == end, places, 0).cummax(1).values
-    return torch.cat((torch.zeros_like(after[:, :1]), after[:, :-1]), dim=1)
+    return torch.cat((torch.zeros_like(after[:, :1]), after), dim=1)
+
+
+def predicts(starts: Tensor, places: Tensor) -> Tensor:
+    """Whether the tokens at `places` [n] of their rows have a target, bool [rows, n]: whether the next token is of the same document.
+
+    `starts` [rows, sequence + 1] as in `Packed`.
+    """
+    return starts[:, places + 1] <= places
 
 
 def within(tokens: Tensor, targets: Tensor, end: int) -> Tensor:

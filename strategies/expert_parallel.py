@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .collectives import all_gather
-from .context_parallel.apply import positions_of
+from .context_parallel.apply import Positions, positions_of, positions_on
 from .mesh import EXPERT_REPLICA, Mesh
 from .param_shard import DimShard, shard_manually
 from .telemetry.current import wait_on
@@ -41,6 +41,7 @@ class Mixture(Protocol):
     - `share()` is the weight of its auxiliary losses, which are sums over tokens.
     - `over_sequence` adds up counts of a sequence's tokens over the `sequence_ranks` that share each sequence.
     - `on_whole` decides on whole sequences: (this rank's tokens [batch, seq, …] int64, decision) → this rank's part of the decision.
+    - `positions` are those of its tokens in the whole sequence.
     - `tally` is called after every forward pass without gradients.
     """
 
@@ -50,6 +51,7 @@ class Mixture(Protocol):
     over_sequence: Callable[[Tensor], Tensor]
     sequence_ranks: int
     on_whole: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
+    positions: Positions
     tally: Callable[[Tensor], None]
 
 
@@ -92,6 +94,7 @@ def apply_experts(part: nn.Module, mesh: Mesh, share: Callable[[], float], tally
         if mesh.layout.degrees["context"] > 1:
             module.over_sequence, module.sequence_ranks = _summed(mesh.group("context")), mesh.size("context")
             module.on_whole = functools.partial(on_whole, mesh=mesh)
+            module.positions = positions_on(mesh)
         if mesh.layout.expert > 1:
             for name, _ in list(module.experts.named_parameters(recurse=False)):
                 cut = DimShard("expert", 0, mesh.size("expert"), mesh.index("expert"))

@@ -94,7 +94,7 @@ def _why_not_compiled(train: TrainSpec, facts: ModelFacts, device: DeviceFacts) 
     reasons = {
         f"{_old(device)}, which Triton does not support.": _is_old(device),
         _refused(train): bool(_refused(train)),
-        "masks by document are not proved in compiled blocks.": train.data.is_packed,
+        "attention under masks by document is not compiled, and the blocks around it were not timed on GPUs.": train.data.is_packed,
         "a module of your own may not be compilable.": train.model.import_ is not None,
         "an expert gets another number of tokens in each step, and would be compiled again.": facts.experts is not None,
         "messages inside compiled blocks are neither counted nor timed.": layout.tensor > 1 or layout.context > 1,

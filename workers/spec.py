@@ -257,7 +257,7 @@ class TrainSpec(SpecPart):
         check_delayed(self.layout, self.memory_options, facts, self.precision.compute)
         check_own_clocks(self.layout, self.precision.compute)
         if self.data.is_packed:
-            check_packed(self.layout, self.memory_options, facts, self.precision.compute)
+            check_packed(self.layout)
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         check_zero_plus_plus(self.layout, self.memory_options, facts, self.precision.compute)
         if self.precision.compute == "fp8":

@@ -58,12 +58,13 @@ def apply_context(part: nn.Module, mesh: Mesh) -> None:
             f"{type(part).__name__} has no spread_context(spread, positions), so its attention cannot be replaced.",
             "Set layout.context to 1, or add that method to the module.",
         )
+    part.spread_context(lambda attend, causal=True: spread(attend, mesh, causal=causal), positions_on(mesh))
+
+
+def positions_on(mesh: Mesh) -> Positions:
+    """The positions of this context rank's tokens."""
     layout, index = mesh.layout, mesh.index("context")
-
-    def positions(length: int, device: torch.device) -> Tensor:
-        return positions_of(layout, index, length * layout.context, device)
-
-    part.spread_context(lambda attend, causal=True: spread(attend, mesh, causal=causal), positions)
+    return lambda length, device: positions_of(layout, index, length * layout.context, device)
 
 
 def spread(attend: Attend, mesh: Mesh, kernel: Kernel | None = None, causal: bool = True) -> Attend:

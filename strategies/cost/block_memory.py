@@ -39,7 +39,8 @@ def block_bytes(setting: Setting, mode: str) -> float:
 def _routing_bytes(setting: Setting) -> float:
     of = setting.decoder
     rows = of.top_k * (2 * setting.compute * of.dim + 3 * _INDEX)
-    return rows + max(_WIDE, setting.compute) * (of.dim + 4 * (of.experts or 0))
+    # With packed documents each token keeps its document's loads, too.
+    return rows + max(_WIDE, setting.compute) * (of.dim + (4 + setting.packed) * (of.experts or 0))
 
 
 def working_bytes(setting: Setting) -> float:

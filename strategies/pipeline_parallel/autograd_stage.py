@@ -19,12 +19,12 @@ class AutogradStage:
         self._part, self.stage_index = part, stage_index
         self._graphs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def forward_one_chunk(self, number: int, given: torch.Tensor) -> torch.Tensor:
-        """The output for `given`: token numbers, or the hidden state of the stage before."""
+    def forward_one_chunk(self, number: int, given: torch.Tensor, **more: Any) -> torch.Tensor:
+        """The output for `given`: token numbers, or the hidden state of the stage before. `more`: what `documents.taken` returns."""
         span = current().tracer.span("forward", FORWARD, number, self.stage_index)
         with current().clock.busy, span, current().logged.microbatch():
             given = given.requires_grad_() if given.is_floating_point() else given
-            output: torch.Tensor = self._part(given)
+            output: torch.Tensor = self._part(given, **more)
         self._graphs[number] = given, output
         return output
 

@@ -16,13 +16,15 @@ that continues computes what it would have computed without a stop.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..data_parallel.ddp import DDP
 from ..data_strategy import DataStrategy
-from ..fields import Inputs
+from ..documents import taken
+from ..fields import Fields, Inputs
 from ..mesh import Mesh
 from ..telemetry.current import current
 from .autograd_stage import AutogradStage
@@ -32,8 +34,8 @@ from .schedule import Loss, Pipeline, Split
 from .schedule_order import Order, ahead, delayed_order
 from .weight_versions import WeightVersions
 
-#: Token numbers of inputs and targets, each [micro-batches × micro-batch, seq].
-Pair = tuple[torch.Tensor, torch.Tensor]
+#: Token numbers of inputs, with their documents if they are packed, and of targets, each [micro-batches × micro-batch, seq].
+Pair = tuple[Inputs, torch.Tensor]
 
 
 class ContinuousPipeline(Pipeline):
@@ -60,8 +62,8 @@ class ContinuousPipeline(Pipeline):
         self._up = Neighbours(mesh, -1, split.shapes.passed_on)
         self._following: Callable[..., Pair | None] = lambda _=1: None
         self._left = 0
-        self._begun: torch.Tensor | None = None  # the inputs of the batch of which passes have run
-        self._inputs: list[torch.Tensor] = []
+        self._begun: Inputs | None = None  # the inputs of the batch of which passes have run
+        self._inputs: list[tuple[torch.Tensor, dict[str, Any]]] = []
         self._targets: list[torch.Tensor] = []
         self._losses: dict[int, torch.Tensor] = {}
 
@@ -91,7 +93,6 @@ class ContinuousPipeline(Pipeline):
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """As `Pipeline.train`, with the passes of the batch after it that belong to the step's slots."""
-        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
         following, self._following = self._following(), lambda: None
         goes_on = self._begun is inputs
         if not goes_on:
@@ -117,7 +118,7 @@ class ContinuousPipeline(Pipeline):
     def _split(self, batch: Pair, following: Pair | None) -> None:
         """Divide the step's batch, and the one after it if there is one, into micro-batches."""
         pairs = [batch] if following is None else [batch, following]
-        self._inputs = [part for inputs, _ in pairs for part in inputs.chunk(self._microbatches)]
+        self._inputs = [tokens_of(part) for inputs, _ in pairs for part in inputs.chunk(self._microbatches)]
         self._targets = [part for _, targets in pairs for part in targets.chunk(self._microbatches)]
 
     @contextmanager
@@ -147,8 +148,9 @@ class ContinuousPipeline(Pipeline):
     def _forward(self, number: int) -> torch.Tensor | None:
         """What the next stage gets, None after the last stage."""
         self._versions.use(0 if number >= self._microbatches else 1)
-        given = self._inputs[number] if self._first else self._down.arrived.pop(number)
-        output: torch.Tensor = self.stages[0].forward_one_chunk(number, given)
+        tokens, more = self._inputs[number]
+        given = tokens if self._first else self._down.arrived.pop(number)
+        output: torch.Tensor = self.stages[0].forward_one_chunk(number, given, **more)
         if not self.last:
             return output.detach()
         loss = self._loss_of(output, self._targets[number])
@@ -171,3 +173,9 @@ class ContinuousPipeline(Pipeline):
         for part in (*self.stages, self._down, self._up):
             part.renumber(m)
         return torch.stack(done).sum() if done else torch.zeros((), device=self._mesh.device)
+
+
+def tokens_of(inputs: Inputs) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The tokens, and what stages take beside them: every stage reads the rows, and so knows their documents."""
+    assert not isinstance(inputs, Fields)  # they are refused with a pipeline
+    return taken(inputs)

@@ -21,13 +21,15 @@ version that it had. A checkpoint has these versions. So a run that continues co
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ..delayed_rules import versions_of
+from ..documents import Packed
 from ..fields import Inputs
 from ..telemetry.current import current
-from .continuous import ContinuousPipeline, Pair
+from .continuous import ContinuousPipeline, Pair, tokens_of
 from .ideal_timeline import SCHEDULE
 from .schedule_order import Order, stashing_order
 
@@ -48,10 +50,10 @@ class StashingPipeline(ContinuousPipeline):
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """As `Pipeline.train`, with the forward pass of the minibatch of which it is this rank's turn."""
-        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
         own, ahead, left = (inputs, targets), self._following, self._left
         self.expect(lambda _=1: None)
         goes_on = self._begun is inputs
+        self._reads_rows = self._first or self.last or isinstance(inputs, Packed)
         if not goes_on:
             self._begin()
         following = ahead()
@@ -72,9 +74,9 @@ class StashingPipeline(ContinuousPipeline):
         output = None
         if 0 <= number <= left:
             self._versions.use(self._age(number))
-            found = batch(number) if self._first or self.last else None
-            given = self._given(number, found)
-            output = self.stages[0].forward_one_chunk(number, given)
+            found = batch(number) if self._reads_rows else None
+            given, more = self._given(number, found)
+            output = self.stages[0].forward_one_chunk(number, given, **more)
             if self.last:
                 assert found is not None
                 loss = self._loss_of(output, found[1])
@@ -83,12 +85,13 @@ class StashingPipeline(ContinuousPipeline):
         leaving = None if output is None else output.detach()
         self._down.exchange(leaving, number + 1 if self._rank and 0 <= number + 1 <= left else None)
 
-    def _given(self, number: int, batch: Pair | None) -> torch.Tensor:
-        """What the stage takes: token numbers, or the hidden state of the stage before."""
+    def _given(self, number: int, batch: Pair | None) -> tuple[torch.Tensor, dict[str, Any]]:
+        """What the stage takes: token numbers, or the hidden state of the stage before; and the documents of the rows, if packed."""
+        tokens, more = (None, {}) if batch is None else tokens_of(batch[0])
         if not self._first:
-            return self._down.arrived.pop(number)
-        assert batch is not None
-        return batch[0]
+            return self._down.arrived.pop(number), more
+        assert tokens is not None
+        return tokens, more
 
     def _pass_backward(self) -> None:
         """The backward pass of the step's minibatch, after those of the stages behind this one."""

@@ -5,7 +5,8 @@ one table serves both, if a model ties them. A lookup is the product of one-hot 
 gathered along the row line, the table along the depth, and what each part of the vocabulary finds is summed along the column line.
 
 With n tokens of a micro-batch each rank sends (l−1)/l³ · (vocab·dim + n·dim) elements forward and as many backward, and the numbers of its
-own tokens. Positions are few: they are divided over depth and column by rows, and gathered in whole.
+own tokens. Positions are few: they are divided over depth and column by rows, and gathered in whole. With packed documents each token has a
+place of its own, and these places are gathered along the row line as the tokens are.
 """
 
 from typing import Any
@@ -26,6 +27,15 @@ def cube_lookup(tokens: Tensor, table: Tensor, vocab: int, cube: Cube) -> Tensor
     """
     rows: Tensor = _Lookup.apply(tokens, table, vocab, cube)  # type: ignore[no-untyped-call]
     return rows
+
+
+def cube_places(places: Tensor, cube: Cube) -> Tensor:
+    """The `places` [batch/l², seq] (int64) of the sequences of this rank's depth and row, for those of its depth and column instead.
+
+    Collective over the row line.
+    """
+    of_rows = cube.row.gather(places.reshape(-1, 1), places.numel() * cube.row.size)()
+    return of_rows.view(cube.row.size, *places.shape)[cube.column.index]
 
 
 def cube_whole(table: Tensor, rows: int, cube: Cube) -> Tensor:

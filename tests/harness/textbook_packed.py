@@ -1,6 +1,6 @@
-"""The textbook's loop for packed documents: it trains each document of a sequence by itself, one after the other, without any mask.
+"""The textbook's loops for packed documents: they train each document of a sequence by itself, one after the other, without any mask.
 
-So what a mask must not let through is not there. It shares no code with ours. Documents are the records of JSONL files.
+So what a mask must not let through is not there. They share no code with ours. Documents are the records of JSONL files.
 """
 
 import json
@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from harness.textbook import Corpus, Spec, Textbook
+from harness.textbook_delayed import Delayed, NotDelayed, Stashed
+from harness.textbook_mixture import MixtureTextbook
 
 END = 0xFF
 
@@ -34,6 +37,16 @@ class RecordsCorpus(Corpus):
         cut = len(tokens) - round(len(tokens) * validation)
         self.seq_len = seq_len
         self.splits = {"train": tokens[:cut], "validation": tokens[cut:]}
+
+
+def documents_of(row: list[int]) -> list[list[int]]:
+    """The documents of a row of `seq_len` tokens and the one after it; each but the last has its end."""
+    found: list[list[int]] = [[]]
+    for token in row:
+        found[-1].append(token)
+        if token == END:
+            found.append([])
+    return [document for document in found if document]
 
 
 class PackedTextbook(Textbook):
@@ -59,13 +72,45 @@ class PackedTextbook(Textbook):
         return torch.cat(losses).mean()
 
     def documents(self, row: list[int]) -> list[list[int]]:
-        """The documents of a row of `seq_len` tokens and the one after it; each but the last has its end."""
-        found: list[list[int]] = [[]]
-        for token in row:
-            found[-1].append(token)
-            if token == END:
-                found.append([])
-        return [document for document in found if document]
+        return documents_of(row)
+
+
+class PackedMixture(MixtureTextbook):
+    """`MixtureTextbook` for `data.documents: packed`: routing, loads and both auxiliary losses are those of a document alone."""
+
+    def __init__(self, spec: Spec, values: dict[str, Tensor]) -> None:
+        super().__init__(spec, values)
+        data = spec["data"]
+        self.corpus = RecordsCorpus(data["files"], data["seq_len"], data["validation"])
+
+    def loss(self, rows: Tensor, label_smoothing: float = 0.0, z_loss: float = 0.0) -> Tensor:
+        """The mean over all tokens that have a next token in their document; `model.losses` are means over the same tokens."""
+        cross_entropy, auxiliary = torch.zeros(2, dtype=torch.float64)
+        tokens = 0
+        for row in rows.tolist():
+            for document in documents_of(row):
+                if len(document) == 1:
+                    continue
+                logits = self.model(torch.tensor([document[:-1]]))[0]
+                count = len(document) - 1
+                following = torch.tensor(document[1:])
+                cross_entropy = cross_entropy + functional.cross_entropy(logits, following, reduction="sum")
+                auxiliary = auxiliary + count * sum(self.model.losses)
+                tokens += count
+        self.model.losses[:] = [auxiliary / tokens]
+        return cross_entropy / tokens
+
+
+class PackedDelayed(Delayed, PackedTextbook):
+    """2BW's loop for packed documents: the gradient of a step, late, is a mean over that step's own targets."""
+
+
+class PackedNotDelayed(NotDelayed, PackedTextbook):
+    """Without the delay."""
+
+
+class PackedStashed(Stashed, PackedTextbook):
+    """PipeDream's loop for packed documents."""
 
 
 class CrossesEnds(PackedTextbook):

@@ -1,16 +1,21 @@
-"""Packed documents: every layout equals one process, in float64 to 1e-10. `test_textbook.py` says what that process computes."""
+"""Packed documents: every layout equals one process, in float64 to 1e-10. `test_textbook.py` says what that process computes.
 
+Experts and modules of a user's own are in `test_packed_models.py`.
+"""
+
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from harness.layouts import BOTH, CONTEXT_LAYOUTS, GATHER, LAYOUTS, RING, SCORES, WINDOWS
+from harness.layouts import BOTH, CONTEXT_LAYOUTS, CUBE, GATHER, GRID, LAYOUTS, RING, SCORES, WINDOWS
 from harness.models import GPT2
 from harness.ranks import train
 from harness.textbook_packed import save_records
 
+from .test_fp8 import exact
 from .test_layouts import assert_equal
 
 Make = Callable[..., Any]
@@ -43,6 +48,10 @@ KINDS = (
     "zbv2-data2-zero1",
     "zbv2-tensor2",
     "data2-tensor2-pipeline2-zero2",
+    "grid2x2",
+    "grid2x2-data2-zero1",
+    "grids2x2x2",
+    "cube2x2x2",
 )
 
 
@@ -62,6 +71,9 @@ OF_GPT2: dict[str, dict[str, Any]] = {
     "data2-zero2-accumulate": {"data": 2, "zero": 2, "micro_batch": 2},
     "tensor2": {"tensor": 2},
     "1f1b2-tensor2": {"pipeline": 2, "tensor": 2},
+    "grid2x2-accumulate": {"tensor": GRID, "micro_batch": 4},
+    "grid2x2-1f1b2": {"tensor": GRID, "pipeline": 2, "micro_batch": 4},
+    "cube2x2x2-one-sequence": {"tensor": CUBE, "micro_batch": 4},
     "ring2-tensor2": {**RING, "tensor": 2},
     "ulysses2-ring2-zero3": {**BOTH, "zero": 3},
     "gather2-zbv2": {**GATHER, "pipeline": 2, "schedule": "zbv"},
@@ -94,6 +106,41 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_what_saves_memory_changes_nothing(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
     layout, options = SAVINGS[name]
     assert_equal(train(packed_spec(layout, **options), root), one_process(packed_spec({})), 1e-10)
+
+
+COMPILED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "data2-zero1": ({"data": 2, "zero": 1}, {}),
+    "data2-zero3-full": ({"data": 2, "zero": 3}, {"recompute": "full"}),
+    "selective": ({}, {"recompute": "selective"}),
+    "tensor2": ({"tensor": 2}, {}),
+    "1f1b2": ({"pipeline": 2, "micro_batch": 4}, {}),
+    "ring2": (RING, {}),
+    "ulysses2-ring2-zero1": ({**BOTH, "zero": 1}, {}),
+    "gather2-data2": ({**GATHER, "data": 2}, {}),
+}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_blocks_equal_one_process(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
+    layout, options = COMPILED[name]
+    found = train(packed_spec(layout, compile=True, **options), root)
+    assert_equal(found, one_process(packed_spec({})), 1e-10)
+
+
+@pytest.mark.parametrize("layout", [{"data": 2, "zero": 3}, {"pipeline": 2}], ids=str)
+def test_fp8_equals_one_process(layout: Any, root: Path, packed_spec: Make) -> None:
+    """As in `test_fp8.py`: the same micro-batches everywhere, whose scales are those of one process."""
+    alone, found = (
+        train(packed_spec({**of, "micro_batch": 4}, precision="fp8"), root, work=exact) for of in ({}, layout)
+    )
+    assert_equal(found, alone, 1e-10)
+
+
+@pytest.mark.parametrize("more", [{}, {"micro_batch": 4}], ids=str)
+def test_parameter_servers_equal_one_process(more: Any, root: Path, packed_spec: Make, one_process: Make) -> None:
+    spec = packed_spec({"data": 2, "parameter_server": {"servers": 2}, **more})
+    assert_equal(train(spec, root), one_process(spec), 1e-10)
 
 
 def test_smoothing_and_z_loss_count_the_same_targets(root: Path, packed_spec: Make, one_process: Make) -> None:

@@ -15,7 +15,16 @@ from harness.hf_models import save_hf_model
 from harness.ranks import train
 from harness.textbook import Record, Textbook
 from harness.textbook_delayed import Delayed, NotDelayed, Stashed, Synchronised, TwiceDelayed
-from harness.textbook_packed import AttendsAcross, CrossesEnds, MeansOfRows, PackedTextbook, save_records
+from harness.textbook_packed import (
+    AttendsAcross,
+    CrossesEnds,
+    MeansOfRows,
+    PackedDelayed,
+    PackedNotDelayed,
+    PackedStashed,
+    PackedTextbook,
+    save_records,
+)
 from harness.textbook_quantised import KeepsWeights, OtherBlocks, Quantised, RoundsWholeParameters, SumsAtOnce
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -229,6 +238,22 @@ def test_packed_documents_equal_documents_alone(name: str, root: Path, packed_sp
     model, layout, changes = PACKED[name]
     spec = packed_spec_of(model, layout, **changes)
     assert distance(ours(spec, root, f"packed-{name}"), PackedTextbook(spec).run()) < BOUND
+
+
+def test_2bw_with_packed_documents_equals_the_textbook(root: Path, packed_spec_of: Any) -> None:
+    spec = packed_spec_of("gpt2", {"pipeline": 2, "data": 2, "schedule": "2bw", "micro_batch": 1}, loss=TERMS)
+    found = ours(spec, root, "packed-2bw")
+    assert distance(found, PackedDelayed(spec).run()) < BOUND
+    assert distance(found, PackedNotDelayed(spec).run()) > SHARP
+
+
+def test_pipedream_with_packed_documents_equals_the_textbook(root: Path, packed_spec_of: Any) -> None:
+    spec = packed_spec_of("llama", {"pipeline": 3, "schedule": "pipedream"})
+    run = train(spec, root, "packed-pipedream")
+    (blocks,) = [data["stage_blocks"] for kind, data in run["events"] if kind == "plan"]
+    found = recorded(run)
+    assert distance(found, PackedStashed(spec, blocks).run()) < BOUND
+    assert distance(found, PackedTextbook(spec).run()) > SHARP
 
 
 def test_documents_alone_with_one_wrong_line_are_far_away(packed_spec_of: Any) -> None:

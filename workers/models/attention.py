@@ -6,7 +6,6 @@ projections return. That is the whole sequence, even if the hidden state between
 has a part of it, and gets its positions together with another `attend`.
 """
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -47,7 +46,7 @@ class Attention(nn.Module):
         self.positions: Positions = first_positions
 
     def forward(self, x: Tensor, starts: Tensor | None = None) -> Tensor:
-        """`starts` [batch, whole sequence]: at which places the documents of its positions start, if they are packed."""
+        """`starts` [batch, whole sequence + 1] as in `strategies.documents.Packed`, if documents are packed."""
         q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -55,15 +54,21 @@ class Attention(nn.Module):
             places = self.positions(q.shape[-2], q.device)
             cos, sin = rotary_table(q, self.theta, places if starts is None else in_documents(places, starts))
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        attend = self.attend if starts is None else functools.partial(self.attend, starts=starts)
-        mixed = attend(q, k, v).transpose(1, 2).flatten(2)
-        out: Tensor = self.o(mixed)
+        mixed = self.attend(q, k, v) if starts is None else attend_within(self, q, k, v, starts[:, :-1])
+        out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return out
 
     def _heads(self, x: Tensor) -> Tensor:
         """[batch, seq, heads·head_dim] → [batch, heads, seq, head_dim], for the number of heads in `x`."""
         batch, seq, _ = x.shape
         return x.view(batch, seq, -1, self.head_dim).transpose(1, 2)
+
+
+# The compiler would unroll the kernel's loop over chunks of queries, and trace the messages of the context methods.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def attend_within(attention: Attention, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
+    """The module's `attend` within documents that start at `starts` [batch, whole sequence]. In a compiled block it runs as it is."""
+    return attention.attend(q, k, v, starts=starts)
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None) -> Tensor:
@@ -86,7 +91,7 @@ def first_positions(length: int, device: torch.device) -> Tensor:
 
 
 def in_documents(places: Tensor, starts: Tensor) -> Tensor:
-    """The positions [batch, n] in their documents of the tokens at `places` [n] of rows whose documents start at `starts` [batch, seq]."""
+    """The positions [batch, n] of the tokens at `places` [n] in their documents, which start at `starts` [batch, seq + 1]."""
     return places - starts[:, places]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...strategies.tensor_parallel.cube import Cube, Way, cut_over
 from ...strategies.tensor_parallel.cube_apply import CubeStyle
 from ...strategies.tensor_parallel.cube_linear import CubeColumns, cube_linear
-from ...strategies.tensor_parallel.cube_table import cube_lookup, cube_whole
+from ...strategies.tensor_parallel.cube_table import cube_lookup, cube_places, cube_whole
 from ...strategies.tensor_parallel.grid_norm import Over, copied
 from .divided_modules import logits_over, norm_over
 from .norms import LayerNorm, RMSNorm
@@ -84,6 +84,7 @@ def table(module: nn.Module, cube: Cube) -> None:
 def few_rows(module: nn.Module, cube: Cube) -> None:
     """An embedding of few rows [rows, dim], which are all gathered: learned positions."""
     embedding = cast(nn.Embedding, module)
+    module.of_hidden = functools.partial(cube_places, cube=cube)  # type: ignore[assignment]
     cut_over(embedding, "weight", [(cube.row, 1), (cube.depth, 0), (cube.column, 0)])
 
     def forward(places: Tensor) -> Tensor:

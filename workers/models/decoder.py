@@ -16,10 +16,16 @@ from .presets import Architecture
 
 
 class Block(nn.Module):
-    """Pre-norm residual block; hidden [batch, seq, dim] → hidden [batch, seq, dim]."""
+    """Pre-norm residual block; hidden [batch, seq, dim] → hidden [batch, seq, dim].
 
-    def __init__(self, attention: Attention, mlp: nn.Module, norm: Callable[[], nn.Module]) -> None:
+    `routes`: the feed-forward chooses experts for tokens, and takes the documents' starts too.
+    """
+
+    def __init__(
+        self, attention: Attention, mlp: nn.Module, norm: Callable[[], nn.Module], *, routes: bool = False
+    ) -> None:
         super().__init__()
+        self.routes = routes
         self.attention_norm = norm()
         self.attention = attention
         self.mlp_norm = norm()
@@ -27,8 +33,19 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, starts: Tensor | None = None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), *given(starts))
-        out: Tensor = x + self.mlp(self.mlp_norm(x))
+        out: Tensor = x + self.mlp(self.mlp_norm(x), *(given(starts) if self.routes else ()))
         return out
+
+
+class PositionTable(nn.Embedding):
+    """Learned positions [rows, dim]. `of_hidden`: places [batch, seq] of this rank's tokens → those of the hidden states that it has next.
+
+    They are the same, except on ranks that exchange sequences in the lookup of tokens.
+    """
+
+    def __init__(self, rows: int, dim: int) -> None:
+        super().__init__(rows, dim)
+        self.of_hidden: Callable[[Tensor], Tensor] = same
 
 
 class Decoder(nn.Module):
@@ -39,7 +56,7 @@ class Decoder(nn.Module):
     """
 
     embed: nn.Embedding | None
-    positions: nn.Embedding | None
+    positions: PositionTable | None
     norm: nn.Module | None
     head: nn.Linear | None
 
@@ -49,7 +66,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.arch = arch
         self.embed = Embedding(arch.vocab, arch.dim)
-        self.positions = nn.Embedding(arch.max_seq_len, arch.dim) if positions else None
+        self.positions = PositionTable(arch.max_seq_len, arch.dim) if positions else None
         self.blocks = nn.ModuleDict({str(layer): block() for layer in range(arch.layers)})
         self.norm = norm()
         self.head = nn.Linear(arch.dim, arch.vocab, bias=False)
@@ -82,8 +99,8 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """`then`, if given, is applied to the output while all parameters are gathered.
 
-        `starts` [batch, whole sequence] (int64): at which places the documents of its positions start, if they are packed. Attention
-        stays within documents, and their positions begin at 0.
+        `starts` [batch, whole sequence + 1] (int64), if documents are packed, as in `strategies.documents.Packed`. Attention and the
+        choice of experts stay within documents, and their positions begin at 0.
         """
         if self.embed is not None:
             x = self._embed(self.embed, x, starts)
@@ -101,8 +118,14 @@ class Decoder(nn.Module):
             return hidden
         places = self.token_positions(tokens.shape[1], tokens.device)
         # A batch of one index row, so that sequence parallelism can shard both outputs on the same dim 1.
-        learned: Tensor = self.positions(places.unsqueeze(0) if starts is None else in_documents(places, starts))
+        rows = places.unsqueeze(0) if starts is None else self.positions.of_hidden(in_documents(places, starts))
+        learned: Tensor = self.positions(rows)
         return hidden + learned
+
+
+def same(places: Tensor) -> Tensor:
+    """The places of tokens whose hidden states are on their own rank."""
+    return places
 
 
 def given(starts: Tensor | None) -> tuple[Tensor, ...]:

@@ -50,7 +50,7 @@ class Llama(Decoder):
         def block() -> Block:
             attention = Attention(arch, bias=False, rotary=True, norm=head_norm if arch.qk_norm else None)
             mlp = SwiGLU(arch.dim, arch.hidden) if feed_forward is None else feed_forward(arch)
-            return Block(attention, mlp, norm)
+            return Block(attention, mlp, norm, routes=feed_forward is not None)
 
         super().__init__(arch, block, norm, positions=False)
 

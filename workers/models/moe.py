@@ -2,9 +2,11 @@
 Beside them `shared_experts` of the same width may process every token; they are one SwiGLU of their width together.
 
 A token's experts, the tokens that a capacity drops and the weights of the auxiliary losses depend on the token's own sequence
-alone, never on a micro-batch or a rank's share. So every layout routes like one process. With `balance: bias` they depend on biases
-too, which `strategies/expert_balance.py` updates after each step. Sources: Shazeer et al. (1701.06538),
-GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060), DeepSeek-V3 (2412.19437).
+alone, never on a micro-batch or a rank's share; with packed documents, on its document (`document_routing.py`). So every layout routes
+like one process. With `balance: bias` they depend on biases too, which `strategies/expert_balance.py` updates after each step.
+
+Sources: Shazeer et al. (1701.06538), GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE
+(2409.02060), DeepSeek-V3 (2412.19437).
 """
 
 import functools
@@ -19,6 +21,9 @@ from torch.autograd.function import FunctionCtx
 from torch.distributed.tensor import DTensor, Partial
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ...strategies.context_parallel.apply import Positions
+from .attention import first_positions
+from .document_routing import Documents, balance_loss_within, documents_of, kept_within, z_loss_within
 from .experts import Experts
 from .llama import Llama, SwiGLU
 from .presets import Architecture
@@ -128,35 +133,63 @@ class Mixture(nn.Module):
         #: Attributes that `strategies.expert_parallel` sets: `exchange` passes rows to their experts; `share()` is the factor of a
         #: token's loss;
         #: `over_sequence` adds counts of a sequence's tokens up over the `sequence_ranks` that share it; `on_whole` decides on the whole
-        #: sequence;
+        #: sequence; `positions` are those of its tokens;
         #: `tally` receives the sums of a validation: over tokens of the balance loss, the z-loss, the dropped choices ÷ top_k, and 1.
         self.exchange: Exchange = here
         self.share: Callable[[], float] = unweighted
         self.over_sequence: Callable[[Tensor], Tensor] = alone
         self.sequence_ranks = 1
         self.on_whole: OnWhole = here_whole
+        self.positions: Positions = first_positions
         self.tally: Callable[[Tensor], None] = discard_stats
         #: Attributes that `strategies.expert_balance` sets: `expert_bias` [experts], for the choice alone, and where `loads` are counted.
         self.bias_update_speed = arch.bias_update_speed if arch.balance == "bias" else None
         self.expert_bias = None if self.bias_update_speed is None else torch.zeros(arch.experts, device="cpu")
         self.loads = torch.zeros(arch.experts, dtype=torch.int64, device="cpu")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, starts: Tensor | None = None) -> Tensor:
+        """`starts` [batch, whole sequence + 1] as in `strategies.documents.Packed`, if documents are packed."""
         logits = self.router(x)
         scores, softmax = self._scores(logits)
-        routing = route(scores, self.arch.top_k, softmax, self.arch.capacity_factor, self.on_whole, self.expert_bias)
-        out = self._mix(x.flatten(0, 1), routing, self._most_rows(*x.shape[:2])).view_as(x)
+        documents, routing = self._routed(scores, softmax, starts)
+        most_rows = self._most_rows(*x.shape[:2]) if documents is None else None
+        out = self._mix(x.flatten(0, 1), routing, most_rows).view_as(x)
         if self.shared_experts is not None:
             out = out + self.shared_experts(x)
-        balance = balance_loss(scores, routing.chosen, self.over_sequence, self.sequence_ranks)
-        z = z_loss(logits)
+        if documents is None:
+            balance = balance_loss(scores, routing.chosen, self.over_sequence, self.sequence_ranks)
+            z = z_loss(logits)
+            tokens = z.new_full((), logits.shape[:2].numel())
+        else:
+            balance = balance_loss_within(scores, routing.chosen, documents, self.over_sequence)
+            z = z_loss_within(logits, documents)
+            tokens = documents.counting.sum()
         if not torch.is_grad_enabled():
-            dropped = (~routing.kept).sum() / self.arch.top_k
-            self.tally(torch.stack([balance, z, dropped, z.new_full((), logits.shape[:2].numel())]).double())
+            dropped = tokens - routing.kept.sum() / self.arch.top_k
+            self.tally(torch.stack([balance, z, dropped, tokens]).double())
             return out
         losses = self.arch.balance_loss * balance + self.arch.z_loss * z
         attached: Tensor = AttachLoss.apply(out, losses, self.share())  # type: ignore[no-untyped-call]
-        return attached if self.expert_bias is None else counted(attached, routing.chosen, self.loads)
+        if self.expert_bias is None:
+            return attached
+        counting = None if documents is None else documents.counting
+        same: Tensor = counted(attached, routing.chosen, self.loads, counting)
+        return same
+
+    def _routed(self, scores: Tensor, softmax: str, starts: Tensor | None) -> tuple[Documents | None, Routing]:
+        """The routing, and the documents of the tokens if they are packed."""
+        arch = self.arch
+        if starts is None:
+            return None, route(scores, arch.top_k, softmax, arch.capacity_factor, self.on_whole, self.expert_bias)
+        routing = route(scores, arch.top_k, softmax, None, bias=self.expert_bias)
+        documents = documents_of(starts, self.positions(scores.shape[1], scores.device))
+        kept = documents.counting.unsqueeze(-1).expand_as(routing.chosen)
+        if arch.capacity_factor is not None:
+            decide = functools.partial(
+                kept_within, starts=starts, experts=scores.shape[-1], factor=arch.capacity_factor
+            )
+            kept = self.on_whole(routing.chosen, decide)
+        return documents, Routing(routing.chosen, routing.weights, kept)
 
     def _scores(self, logits: Tensor) -> tuple[Tensor, str]:
         """What experts are chosen and weighted by, and the softmax over them that gives weights.
@@ -214,10 +247,14 @@ def z_loss(logits: Tensor) -> Tensor:
 
 # The compiler refuses a backward pass that changes a tensor which is not its own.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def counted(out: Tensor, chosen: Tensor, loads: Tensor) -> Tensor:
-    """`out`. The backward pass adds the choices of each expert to `loads` [experts], those that a capacity drops too."""
+def counted(out: Tensor, chosen: Tensor, loads: Tensor, counting: Tensor | None = None) -> Tensor:
+    """`out`. The backward pass adds the choices of each expert to `loads` [experts], those that a capacity drops too.
+
+    `counting` [batch, seq]: whether a token counts; None: all do.
+    """
     every = chosen.flatten()
-    counts = torch.zeros_like(loads).scatter_add_(0, every, torch.ones_like(every))
+    each = torch.ones_like(chosen) if counting is None else counting.to(chosen.dtype).unsqueeze(-1).expand_as(chosen)
+    counts = torch.zeros_like(loads).scatter_add_(0, every, each.reshape(-1))
     same: Tensor = CountOnce.apply(out, counts, loads)  # type: ignore[no-untyped-call]
     return same
 

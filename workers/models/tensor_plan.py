@@ -180,11 +180,11 @@ class MixtureParallel(ParallelStyle):
         for name, dim in dims.items():
             shard_manually(experts, name, DimShard("tensor", dim, device_mesh.size(), device_mesh.get_local_rank()))
 
-        def enter(_: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
-            (x,) = inputs
+        def enter(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            x, *starts = inputs
             x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.between], run_check=False)
             whole: Tensor = _redistributed(x, Replicate()).to_local(grad_placements=[Partial()])
-            return whole
+            return whole, *starts
 
         def leave(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
             parts = DTensor.from_local(output, device_mesh, [Partial()], run_check=False)

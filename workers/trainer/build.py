@@ -1,6 +1,7 @@
 """Builds everything that a training loop holds, from a run and a mesh."""
 
 import copy
+import inspect
 from dataclasses import dataclass, replace
 
 import torch
@@ -127,6 +128,8 @@ def compose(
     if architecture is None:
         torch.manual_seed(spec.seed)
         model = _imported(spec.model)
+        if spec.data.is_packed:
+            _check_documents(model)
         several = spec.layout.stages > 1  # each stage cuts a copy of its own
         whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
         recipe = Recipe(whole, False, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
@@ -201,3 +204,13 @@ def _imported(spec: ModelSpec) -> nn.Module:
         if not hasattr(module, "log"):
             module.__dict__["log"] = log
     return model
+
+
+def _check_documents(model: nn.Module) -> None:
+    """Raise `Refusal` if a module of the user's own does not take where packed documents start."""
+    if "starts" not in inspect.signature(model.forward).parameters:
+        raise Refusal(
+            "data.documents",
+            f"forward of {type(model).__name__} takes no argument `starts`, so its attention would cross the ends of packed documents.",
+            "Let forward take `starts` and keep attention within documents, or set data.documents to joined.",
+        )

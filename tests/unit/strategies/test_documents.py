@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.documents import IGNORED, Packed, count, starts_of, taken, within
+from shardyard.strategies.documents import IGNORED, Packed, count, predicts, starts_of, taken, within
 
 END = 9
 
@@ -17,6 +17,15 @@ def test_a_document_starts_after_the_last_end_before_it(rows: list[list[int]]) -
         for place, token in enumerate(row):
             assert starts[place] == start
             start = place + 1 if token == END else start
+        assert starts[len(row)] == start
+
+
+@given(st.lists(st.integers(7, END), min_size=7, max_size=7))
+def test_a_token_has_a_target_unless_it_ends_its_document(row: list[int]) -> None:
+    tokens = torch.tensor([row])
+    targets = within(tokens[:, :-1], tokens[:, 1:], END)
+    starts, places = starts_of(tokens[:, :-1], END), torch.tensor([5, 0, 3])
+    assert torch.equal(predicts(starts, places), targets[:, places] != IGNORED)
 
 
 def test_an_end_predicts_nothing_and_all_other_tokens_their_next() -> None:

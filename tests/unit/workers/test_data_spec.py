@@ -1,6 +1,7 @@
 """What a spec may say of its documents."""
 
 import pytest
+from harness.models import MIXTURE
 from pydantic import ValidationError
 
 from shardyard.strategies.layout import Refusal
@@ -20,21 +21,32 @@ def test_a_source_of_your_own_has_no_documents() -> None:
         DataSpec.model_validate({"source": "a:b", "documents": "packed"})
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"model": {"import": "a:b"}}, "model.import"),
-        ({"compile": True}, "compile"),
-        ({"precision": "fp8"}, "precision"),
-        ({"layout": {"tensor": {"mode": "2d", "shape": [2, 2]}}}, "layout.tensor"),
-    ],
-)
-def test_what_is_not_proved_with_packed_documents_is_refused(change: dict[str, object], field: str) -> None:
-    spec = {"steps": 1, "global_batch": 8, "data": {"documents": "packed"}, **change}
+def test_what_cannot_work_with_packed_documents_is_refused() -> None:
+    layout = {"data": 2, "parameter_server": {"servers": 1, "mode": "async"}}
+    spec = {"steps": 1, "global_batch": 8, "data": {"documents": "packed"}, "layout": layout}
     with pytest.raises(Refusal) as refused:
         TrainSpec.model_validate(spec).check()
-    assert refused.value.field == field
+    assert refused.value.field == "layout.parameter_server"
     assert "set data.documents to joined" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"import": "a:b"}},
+        {"compile": True},
+        {"precision": "fp8"},
+        {"model": MIXTURE, "layout": {"data": 2, "expert": 2}},
+        {"layout": {"tensor": {"mode": "2d", "shape": [2, 2]}}},
+        {"layout": {"tensor": {"mode": "3d", "shape": [2, 2, 2]}}},
+        {"layout": {"pipeline": 2, "schedule": "2bw"}},
+        {"layout": {"data": 2, "parameter_server": {"servers": 1}}},
+    ],
+    ids=str,
+)
+def test_what_is_proved_with_packed_documents_is_taken(change: dict[str, object]) -> None:
+    spec = {"steps": 1, "global_batch": 8, "data": {"documents": "packed"}, **change}
+    TrainSpec.model_validate(spec).check()
 
 
 def test_packed_documents_are_not_compiled_by_themselves() -> None:

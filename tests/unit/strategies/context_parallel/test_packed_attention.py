@@ -2,14 +2,18 @@
 
 import pytest
 import torch
-from harness.attentions import document_starts, each_alone, heads
+from harness.attentions import document_slices, document_starts, each_alone, heads
 
-from shardyard.strategies.context_parallel.packed_attention import packed_attention
+from shardyard.strategies.context_parallel import packed_attention as module
+from shardyard.strategies.context_parallel.packed_attention import documents_in, has_documents_alone, packed_attention
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["documents", "mask"])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_each_document_is_alone(kv_heads: int) -> None:
+def test_each_document_is_alone(kv_heads: int, alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, grad = heads(kv_heads, 24)
+    assert has_documents_alone(q)
+    monkeypatch.setattr(module, "has_documents_alone", lambda _: alone)
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
     out = packed_attention(*inputs, document_starts(24))
     out.backward(grad)
@@ -26,8 +30,17 @@ def test_one_document_has_the_causal_mask() -> None:
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-14)
 
 
+def test_documents_are_found_in_every_row() -> None:
+    starts = document_starts(24)
+    expected = [(slice(row, row + 1), part) for row in (0, 1) for part in document_slices(row, 24)]
+    assert list(documents_in(starts)) == expected
+    whole = torch.zeros(2, 5, dtype=torch.int64)
+    assert list(documents_in(whole)) == [(slice(0, 1), slice(0, 5)), (slice(1, 2), slice(0, 5))]
+
+
 def test_bf16_computes_its_scores_in_fp32() -> None:
     q, k, v, grad = (x.bfloat16() for x in heads(2, 24))
+    assert not has_documents_alone(q)
     out = packed_attention(q, k, v, document_starts(24))
     assert out.dtype == torch.bfloat16
     exact = each_alone(*(x.double() for x in (q, k, v, grad)))[0]

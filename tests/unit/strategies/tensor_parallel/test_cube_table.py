@@ -7,7 +7,7 @@ from harness.grids import numbers
 from harness.ranks import spawn
 
 from shardyard.strategies.tensor_parallel.cube import Cube
-from shardyard.strategies.tensor_parallel.cube_table import cube_lookup, cube_whole
+from shardyard.strategies.tensor_parallel.cube_table import cube_lookup, cube_places, cube_whole
 
 BATCH, SEQ, DIM = 4, 3, 6
 
@@ -56,6 +56,12 @@ def _positions(on: Cube, rank: int, count: int) -> float:
     return max(worst, (own.grad - expected).abs().max().item() if own.numel() else 0.0)
 
 
+def _places(rank: int, world: int, port: int) -> bool:
+    on, places = cube(rank, world, port), torch.arange(BATCH * SEQ).view(BATCH, SEQ)
+    found = cube_places(part(places, [(on.depth, 0), (on.row, 0)]), on)
+    return torch.equal(found, part(places, [(on.depth, 0), (on.column, 0)]))
+
+
 def _rounded(on: Cube) -> float:
     table = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
     tokens = torch.zeros(1, 1000, dtype=torch.int64)
@@ -75,3 +81,7 @@ def test_tables_look_up_as_whole_ones_do() -> None:
                 assert forward == backward + BATCH * SEQ / 4
     # 4,000 tokens have the first number, half of them at each depth. Its row is on the ranks of column 0 and depth 0.
     assert [rounded for _, _, rounded in found] == [4000.0, 0.0, 4000.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_places_follow_the_hidden_states_of_their_tokens() -> None:
+    assert all(spawn(_places, 8))

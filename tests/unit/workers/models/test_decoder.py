@@ -105,7 +105,7 @@ def test_autocast_runs_over_fp32_weights(family: str) -> None:
 def test_packed_documents_are_computed_as_if_each_stood_alone(family: str) -> None:
     arch = tiny(family)
     model, tokens = decoder(arch), token_ids(arch, 0, batch=2, seq=17)
-    ends, starts = ((5, 6, 17), (16, 17)), torch.zeros(2, 17, dtype=torch.int64)
+    ends, starts = ((5, 6, 17), (16, 17)), torch.zeros(2, 18, dtype=torch.int64)
     parts = [(row, slice(*pair)) for row in (0, 1) for pair in zip((0, *ends[row]), ends[row], strict=False)]
     for row, part in parts:
         starts[row, part] = part.start
