@@ -188,7 +188,7 @@ class TrainSpec(SpecPart):
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
     layout: LayoutChoice = Field(
-        Layout(),
+        default_factory=Layout,  # generators of clients cannot read an object as the default beside the word
         description="Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor. It "
         "chooses `recompute` and `offload` too, unless they are given.",
     )

@@ -6003,35 +6003,8 @@ export interface components {
              *     }
              */
             readonly data: components["schemas"]["DataSpec"];
-            /**
-             * @description Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor. It chooses `recompute` and `offload` too, unless they are given.
-             * @default {
-             *       "data": 1,
-             *       "elastic": null,
-             *       "zero": 0,
-             *       "shard": null,
-             *       "zero_plus_plus": null,
-             *       "tensor": 1,
-             *       "tensor_shape": null,
-             *       "sequence": true,
-             *       "context": 1,
-             *       "ulysses": 1,
-             *       "context_inner": "ulysses",
-             *       "context_method": "ring",
-             *       "ring_window": null,
-             *       "pipeline": 1,
-             *       "pipeline_split": "flops",
-             *       "pipeline_blocks": null,
-             *       "schedule": "1f1b",
-             *       "vertical_sync": false,
-             *       "virtual": 2,
-             *       "expert": 1,
-             *       "parameter_server": null,
-             *       "micro_batch": null,
-             *       "auto": null
-             *     }
-             */
-            readonly layout: components["schemas"]["Layout"] | "auto";
+            /** @description Degrees and variants of parallelism. `auto`: the fastest layout that fits on all devices, by the layout advisor. It chooses `recompute` and `offload` too, unless they are given. */
+            readonly layout?: components["schemas"]["Layout"] | "auto";
             /**
              * @description auto, fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.
              * @default auto
