@@ -5,7 +5,7 @@ taken. Not among the candidates, because they change more than the time: schedul
 servers, tensor groups with a shape, and double rings.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,13 +55,26 @@ class Axes:
     refused: tuple[tuple[str, str, int], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """A layout without ZeRO, and its recompute: all that decides about the passes."""
+    """A layout without ZeRO, and its recompute: all that decides about the passes. A search holds up to a million, so it is small.
 
-    layout: Layout
-    recompute: Mode
+    `degrees`: a layout with the axes' degrees, which many shapes share.
+    """
+
+    degrees: Layout
+    schedule: str
+    virtual: int
+    expert: int
+    micro_batch: int
     microbatches: int
+    recompute: Mode
+
+    @property
+    def layout(self) -> Layout:
+        """A new object at each call."""
+        own = ("schedule", "virtual", "expert", "micro_batch")
+        return self.degrees.model_copy(update={name: getattr(self, name) for name in own})
 
 
 def axes_of(base: Layout, facts: ModelFacts, global_batch: int, seq_len: int, world: int) -> Axes:
@@ -123,23 +136,23 @@ def simplicity(layout: Layout, recompute: Mode) -> tuple[int | str, ...]:
 
 
 def _of_degrees(layout: Layout, facts: ModelFacts, share: int) -> Iterator[Shape]:
-    for changes in _variants(layout, facts):
-        varied = layout.model_copy(update=changes)
+    for schedule, virtual, expert in _variants(layout, facts):
+        varied = layout.model_copy(update={"schedule": schedule, "virtual": virtual, "expert": expert})
         for micro in divisors(share):
             microbatches = share // micro
             if varied.microbatch_problem(microbatches) is None and not _dominated(varied, microbatches):
-                one = varied.model_copy(update={"micro_batch": micro})
-                yield from (Shape(one, mode, microbatches) for mode in MODES)
+                for mode in MODES:
+                    yield Shape(layout, schedule, virtual, expert, micro, microbatches, mode)
 
 
-def _variants(layout: Layout, facts: ModelFacts) -> Iterator[Mapping[str, object]]:
-    """Schedules and expert degrees beside the degrees of `layout`."""
+def _variants(layout: Layout, facts: ModelFacts) -> Iterator[tuple[str, int, int]]:
+    """Schedule, virtual stages and expert degree beside the degrees of `layout`."""
     experts: Sequence[int] = [1] if facts.experts is None else divisors(facts.experts)
     for schedule in _SCHEDULES if layout.pipeline > 1 else _SCHEDULES[:1]:
         for virtual in _VIRTUAL if schedule.startswith("interleaved") else _VIRTUAL[:1]:
             stages = layout.model_copy(update={"schedule": schedule, "virtual": virtual}).stages
             if facts.layers is None or stages <= facts.layers:  # more cannot be split, and so not estimated
-                yield from ({"schedule": schedule, "virtual": virtual, "expert": expert} for expert in experts)
+                yield from ((schedule, virtual, expert) for expert in experts)
 
 
 def _dominated(layout: Layout, microbatches: int) -> bool:

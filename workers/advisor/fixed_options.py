@@ -44,9 +44,12 @@ class Fixed:
         """Whether a candidate may have this shape."""
         if self.recompute is not None and shape.recompute != self.recompute.mode:
             return False
-        if self.most_tensor is not None and shape.layout.tensor > self.most_tensor:
+        if self.most_tensor is not None and shape.degrees.tensor > self.most_tensor:
             return False
-        return all(getattr(shape.layout, name) == value for name, value in self.layout.items() if name not in _OF_ZERO)
+        if not self.layout:
+            return True
+        layout = shape.layout
+        return all(getattr(layout, name) == value for name, value in self.layout.items() if name not in _OF_ZERO)
 
     def takes_zero(self, fields: Mapping[str, int]) -> bool:
         """Whether a candidate may have this ZeRO stage and these groups. `fields`: one of `zero_choices`."""

@@ -144,7 +144,7 @@ def candidates(question: Question, offload: Offload | None = None) -> Iterator[T
     facts = facts_of(question.architecture)
     axes, fixed = axes_of(base.layout, facts, base.global_batch, base.data.seq_len, question.world), question.fixed
     for shape in filter(fixed.takes, shapes(base.layout, axes, facts, base.global_batch, question.world)):
-        for fields in filter(fixed.takes_zero, zero_choices(shape.layout.data * shape.layout.context)):
+        for fields in filter(fixed.takes_zero, zero_choices(shape.degrees.data * shape.degrees.context)):
             yield _with(base, shape, fields)
 
 
@@ -207,9 +207,9 @@ class _Search:
         bounds: dict[tuple[object, ...], float] = {}
         every = shapes(base.layout, axes, self._facts, base.global_batch, self._question.world)
         for shape in filter(self._fixed.takes, every):
-            layout = shape.layout
-            schedule = (layout.pipeline, layout.schedule, layout.virtual, shape.microbatches, shape.recompute)
-            key = (*schedule, layout.micro_batch, layout.context, layout.tensor)
+            layout = shape.degrees
+            schedule = (layout.pipeline, shape.schedule, shape.virtual, shape.microbatches, shape.recompute)
+            key = (*schedule, shape.micro_batch, layout.context, layout.tensor)
             if key not in bounds:
                 bounds[key] = passes_of(self._setting(shape), self._question.hardware, messages=False).seconds
             found.append((bounds[key], shape))
@@ -246,16 +246,16 @@ class _Search:
 
     def _look_at(self, bound: float, shape: Shape) -> None:
         """Take the best of a shape's ZeRO stages if it is better than what was found for its degrees."""
-        degrees, hardware = Degrees.of(shape.layout), self._question.hardware
+        degrees, hardware = Degrees.of(shape.degrees), self._question.hardware
         if bound > self._limit(degrees):
             return
         setting = self._setting(shape)
-        passes, follow = {0: passes_of(setting, hardware)}, follow_zero(shape.layout)  # by ZeRO stage
+        passes, follow = {0: passes_of(setting, hardware)}, follow_zero(setting.layout)  # by ZeRO stage
         below = not follow or shape.microbatches > 1  # without ZeRO they take no longer than with it
         if below and passes[0].seconds > self._limit(degrees):
             return
         for fields in self._zero_choices(setting.replicas):
-            sharded, stage = replace(setting, layout=shape.layout.model_copy(update=fields)), fields["zero"]
+            sharded, stage = replace(setting, layout=setting.layout.model_copy(update=fields)), fields["zero"]
             time = with_update(sharded, hardware, passes[0])
             if follow and stage > 1 and not (below and time.seconds > self._limit(degrees)):
                 if stage not in passes:
