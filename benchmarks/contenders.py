@@ -12,10 +12,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +222,8 @@ def _served(half: int, **mode: Any) -> dict[str, Any]:
 def _our_engine(built: TrainerParts) -> Engine:
     layout = built.spec.layout
     if own_clocks(layout):
-        return Engine(partial(_own_step, built, count(1)), rows_of(built), built.parallel.data.settle)
+        own = _OwnClock(built)
+        return Engine(own.step, rows_of(built), own.settle)
     part = layout.division.rows / layout.tensor  # ranks with the same tokens have the same loss
     runner, settle = built.parallel.runner, built.parallel.data.settle
     return Engine(partial(_our_step, built, part), rows_of(built), settle, runner.expect, partial(_traced, built))
@@ -238,18 +238,38 @@ def _our_step(built: TrainerParts, part: float, x: Tensor, y: Tensor) -> Tensor:
     return loss * part
 
 
-def _own_step(built: TrainerParts, clocks: Iterator[int], x: Tensor, y: Tensor) -> Tensor:
-    """A step of a worker or a server that has a clock of its own, as `workers/trainer/own_clocks.py` takes it, without a meeting."""
-    loss, data = built.parallel.runner.train(x, y), built.parallel.data
-    if isinstance(data, StaleServer):
-        data.serve(next(clocks), lambda _: built.optimizer.step())
+class _OwnClock:
+    """The steps of a worker or a server that has a clock of its own, as `workers/trainer/own_clocks.py` takes them.
+
+    All meet at the end of a turn: a server that expects gradients would receive those of the next engine, which has the same group.
+    """
+
+    def __init__(self, built: TrainerParts) -> None:
+        self._built, self._clock, self._pushed = built, 0, False
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        data = self._built.parallel.data
+        self._clock += 1
+        if isinstance(data, StaleServer):
+            data.serve(self._clock, lambda _: self._built.optimizer.step())
+            return torch.zeros(())
+        assert isinstance(data, StaleWorker)
+        if self._pushed:
+            data.pull(meets=False)
+        loss = self._built.parallel.runner.train(x, y)
+        data.reduce()
+        data.push(Push(1 / self._built.loss.factor, loss.item(), squares=0.0, rate=1.0, meets=False))
+        self._pushed = True
         return loss
-    assert isinstance(data, StaleWorker)
-    data.reduce()
-    data.push(Push(1 / built.loss.factor, loss.item(), squares=0.0, rate=1.0, meets=False))
-    data.pull(meets=False)
-    data.take_totals()
-    return loss
+
+    def settle(self) -> None:
+        data = self._built.parallel.data
+        if self._pushed:
+            assert isinstance(data, StaleWorker)
+            data.pull(meets=True)
+            data.take_totals()
+            self._pushed = False
+        data.settle()
 
 
 def _traced(built: TrainerParts, train: Callable[[], None]) -> dict[str, float]:
