@@ -19,8 +19,8 @@ class ParameterServer(BaseModel):
     mode: Literal["sync", "stale", "async"] = Field(
         "sync",
         description="`sync`: each step equals data parallelism. `stale`: each worker has a clock of its own, its gradients are applied "
-        "when they arrive, and it is at most `bound` steps ahead of the slowest one (SSP). `async`: the same without a bound. Both "
-        "change the optimisation.",
+        "when they arrive, and it is at most `bound` steps ahead of the slowest one (SSP). `async`: the same with a bound of "
+        f"{MOST_AHEAD:,} steps. Both change the optimisation.",
     )
     bound: int | None = Field(
         None,

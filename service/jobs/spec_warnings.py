@@ -77,7 +77,7 @@ def _own_clocks(train: TrainSpec) -> _Found:
     if options is None or options.ahead is None:
         return
     if workers > 1:
-        late = "any number of" if options.bound is None else f"up to {(2 * options.bound + 1) * (workers - 1)}"
+        late = f"up to {(2 * options.ahead + 1) * (workers - 1):,}"
         yield (
             "layout.parameter_server",
             f"mode {options.mode} makes {workers} updates in a step, each by the gradients of one worker, {late} updates of others after "

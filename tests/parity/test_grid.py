@@ -19,6 +19,7 @@ from shardyard.strategies.layout import Layout
 #: Fields of a layout that the grid does not vary.
 LEFT_OUT = {
     "elastic",  # which degree runs, not how
+    "auto",  # who chose the degrees
     "virtual",
     "tensor_shape",  # what `tensor: {mode: …}` becomes
     "pipeline_split",  # what `pipeline: {stages: …}` becomes

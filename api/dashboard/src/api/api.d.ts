@@ -5656,7 +5656,7 @@ export interface components {
             readonly servers: number;
             /**
              * Mode
-             * @description `sync`: each step equals data parallelism. `stale`: each worker has a clock of its own, its gradients are applied when they arrive, and it is at most `bound` steps ahead of the slowest one (SSP). `async`: the same without a bound. Both change the optimisation.
+             * @description `sync`: each step equals data parallelism. `stale`: each worker has a clock of its own, its gradients are applied when they arrive, and it is at most `bound` steps ahead of the slowest one (SSP). `async`: the same with a bound of 1,000 steps. Both change the optimisation.
              * @default sync
              * @enum {string}
              */

@@ -41,7 +41,7 @@ def spec(**fields: Any) -> JobSpec:
             "train.layout.parameter_server",
             "2 updates in a step, each by the gradients of one worker, up to 5",
         ),
-        ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "any number of updates"),
+        ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "up to 2,001 updates"),
         (
             {"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}},
             "train.replica_check.every",
