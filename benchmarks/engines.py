@@ -81,6 +81,8 @@ TARGETS = [
 #: Engines whose losses are the others' only in their first step: alone, ranks part; delayed gradients come a step later; and servers
 #: apply each worker's gradients by themselves.
 PARTING = ("torch alone", "ours 2bw", "ours parameter-server-stale", "ours parameter-server-async")
+#: Each has processes of its own: its servers take all requests that arrive in the world's group.
+OWN_CLOCKS = ("ours parameter-server-stale", "ours parameter-server-async")
 
 
 def train_spec(ranks: int, options: argparse.Namespace, corpus: Path) -> dict[str, Any]:
@@ -176,7 +178,8 @@ def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]
         orders = {"ranks": ranks, "train": train_spec(ranks, options, corpus), "cache": str(folder)}
         found: dict[str, Ranks] = {}
         for python, names in (
-            (sys.executable, [*HOME, *VARIANTS]),
+            (sys.executable, [name for name in (*HOME, *VARIANTS) if name not in OWN_CLOCKS]),
+            *((sys.executable, [name]) for name in OWN_CLOCKS),
             (options.deepspeed and f"{options.deepspeed}/bin/python", DEEPSPEED),
         ):
             here = [name for name in names if name in chosen]
