@@ -1,11 +1,15 @@
 """A real memory cgroup with a limit, of version 1 or 2, below that of this process; where none can be made, the test is skipped."""
 
 import contextlib
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from .patience import PATIENCE_S
 
 
 @contextlib.contextmanager
@@ -20,6 +24,13 @@ def memory_cgroup(limit: int) -> Iterator[Path]:
         yield made
     finally:
         made.rmdir()
+
+
+def run_within(limit: int, script: str, where: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script of Python, which joins a cgroup by its second argument, the path of `cgroup.procs`, between `where` and `folder`."""
+    with memory_cgroup(limit) as cgroup:
+        program = [sys.executable, "-c", script, where, str(cgroup / "cgroup.procs"), str(folder)]
+        return subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def _parents() -> Iterator[Path]:

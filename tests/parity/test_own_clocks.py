@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.broken_model import broken_model
 from harness.ranks import Result, assert_checkpoints_fit, spawn, train, train_rank, whole_parameters
 from harness.recorded_pushes import Line, furthest_ahead, met
 from harness.textbook_stale import Replay
@@ -293,12 +294,7 @@ def test_a_trace_has_the_steps_of_all_ranks(root: Path, make_spec: Make) -> None
 
 def test_a_loss_that_is_not_finite_is_traced_to_its_worker(root: Path, make_spec: Make, tmp_path: Path) -> None:
     """Before anything is pushed: the other worker never has its numbers."""
-    (tmp_path / "broken_model.py").write_text(
-        "import torch\nimport torch.distributed as dist\nfrom torch import nn\n\n\nclass Broken(nn.Linear):\n    def forward(self, x):\n"
-        "        return super().forward(x) * (float('inf') if dist.get_rank() == 1 else 1.0)\n\n\n"
-        "def make():\n    return nn.Sequential(nn.Embedding(256, 8), Broken(8, 256))\n"
-    )
-    model = {"import": "broken_model:make", "code": str(tmp_path)}
+    model = broken_model(tmp_path, "float('inf') if dist.get_rank() == 1 else 1.0")
     with pytest.raises(RuntimeError, match="first in the output of 1 on rank 1"):
         train(make_spec(served(2, 1, "async"), model=model, **QUIET), root)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.broken_model import broken_model
 from harness.models import GPT2
 from harness.ranks import assert_checkpoints_fit, train
 
@@ -81,14 +82,8 @@ def test_a_model_of_ones_own_is_served_from_its_own_values(root: Path, make_spec
 
 
 def test_a_loss_that_is_not_finite_is_traced_to_a_worker(root: Path, make_spec: Make, tmp_path: Path) -> None:
-    (tmp_path / "broken_model.py").write_text(
-        "import torch\nfrom torch import nn\n\n\nclass Broken(nn.Linear):\n    def forward(self, x):\n"
-        "        return super().forward(x) * float('inf')\n\n\n"
-        "def make():\n    return nn.Sequential(nn.Embedding(256, 8), Broken(8, 256))\n"
-    )
-    model = {"import": "broken_model:make", "code": str(tmp_path)}
     with pytest.raises(RuntimeError, match="first in the output of 1 on ranks 0, 1"):
-        train(make_spec(served(2, 1), model=model), root)
+        train(make_spec(served(2, 1), model=broken_model(tmp_path)), root)
 
 
 def test_all_ranks_together_send_2_psi_per_worker(root: Path, make_spec: Make) -> None:

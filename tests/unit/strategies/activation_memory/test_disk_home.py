@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness.memory_cgroup import memory_cgroup
-from harness.patience import PATIENCE_S
+from harness.memory_cgroup import run_within
 
 from shardyard.strategies.activation_memory.disk_buffer import Extent
 from shardyard.strategies.activation_memory.disk_home import DiskHome
@@ -211,10 +208,8 @@ steps(shard, DiskHome(StateFile(Path(folder))) if where == "disk" else None)
 @pytest.mark.parametrize(("where", "status"), [("disk", 0), ("memory", -signal.SIGKILL)])
 def test_host_memory_is_that_of_the_buffers(where: str, status: int, tmp_path: Path) -> None:
     """128 MiB of moments in a cgroup of 64 MiB. In memory the kernel kills the process."""
-    with memory_cgroup(64 << 20) as folder:
-        program = [sys.executable, "-c", IN_A_CGROUP, where, str(folder / "cgroup.procs"), str(tmp_path)]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        assert done.returncode == status, done.stderr
+    done = run_within(64 << 20, IN_A_CGROUP, where, tmp_path)
+    assert done.returncode == status, done.stderr
 
 
 def test_nothing_to_move_needs_no_disk(tmp_path: Path) -> None:

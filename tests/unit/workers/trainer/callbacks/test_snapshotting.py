@@ -153,7 +153,7 @@ def interval(fds: list[int], busy_s: float, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_copies_share_is_one_of_the_processor_time_of_a_step(
     fds: list[int], alone: None, busy_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rank with a part of a processor, as ranks that share cores, takes fewer: 10 ms are 1% of the processor time of so many steps."""
+    """Ranks that share a core compute for a part of each step, so they need more steps until a copy of 10 ms is 1% of their CPU time."""
     assert interval(fds, busy_s, monkeypatch) == steps
 
 
