@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None, work: Callable[[Run, Any, Any, Any]
     from .trainer.assemble import train_on
     from .trainer.determinism import compute_the_same_bits
     from .trainer.instruments import Instruments
-    from .trainer.process_groups import formed_by_torchrun
+    from .world import formed_by_torchrun
 
     device = _device(options.device)
     out: Path = options.out.resolve()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .commands.completion import job_names
+from .job_names import job_names
 
 Url = Annotated[
     str | None,

@@ -22,7 +22,7 @@ def main(file: str) -> int:
     from shardyard.workers.spec import Run
     from shardyard.workers.trainer.assemble import train_on
     from shardyard.workers.trainer.instruments import Instruments
-    from shardyard.workers.trainer.process_groups import formed_by_torchrun
+    from shardyard.workers.world import formed_by_torchrun
 
     run = Run.model_validate(orders["run"])
     if orders["context"] and run.device == "cuda":

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from shardyard.version import __version__
-from shardyard.workers.trainer.process_groups import formed_by_torchrun
+from shardyard.workers.world import formed_by_torchrun
 
 from .checks import Check, Place, lines_of
 from .processes import Orders, append

@@ -49,7 +49,7 @@ def test_zero_3_never_holds_the_whole_model(dry: DryRunner) -> None:
     ],
     ids=str,
 )
-def test_a_few_blocks_and_micro_batches_tell_what_the_whole_step_needs(layout: dict[str, Any], dry: DryRunner) -> None:
+def test_a_few_blocks_and_micro_batches_show_what_the_whole_step_needs(layout: dict[str, Any], dry: DryRunner) -> None:
     more = {"model": {"preset": "nano", "layers": 10 * layout.get("pipeline", 1)}, "global_batch": 32}
     few, whole = (dry.report(layout, whole=whole, **more) for whole in (False, True))
     assert few.extrapolated_from and not whole.extrapolated_from

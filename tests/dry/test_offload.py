@@ -31,7 +31,7 @@ def test_the_host_waits_for_the_loss_alone(layout: dict[str, Any], offload: dict
 
 
 @pytest.mark.full
-def test_a_few_micro_batches_tell_what_many_need(dry: DryRunner) -> None:
+def test_a_few_micro_batches_show_what_many_need(dry: DryRunner) -> None:
     """All blocks are run: memory does not grow evenly with them."""
     more = {"model": {"preset": "nano", "layers": 6}, "offload": {"activations": True}}
     few, whole = (dry.report({"data": 2, "zero": 3, "micro_batch": 1}, whole=whole, **more) for whole in (False, True))

@@ -136,7 +136,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu", limit_s: float = 
     import torch
     import torch.distributed as dist
 
-    from shardyard.workers.trainer.process_groups import form_world
+    from shardyard.workers.world import form_world
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=PATIENCE_S))  # type: ignore[attr-defined]

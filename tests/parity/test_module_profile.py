@@ -14,7 +14,7 @@ from harness.sleeping import SLEEPING
 from harness.textbook_packed import save_records
 
 from shardyard.strategies.cost.stage_balance import ModuleCosts
-from shardyard.strategies.pipeline_parallel.module_profile import agreed
+from shardyard.strategies.module_profile import agreed
 
 from .test_fp8 import exact
 

@@ -57,7 +57,7 @@ def test_an_apt_get_that_runs_already_is_waited_for(
     assert all("-o DPkg::Lock::Timeout=300" in call for call in calls)
 
 
-def test_what_no_waiting_mends_is_a_failure(install_chromium: Callable[..., tuple[int, list[str]]]) -> None:
+def test_what_stays_when_one_waits_is_a_failure(install_chromium: Callable[..., tuple[int, list[str]]]) -> None:
     status, calls = install_chromium(STATUS="1")
     assert status == 1 and [call.split()[3] for call in calls] == ["update", "update"]
 

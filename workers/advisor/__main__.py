@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..spec import TrainSpec
-from ..trainer.process_groups import formed_by_torchrun
+from ..world import formed_by_torchrun
 from .timed_step import measured
 
 

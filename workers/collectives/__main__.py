@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ...strategies.layout import Layout
 from ...strategies.mesh import Mesh, make_mesh
-from ..trainer.process_groups import formed_by_torchrun
+from ..world import formed_by_torchrun
 from .measure import groups_of, measured
 from .report import Report, size_text, table
 

@@ -16,8 +16,8 @@ from ...strategies.cost.replica_partition import Stage, partition, slowest, step
 from ...strategies.cost.stage_balance import ModuleCosts, stage_blocks
 from ...strategies.layout import Layout, profiled
 from ...strategies.mesh import Mesh
+from ...strategies.module_profile import measured
 from ...strategies.parallelize import Recipe
-from ...strategies.pipeline_parallel.module_profile import measured
 from ..data.dataset import Tokens
 from ..data.own_source import OwnSamples
 from ..snapshot.header import read, segment_of

@@ -12,9 +12,9 @@ from ....service.errors import ShardyardError
 from ....service.settings import Settings
 from ...access_token import given, sign_in_link, token_file
 from ...client import Client
+from ..job_names import job_names
 from ..options import Url
 from ..terminal.screen import Screen
-from .completion import job_names
 
 #: Browsers of a terminal, which would take this one over.
 _ON_A_TERMINAL = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})

@@ -11,9 +11,9 @@ from ....service.schemas.job import Job
 from ....service.schemas.step import Step
 from ...client import Client
 from ...errors import InvalidParameter
+from ..job_names import job_names
 from ..options import Json, Url
 from ..terminal.screen import Screen, number, seconds, state
-from .completion import job_names
 
 _MOST = 16
 

@@ -22,9 +22,9 @@ from ...client import Client
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_training_spec
 from ..exit_codes import ExitCode
+from ..job_names import job_names
 from ..options import Json, Url
 from ..terminal.screen import Screen
-from .completion import job_names
 
 
 def verify(

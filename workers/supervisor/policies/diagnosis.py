@@ -43,7 +43,7 @@ def diagnose(found: Sequence[Examination]) -> Verdict:
         return odd
     if free and (len(free) < len(found) or len(found) == 1):
         return _accused(free, found, waits)
-    return _in_circle(awaited, found, waits) or _nobody(found)
+    return _in_circle(awaited, found, waits) or _no_rank(found)
 
 
 def _all_waits(ranks: Mapping[int, Examination]) -> dict[int, set[int]]:
@@ -211,7 +211,7 @@ def _in_circle(
     return Verdict(None, f"{format_ranks(sorted(worst))} wait for each other, in different orders: {where}")
 
 
-def _nobody(found: Sequence[Examination]) -> Verdict:
+def _no_rank(found: Sequence[Examination]) -> Verdict:
     if all(one.is_free for one in found):
         places = sorted({_place(one) if one.answered else "no answer" for one in found})
         return Verdict(None, f"no rank waits for another one: all are at {', '.join(places[:4])}")

@@ -114,7 +114,7 @@ async def test_a_sweep_is_stored_once_per_key_listed_and_cancelled(api: httpx2.A
     assert (await api.get("/v1/sweeps?cursor=x")).json()["code"] == "invalid_cursor"
 
 
-async def test_a_job_that_is_a_sweep_is_told_where_to_go(api: httpx2.AsyncClient) -> None:
+async def test_a_job_that_is_a_sweep_gets_the_route_of_sweeps(api: httpx2.AsyncClient) -> None:
     answer = await api.post("/v1/jobs", json=document())
     assert "/v1/sweeps" in answer.json()["errors"][0]["remedy"]
     answer = await api.post("/v1/sweeps", json=SPEC)

@@ -64,7 +64,7 @@ async def test_what_is_no_sample_is_reported_as_an_incident(store: Store, placed
     assert (await ranks.samples(store, job.id)).items == []
 
 
-async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
+async def test_a_stream_gets_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(
         store, lease, 1, event_batch(state("starting"), *(("rank_metrics", rank_metrics_of(1, n)) for n in (1, 2, 3)))

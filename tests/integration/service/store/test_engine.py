@@ -71,7 +71,7 @@ async def test_what_only_reads_cannot_write_on_sqlite(store: Store) -> None:
                 await tx.execute(text("DELETE FROM nodes"))
 
 
-async def test_a_write_that_is_given_up_amid_a_statement_holds_no_lock(store: Store) -> None:
+async def test_a_write_that_is_given_up_within_a_statement_holds_no_lock(store: Store) -> None:
     """As when its task is cancelled: a cursor with more rows to give is still referred to."""
     if store.dialect != "sqlite":
         return

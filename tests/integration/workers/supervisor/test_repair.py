@@ -218,7 +218,7 @@ async def first_beside(known: set[psutil.Process], settings: Settings) -> psutil
 
 
 @pytest.mark.full
-async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
+async def test_a_supervisor_may_die_with_a_trainer_and_within_a_repair(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
     broken = train_gang("both", tmp_path / "broken", LAYOUTS[0])

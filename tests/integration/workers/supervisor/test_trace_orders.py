@@ -98,7 +98,7 @@ async def test_a_trace_is_whole_and_reported_once(cluster: Cluster, tmp_path: Pa
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+async def test_who_dies_during_a_trace_ends_it_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
     spec = endless("torn", tmp_path, {"data": 4, "zero": 1})
     (tmp_path / "0.slow").write_text(f"{SLOW_S}")
     await cluster.start_gang(spec)

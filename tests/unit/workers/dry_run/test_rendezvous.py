@@ -25,7 +25,7 @@ def test_in_one_batch_they_pass() -> None:
     check_rendezvous({0: [send(1, 0), receive(1, 0)], 1: [send(0, 3), receive(0, 3)]})
 
 
-def test_a_message_that_nobody_takes_is_found() -> None:
+def test_a_message_that_no_rank_receives_is_found() -> None:
     with pytest.raises(NoRendezvous, match="rank 0 to send"):
         check_rendezvous({0: [send(1, 0)], 1: []})
 

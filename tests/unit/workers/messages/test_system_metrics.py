@@ -9,7 +9,7 @@ def test_a_counter_has_a_rate_from_its_second_reading_on() -> None:
     assert rates.of(Reading({}, {"sent": 3000.0}), 14.0) == {"sent": 500.0}
 
 
-def test_a_counter_that_began_anew_has_no_rate_once() -> None:
+def test_a_counter_that_began_again_has_no_rate_once() -> None:
     rates = Rates()
     for count in (50.0, 10.0):
         assert rates.of(Reading({}, {"cpu": count}), count) == {}

@@ -159,7 +159,7 @@ def test_a_job_continues_another_one_until_it_has_its_own(tmp_path: Path) -> Non
     assert [step_of(path) for path in complete(folder_at(str(tmp_path / "storage/job")))] == [5]
 
 
-def test_ranks_that_all_save_alone_are_told_how(tmp_path: Path) -> None:
+def test_ranks_that_all_save_alone_get_a_remedy(tmp_path: Path) -> None:
     with gang(tmp_path) as first:
         first.save(1, "one", rank=0)
         (refused,) = first.save(1, "two", rank=1)

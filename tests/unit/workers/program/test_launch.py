@@ -172,7 +172,7 @@ def test_an_exception_is_known_with_its_traceback(tmp_path: Path) -> None:
     assert 'script.py", line 3' in second["failed"].traceback and "sitecustomize" not in second["failed"].traceback
 
 
-def test_a_status_without_an_exception_is_told_by_its_number(tmp_path: Path) -> None:
+def test_a_status_without_an_exception_is_named_by_its_number(tmp_path: Path) -> None:
     (only,) = run("import sys; sys.exit(3)", tmp_path, world=1)
     assert only["failed"].message == "the program exited with status 3"
 

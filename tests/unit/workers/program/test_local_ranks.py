@@ -73,7 +73,7 @@ def test_ranks_find_their_places_and_their_lines_begin_with_them(tmp_path: Path)
     assert sorted(lines.found) == [place.format(0), place.format(1)]
 
 
-def test_one_process_per_node_is_told_how_many_ranks_it_starts(tmp_path: Path) -> None:
+def test_one_process_per_node_knows_how_many_ranks_it_starts(tmp_path: Path) -> None:
     command = 'echo "$PET_NNODES $PET_NPROC_PER_NODE $PET_NODE_RANK rank=$RANK"'
     with printed(3) as (output, lines):
         assert run_locally(run_of(command, tmp_path, 3, per_node=True), output) == 0

@@ -124,7 +124,7 @@ def test_old_copies_go_and_those_in_use_stay(code: Code, tmp_path: Path) -> None
         assert (used / "train.py").exists()
 
 
-def test_copies_that_nobody_uses_make_room(code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_without_a_user_make_room(code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with working_copy(code, "job-a", tmp_path, never):
         pass
     monkeypatch.setattr(copies, "_SPARE_BYTES", 1 << 60)

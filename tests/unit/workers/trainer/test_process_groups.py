@@ -1,4 +1,4 @@
-"""Which network interface a rank's process groups use, and which device the world's group is bound to."""
+"""Which network interface a rank's process groups use."""
 
 import socket
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.trainer.process_groups import form_world, formed, name_interface
+from shardyard.workers.trainer.process_groups import formed, name_interface
 
 NAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
@@ -43,16 +43,3 @@ def test_a_group_is_formed_over_the_operators_interface(monkeypatch: pytest.Monk
             assert tensor.item() == 1
         finally:
             dist.destroy_process_group()
-
-
-def test_a_gpus_world_is_bound_to_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only then are groups split from it. There is no NCCL here, so the call is looked at."""
-    calls: list[Any] = []
-    monkeypatch.setattr(dist, "init_process_group", lambda *given, **more: calls.append((given, more)))
-    for device in (torch.device("cuda", 3), torch.device("cpu")):
-        form_world(device, rank=1, world_size=2)
-    place = {"rank": 1, "world_size": 2}
-    assert calls == [
-        (("cpu:gloo,cuda:nccl",), {"device_id": torch.device("cuda", 3), **place}),
-        (("gloo",), {"device_id": None, **place}),
-    ]

@@ -78,7 +78,7 @@ def test_other_shells_ask_in_their_own_way(shell: str, plane: Plane, client: Cli
 def test_without_a_server_nothing_is_completed_and_nothing_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shardyard.api.cli.commands.completion import job_names
+    from shardyard.api.cli.job_names import job_names
 
     for url in ("http://127.0.0.1:1", "nonsense"):
         monkeypatch.setenv("SHARDYARD_URL", url)

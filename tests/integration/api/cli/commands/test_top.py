@@ -27,7 +27,7 @@ def test_top_shows_jobs_and_nodes_and_leaves_by_q(plane: Plane, client: Client, 
         assert "\x1b[?1049h" in terminal.raw and "\x1b[?1049l" in terminal.raw  # the screen of before comes back
 
 
-def test_top_bears_a_control_plane_that_restarts(plane: Plane, client: Client, shown: Any) -> None:
+def test_top_continues_when_the_control_plane_restarts(plane: Plane, client: Client, shown: Any) -> None:
     client.submit(SPEC)
     with shown("top", "--interval", "0.2") as terminal:
         terminal.shows("tiny")

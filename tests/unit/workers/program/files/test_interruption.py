@@ -11,7 +11,7 @@ from shardyard.workers.program.files.remote import Unanswered
 from shardyard.workers.program.shared_folder import EndRequested
 
 
-def test_a_call_that_does_not_end_keeps_nobody() -> None:
+def test_a_call_that_does_not_end_keeps_no_caller() -> None:
     never = threading.Event()
     with pytest.raises(EndRequested):
         result_of(begun(never.wait, "waits"), lambda: True)

@@ -40,7 +40,7 @@ def test_a_server_without_requests_waits_and_its_readers_do_not_count() -> None:
     assert not rank(0, stack=None, stacks=[computes, reads]).waits
 
 
-def test_two_groups_of_one_axis_and_the_same_ranks_are_told_apart() -> None:
+def test_two_groups_of_one_axis_and_the_same_ranks_are_kept_apart() -> None:
     """Meshes with other parents have axes of the same name."""
     place = {"group": "tensor", "ranks": [0, 1]}
     one = rank(0, collectives=[place | {"name": "3", "entered": 58}, place | {"name": "9", "entered": 2}])

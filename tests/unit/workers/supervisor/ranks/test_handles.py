@@ -25,7 +25,7 @@ class Heard:
             await asyncio.Event().wait()
 
 
-async def test_every_living_rank_hears_of_its_supervisor_again_and_again_while_one_does_not_answer() -> None:
+async def test_every_living_rank_is_called_again_and_again_while_one_does_not_answer() -> None:
     living, silent, dead = Heard(), Heard(answers=False), Heard()
     rank = [Member(n, handle=RankHandle(actor)) for n, actor in enumerate((living, silent, dead))]
     rank[2].lost = True

@@ -21,15 +21,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..chunked_loss import leave_heads
-from ..cost.stage_balance import ModuleCosts
-from ..documents import Packed, taken
-from ..expert_parallel import Tally
-from ..mesh import Mesh
-from ..parallelize import Recipe, apply_inside, filler, own_parameters
-from ..param_shard import Parameter, parameters
-from ..telemetry.device_clock import clock_of
-from .split import blocks_of, keep
+from .chunked_loss import leave_heads
+from .cost.stage_balance import ModuleCosts
+from .documents import Packed, taken
+from .expert_parallel import Tally
+from .mesh import Mesh
+from .parallelize import Recipe, apply_inside, filler, own_parameters
+from .param_shard import Parameter, parameters
+from .pipeline_parallel.split import blocks_of, keep
+from .telemetry.device_clock import clock_of
 
 #: Runs of a module before those that are timed, and the number of those, whose median counts.
 _WARM_UP: Final = 2

@@ -1,0 +1,19 @@
+"""Names of jobs for shell completion, if a control plane answers at once. It prints no errors."""
+
+from ...service.errors import ShardyardError
+from ..client import ApiError, Client
+
+#: The user waits at the prompt.
+_PATIENCE_S = 1.0
+_MOST = 50
+
+
+def job_names(incomplete: str) -> list[str]:
+    """Names of jobs with this prefix, newest first, or ids for the prefix of an id. Empty without a control plane."""
+    try:
+        with Client(timeout_s=_PATIENCE_S, tries=1) as client:
+            found = client.jobs(text=incomplete or None, limit=_MOST).items
+    except (ApiError, ShardyardError, OSError, ValueError):
+        return []
+    words = [job.id if incomplete.startswith("job-") else job.name for job in found]
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]

@@ -1,0 +1,54 @@
+"""The world's process group of a rank, on gloo for CPUs and NCCL for GPUs; that of torchrun's environment, too."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore
+
+#: On GPUs the world has gloo beside NCCL for what the host sends: objects such as checkpoint plans, and the clocks of traces. The groups
+#: of the mesh have NCCL only.
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+
+
+@contextmanager
+def formed_by_torchrun(kind: str) -> Iterator[torch.device]:
+    """The world's process group from torchrun's environment (a world of one without it); yields this rank's device."""
+    alone = "RANK" not in os.environ
+    if alone:
+        os.environ |= {
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "0",
+            "LOCAL_RANK": "0",
+        }
+    device = device_of(kind, int(os.environ.get("LOCAL_RANK", "0")))
+    place: dict[str, Any] = {"store": HashStore(), "rank": 0, "world_size": 1} if alone else {}
+    form_world(device, timeout=timedelta(minutes=10), **place)
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def form_world(device: torch.device, **place: Any) -> None:
+    """Form the world's group. `place`: the arguments of `init_process_group` that say which rank this is of which world.
+
+    On GPUs the group is bound to the device: NCCL connects at once, so that the groups of the mesh can be split from it.
+    """
+    bound = device if device.type == "cuda" else None
+    dist.init_process_group(BACKENDS[device.type], device_id=bound, **place)
+
+
+def device_of(kind: str, index: int) -> torch.device:
+    """This rank's device, chosen for the process; on a CPU torch has one thread from now on."""
+    if kind == "cpu":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
