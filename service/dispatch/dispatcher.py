@@ -337,7 +337,9 @@ class Dispatcher:
             return
         try:
             async with asyncio.timeout(_RELEASE_S), self.store.write() as tx:
-                await leases.release(tx, tokens)
+                # By owner: a lease whose transaction was cancelled while it committed is in no list of this dispatcher.
+                await leases.release_all_of(tx, [self.owner])
+                await operation_rows.release_all_of(tx, [self.owner])
                 await clusters.leave(tx, self.owner)
         except (TimeoutError, DatabaseError) as error:  # then the leases expire
             log.warning("the leases could not be released: %s", error)

@@ -52,7 +52,7 @@ async def owners(tx: AsyncConnection) -> list[str]:
 
 
 async def release_all_of(tx: AsyncConnection, owners: Iterable[str]) -> None:
-    """Release all leases of dispatchers that are known to be dead."""
+    """Release all leases of dispatchers that end now or are known to be dead."""
     statement = update(jobs).where(jobs.c.lease_token.is_not(None), jobs.c.lease_owner.in_(list(owners)))
     await tx.execute(statement.values(lease_owner=None, lease_token=None, lease_until=None))
 

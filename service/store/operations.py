@@ -54,7 +54,7 @@ async def put_back(tx: AsyncConnection, token: str, seconds: float, tries: int) 
 
 
 async def release_all_of(tx: AsyncConnection, owners: Collection[str]) -> None:
-    """Free the operations of dispatchers that are known to be dead."""
+    """Free the operations of dispatchers that end now or are known to be dead."""
     mine = update(operations).where(_open, operations.c.lease_owner.in_(list(owners)))
     await tx.execute(mine.values(_held(None, unix_now(tx))))
 

@@ -2,10 +2,13 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.patience import PATIENCE_S
 
+from shardyard.service.dispatch.admission import Admission, admit
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.dispatch.lease_owner import Owner
 from shardyard.service.jobs import submit as submitting
@@ -142,6 +145,27 @@ async def test_a_dispatcher_that_ends_in_order_gives_its_leases_back(
     async with store.read() as tx:
         assert await leases.abandoned(tx, 10) == [job.id]
     assert cluster.living, "the gang lives on"
+
+
+async def test_a_job_that_is_taken_while_the_dispatcher_ends_is_given_back_too(
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction that took it is cancelled while it commits: the lease is stored, and the dispatcher does not know it."""
+    committed = asyncio.Event()
+
+    async def committing(*given: Any) -> Admission:
+        if (await admit(*given)).leases:
+            committed.set()
+            await asyncio.Event().wait()
+        return Admission([], False)
+
+    monkeypatch.setattr("shardyard.service.dispatch.dispatcher.admit", committing)
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster), asyncio.timeout(PATIENCE_S):
+        await committed.wait()
+    async with store.read() as tx:
+        assert await leases.abandoned(tx, 10) == [job.id]
+    assert not cluster.specs
 
 
 async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
