@@ -1,9 +1,12 @@
 """Jobs are paused and resumed under a dispatcher."""
 
+import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.service.errors import JobEnded, JobPausing
 from shardyard.service.jobs import submit as submitting
@@ -19,20 +22,35 @@ from .dispatching import dispatching, ended, eventually, job_history, reached, s
 
 
 async def test_a_paused_job_holds_nothing_and_continues_as_a_new_attempt(
-    store: Store, settings: Settings, cluster: InProcessCluster
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The gang ends, and the next one trains, once each request was made twice."""
+    paused, resumed, stop = asyncio.Event(), asyncio.Event(), cluster.stop
+
+    async def stop_later(gang: str, reason: str) -> None:
+        await paused.wait()
+        await stop(gang, reason)
+
+    async def train_later(gang: Gang) -> None:
+        await resumed.wait()
+        await train(gang)
+
+    monkeypatch.setattr(cluster, "stop", stop_later)
     cluster.script = run_until_stopped
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
         assert [(await pause(store, job.id, "tester")).state for _ in range(2)] == [State.PAUSING] * 2
+        paused.set()
         await until(store, job, reached(State.PAUSED))
         await eventually(lambda: not cluster.living)
         other = await ended(store, await submit_short(store, settings, cluster))
         assert other.state == State.SUCCEEDED
         assert (await pause(store, job.id, "tester")).state == State.PAUSED
+        cluster.script = train_later
         assert (await resume(store, job.id, "tester")).state == State.QUEUED
         await resume(store, job.id, "tester")
+        resumed.set()
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts) == (State.SUCCEEDED, 2, 0)
     moves = [
@@ -70,13 +88,27 @@ async def test_a_queued_job_leaves_the_queue(store: Store, settings: Settings, c
 async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_job_is_paused(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    cluster.script = ignore_stop
+    refused = asyncio.Event()
+
+    async def silent_before(gang: Gang) -> None:
+        """Its last events are waited for, and come after the refusal: until then the job is not paused."""
+        gang.stubborn = True
+        await gang.state("starting")
+        await gang.state("running")
+        await refused.wait()
+        for step in itertools.count(1):
+            await gang.step(step)
+            await asyncio.sleep(0.02)
+
+    cluster.script = silent_before
     job = await submit(store, settings)
-    async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2, "cancel_s": 0.4}), cluster):
+    short = {"reshard_s": 0.2, "cancel_s": 0.4, "pull_s": 2 * PATIENCE_S}
+    async with dispatching(store, settings.model_copy(update=short), cluster):
         await until(store, job, reached(State.RUNNING))
         await pause(store, job.id, "tester")
         with pytest.raises(JobPausing):
             await resume(store, job.id, "tester")
+        refused.set()
         paused = await until(store, job, reached(State.PAUSED))
     assert (paused.attempt, paused.restarts, paused.finished_at) == (1, 0, None)
 
