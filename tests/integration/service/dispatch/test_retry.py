@@ -17,7 +17,7 @@ from shardyard.service.store.engine import Store
 from shardyard.workers.messages.event import VERSION
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
-from .dispatching import dispatching, ended, eventually, reached, states, steps, submit, until
+from .dispatching import dispatching, ended, eventually, job_history, reached, states, steps, submit, until
 
 
 async def test_an_exception_fails_the_job_and_is_not_retried(
@@ -142,16 +142,23 @@ async def test_a_gang_of_another_version_is_replaced(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
     """Its events are not stored; the next attempt's are."""
-    cluster.version = VERSION + 1
+
+    async def other_at_first(gang: Gang) -> None:
+        cluster.version = VERSION + (len(cluster.specs) == 1)
+        await train(gang)
+
+    cluster.script = other_at_first
     job = await submit(store, settings, max_restarts=1, steps=3)
     async with dispatching(store, settings, cluster):
-        waits = await until(store, job, lambda now: now.restarts == 1)
-        assert (waits.reason, await steps(store, job)) == ("other_version", [])
-        assert f"version {VERSION + 1}" in (waits.message or "")
-        cluster.version = VERSION
         job = await ended(store, job)
-    assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
+    assert (job.state, job.attempt, job.restarts) == (State.SUCCEEDED, 2, 1)
+    again = ["placing", "starting", "running", "succeeded"]
+    assert await states(store, job) == ["queued", "placing", "queued", *again]
+    _, _, lost, *_ = [item.data for item in await job_history(store, job) if item.kind == "state"]
+    assert lost["reason"] == "other_version" and f"version {VERSION + 1}" in lost["message"]
+    assert await steps(store, job) == [1, 2, 3]
     assert cluster.closed[0] == cluster.specs[0].name
+    cluster.script = train
     cluster.version = 0  # of a gang that does not say
     async with dispatching(store, settings, cluster):
         job = await ended(store, await submit(store, settings, max_restarts=0))
