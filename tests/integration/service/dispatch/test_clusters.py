@@ -156,7 +156,9 @@ async def test_a_second_cluster_of_the_same_name_is_refused(
 ) -> None:
     """It writes nothing, takes nothing and says so, until the first has gone."""
     first, second = a_cluster("a"), a_cluster("b", cpus=2)
-    settings = named(tmp_path, "default")
+    # The job of the first cluster is not tried again on the second one meanwhile.
+    later = {"retry_backoff_s": 600.0, "retry_backoff_max_s": 600.0}
+    settings = named(tmp_path, "default").model_copy(update=later)
     one = dispatching.start(settings, first)
     await looked(store, first)
     with caplog.at_level(logging.ERROR):
