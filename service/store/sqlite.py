@@ -99,7 +99,8 @@ async def _end_reading(driver: aiosqlite.Connection) -> None:
     rolling = asyncio.ensure_future(driver.rollback())
     rolling.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        await asyncio.wait({rolling}, timeout=_PATIENCE_S)
+        while not (await asyncio.wait({rolling}, timeout=_PATIENCE_S))[0]:
+            await driver.interrupt()  # again and again: it has no effect on a statement that is yet to begin
     finally:
         if not rolling.done():
             await driver.interrupt()

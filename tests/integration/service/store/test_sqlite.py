@@ -1,12 +1,17 @@
 """Each way in which a SQLite file cannot serve has its own error, as it really fails; it passes when its cause has."""
 
+import asyncio
 import os
+import sqlite3
 import subprocess
+import threading
 from pathlib import Path
 
+import aiosqlite
 import pytest
 from harness.databases import migrated_sqlite
 from harness.disk import SmallDisk
+from harness.patience import PATIENCE_S
 
 from shardyard.service.database_errors import (
     DatabaseBusy,
@@ -16,11 +21,12 @@ from shardyard.service.database_errors import (
     DatabaseReadOnly,
 )
 from shardyard.service.errors import InvalidDatabase
-from shardyard.service.store import nodes
+from shardyard.service.store import nodes, sqlite
 from shardyard.service.store.engine import Store
 from shardyard.service.store.schema import upgrade
 
 from .test_driver_errors import NODE, _content, _replace, opened, read, refused, url_of, write
+from .test_log_search import ENDLESS
 
 
 async def test_a_missing_file_is_neither_served_nor_made(file: Path) -> None:
@@ -87,6 +93,32 @@ async def test_a_locked_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         async with first.write():
             await refused(second, DatabaseBusy, write)
         await write(second)
+
+
+async def test_a_statement_that_begins_after_it_was_interrupted_is_interrupted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection's thread comes to it late, as on a busy machine."""
+    monkeypatch.setattr(sqlite, "_PATIENCE_S", 0.01)
+    gate, interrupted = threading.Event(), asyncio.Event()
+    async with aiosqlite.connect(":memory:") as driver:
+        interrupt = driver.interrupt
+
+        async def noted() -> None:
+            await interrupt()
+            interrupted.set()
+
+        monkeypatch.setattr(driver, "interrupt", noted)
+        late = asyncio.gather(
+            driver._execute(gate.wait), driver.execute_fetchall(ENDLESS["sqlite"]), return_exceptions=True
+        )
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(sqlite._end_reading(driver))
+        await interrupted.wait()
+        gate.set()
+        await asyncio.wait_for(ending, PATIENCE_S)
+        _, ended = await late
+    assert isinstance(ended, sqlite3.OperationalError) and "interrupted" in str(ended)
 
 
 @pytest.mark.parametrize(
