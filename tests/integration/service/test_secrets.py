@@ -15,7 +15,7 @@ from shardyard.service.store.engine import Store
 from shardyard.workers.messages.secret import Secret
 
 from ..inprocess_cluster import Gang, InProcessCluster
-from .dispatch.dispatching import dispatching, ended
+from .dispatch.dispatching import dispatching, ended, eventually
 
 VALUE = "hf_abcdefgh"
 
@@ -113,5 +113,6 @@ async def test_a_job_whose_secret_was_removed_fails_and_says_so(store: Store, se
     await secrets.remove(store, "TOKEN")
     async with dispatching(store, settings, cluster):
         job = await ended(store, waiting)
+        await eventually(lambda: not cluster.living)
     assert (job.state, job.reason) == (State.FAILED, "secret_unavailable")
-    assert "There is no secret TOKEN" in (job.message or "") and not cluster.living
+    assert "There is no secret TOKEN" in (job.message or "")
