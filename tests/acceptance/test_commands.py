@@ -194,12 +194,21 @@ for step in range(3 if again else 0, 6):
 if rank == 1:
     print(json.dumps({"shardyard": {"printed": 0.5}, "step": 5}), flush=True)
 if not again:
-    pathlib.Path(f"{rank}.logged").touch()
-    time.sleep(2 if rank else 600)
+    while not pathlib.Path("seen").exists():
+        time.sleep(0.1)
+    time.sleep(0 if rank else 600)
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+    def means(job: str, *names: str) -> dict[str, list[float | None]]:
+        return {name: curve.mean for name, curve in client.logged_curves(job, list(names)).series.items()}
+
     with plane.client() as client:
-        job = client.wait(submitted(client, tmp_path, script).id, timeout_s=PATIENCE_S)
+        job = submitted(client, tmp_path, script)
+        wanted = {"loss": [5.0, 6.0, 7.0, 8.0, 9.0, 10.0], "printed": [0.5]}
+        until(lambda: means(job.id, *wanted) == wanted, PATIENCE_S, "the values of both ranks")
+        (tmp_path / "seen").touch()
+        job = client.wait(job.id, timeout_s=PATIENCE_S)
         assert job.state == "succeeded", job.message
         listed = client.logged_metrics(job.id).items
         assert [one.name for one in listed] == ["loss", "printed", "seen/rank0", "seen/rank1"]
