@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harness.live_server import LiveServer
-from harness.page import SHOTS, assert_accessible, opened
+from harness.page import SHOTS, assert_accessible, opened, window
 from playwright.sync_api import Browser, expect
 
 from shardyard import Client
@@ -16,9 +16,8 @@ from shardyard.api.access_token import sign_in_link
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])
 def test_with_the_token_in_and_out_again(browser: Browser, stage: LiveServer, scheme: Any) -> None:
-    context = browser.new_context(
-        base_url=stage.url, viewport={"width": 900 if scheme == "light" else 360, "height": 700}, color_scheme=scheme
-    )
+    size = {"width": 900 if scheme == "light" else 360, "height": 700}
+    context = window(browser, base_url=stage.url, viewport=size, color_scheme=scheme)
     page = context.new_page()
     page.goto("/docs")  # the API's description needs a session, too
     expect(page.get_by_text("shardyard open")).to_be_visible()
@@ -47,14 +46,14 @@ def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: LiveServer
     with Client(stage.url, token=stage.token) as client:
         link = sign_in_link(stage.url, client.sign_in_code().code, "/new")
     asked: list[str] = []
-    context = browser.new_context()
+    context = window(browser)
     page = context.new_page()
     page.on("request", lambda request: asked.append(request.url))
     page.goto(link)
     expect(page.get_by_role("heading", name="New job")).to_be_visible()
     expect(page).to_have_url(f"{stage.url}/new")
     assert not any("code=" in url.partition("#")[0] for url in asked)
-    other = browser.new_context().new_page()
+    other = window(browser).new_page()
     other.goto(link)
     expect(other.get_by_role("alert")).to_contain_text("used or has expired")
     other.context.close()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from .patience import PATIENCE_MS
+
 PROGRAM = "/usr/bin/chromium"
 FLAGS = [
     "--headless",
@@ -25,7 +27,7 @@ def chromium() -> Iterator[Browser]:
     if not Path(PROGRAM).exists():
         raise FileNotFoundError("there is no Chromium: run `make system-deps`")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=PROGRAM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=FLAGS, timeout=PATIENCE_MS)
         try:
             yield browser
         finally:

@@ -7,6 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
+from .patience import PATIENCE_MS
+
 ROOT = Path(__file__).parents[2]
 #: Where screenshots lie, to be looked at.
 SHOTS = ROOT / "build" / "screenshots"
@@ -45,9 +47,16 @@ window.fetch = async (...call) => {
 """
 
 
+def window(browser: Browser, **options: Any) -> BrowserContext:
+    """A fresh window. What is done in it waits as long as the tests do: Playwright alone ends a click after 30 s."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
 def signed_in(browser: Browser, url: str, token: str, **options: Any) -> BrowserContext:
-    """A fresh window of a browser that the control plane at `url` knows."""
-    context = browser.new_context(base_url=url, **options)
+    """A window of a browser that the control plane at `url` knows."""
+    context = window(browser, base_url=url, **options)
     answer = context.request.post(f"{url}/v1/session", data={"token": token})
     assert answer.ok, answer.text()
     return context
