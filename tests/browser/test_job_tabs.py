@@ -201,6 +201,8 @@ def test_a_chart_fills_the_screen_and_is_downloaded(page: Page, program: LiveJob
     dialog = page.get_by_role("dialog", name="layer0/norm01")
     canvas = dialog.locator("canvas")
     expect(canvas).to_be_visible()
+    # It is drawn before the dialog is shown, and takes its size with a frame after that.
+    page.wait_for_function("() => document.querySelector('dialog canvas').clientHeight > 700")
     box = canvas.bounding_box()
     assert box is not None and box["width"] > 1100 and box["height"] > 700
     SHOTS.mkdir(parents=True, exist_ok=True)
