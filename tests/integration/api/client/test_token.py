@@ -12,7 +12,7 @@ from shardyard.api.access_token import TokenFile
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
 
-from ..conftest import TOKEN, Plane, until
+from ..conftest import TOKEN, Plane, anonymously, until
 
 
 def test_a_client_finds_the_data_folders_token(plane: Plane, own: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_a_client_goes_on_after_a_rotation(plane: Plane, own: TokenFile, capsys:
         assert run(["token", "--rotate"]) == 0
         assert capsys.readouterr().out.strip() == own.read() != before
         stale = {"Authorization": f"Bearer {before}"}
-        until(lambda: httpx2.get(f"{plane.url}/v1/jobs", headers=stale).status_code == 401)
+        until(lambda: anonymously("GET", f"{plane.url}/v1/jobs", headers=stale).status_code == 401)
         assert client.jobs().items == []
 
 

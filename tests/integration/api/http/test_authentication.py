@@ -12,7 +12,7 @@ import pytest
 from shardyard.api.access_token import TokenFile
 from shardyard.api.client import Client
 
-from ..conftest import SIGNED, TOKEN, Plane, ask, problem
+from ..conftest import SIGNED, TOKEN, Plane, anonymously, ask, problem
 
 #: What anybody may ask: probes, and a browser that wants in or out.
 OPEN = {"health", "readiness", "signIn", "signOut"}
@@ -78,7 +78,7 @@ def test_another_user_of_this_machine_can_neither_read_nor_ask(plane: Plane, own
     assert answers["read"] == ""
     assert " 401 " in answers["list"].splitlines()[0] and " 401 " in answers["sign in"].splitlines()[0]
     assert "cookie" not in answers["sign in"].lower()
-    assert httpx2.post(f"{plane.url}/v1/session", json={"code": code}).status_code == 200  # it was not used up
+    assert anonymously("POST", f"{plane.url}/v1/session", json={"code": code}).status_code == 200  # it was not used up
 
 
 def test_where_something_else_authenticates_nothing_is_asked_for(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_where_something_else_authenticates_nothing_is_asked_for(plane: Plane, m
     with Client(plane.url) as client:
         assert client.jobs().items == [] and not client.server().authentication
         assert client.sign_in_code().code == ""
-    assert httpx2.post(f"{plane.url}/v1/session", json={}).status_code == 200
+    assert anonymously("POST", f"{plane.url}/v1/session", json={}).status_code == 200
     assert ask("GET", f"{plane.url}/v1/jobs").status_code == 200  # a token does no harm
     assert SIGNED
 
@@ -98,5 +98,5 @@ def test_beyond_loopback_the_token_is_asked_for(plane: Plane) -> None:
     plane.stop()
     plane.settings = plane.settings.model_copy(update={"host": "0.0.0.0"})
     plane.start()
-    problem(httpx2.get(f"{plane.url}/v1/jobs"), 401, "unauthenticated")
+    problem(anonymously("GET", f"{plane.url}/v1/jobs"), 401, "unauthenticated")
     assert ask("GET", f"{plane.url}/v1/jobs").status_code == 200

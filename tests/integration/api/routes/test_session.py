@@ -2,10 +2,11 @@
 
 import httpx2
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.api.client import Client
 
-from ..conftest import SPEC, TOKEN, Gang, Plane, problem
+from ..conftest import SPEC, TOKEN, Gang, Plane, anonymously, problem
 from ..http.test_authentication import OTHER
 
 
@@ -53,9 +54,9 @@ def test_a_link_signs_in_once_and_its_session_streams(plane: Plane, client: Clie
     job = client.submit(SPEC)
     Gang(plane, job.id).state("starting")
     code = client.sign_in_code().code
-    with httpx2.Client(base_url=plane.url, timeout=60) as browser:
+    with httpx2.Client(base_url=plane.url, timeout=PATIENCE_S) as browser:
         assert browser.post("/v1/session", json={"code": code}).status_code == 200
         with browser.stream("GET", f"/v1/jobs/{job.id}/events") as answer:
             assert answer.status_code == 200
             assert next(line for line in answer.iter_lines() if line.startswith("event:")) == "event: state"
-    problem(httpx2.post(f"{plane.url}/v1/session", json={"code": code}), 401, "unauthenticated")
+    problem(anonymously("POST", f"{plane.url}/v1/session", json={"code": code}), 401, "unauthenticated")

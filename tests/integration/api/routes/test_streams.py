@@ -244,7 +244,7 @@ async def test_a_handshake_is_guarded_as_every_request(
         await answer.aread()
 
     lone = httpx2.Limits(max_keepalive_connections=0)
-    async with httpx2.AsyncClient(event_hooks={"response": [read]}, limits=lone) as client:
+    async with httpx2.AsyncClient(event_hooks={"response": [read]}, limits=lone, timeout=PATIENCE_S) as client:
         with pytest.raises(WebSocketUpgradeError) as refusal:
             async with client.websocket(f"{allowed.url}/v1/jobs/x/streams", headers=headers, params=params):
                 pass

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from shardyard.api.access_token import TokenFile
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from ...conftest import SPEC, TOKEN, Plane
+from ...conftest import SPEC, TOKEN, Plane, anonymously
 
 
 def test_a_command_without_the_token_says_what_to_do(
@@ -31,7 +30,7 @@ def test_open_prints_a_link_that_signs_in(
     link = capsys.readouterr().out.strip()
     page, _, code = link.partition("#code=")
     assert page == f"{plane.url}/jobs/{job.id}" and TOKEN not in link
-    assert httpx2.post(f"{plane.url}/v1/session", json={"code": code}).status_code == 200
+    assert anonymously("POST", f"{plane.url}/v1/session", json={"code": code}).status_code == 200
 
 
 def test_open_opens_the_browser(
