@@ -20,7 +20,8 @@ from shardyard.api.errors import InvalidParameter
 
 from ...conftest import Plane, running_job
 
-CLI = [sys.executable, "-m", "shardyard.api.cli"]
+#: A shell starts background jobs with SIGINT ignored, which children inherit: this one can be interrupted all the same.
+CLI = ["env", "--default-signal=INT", sys.executable, "-m", "shardyard.api.cli"]
 
 
 @contextmanager
