@@ -1,9 +1,11 @@
 """Numbers, times and other people's text as they are shown."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from shardyard.api.cli.terminal import screen
 from shardyard.api.cli.terminal.screen import Screen, age, loss, number, seconds
 from shardyard.service.schemas.problem import FieldError
 
@@ -20,8 +22,10 @@ def test_numbers() -> None:
     assert (loss(2.5), loss(None)) == ("2.5000 nats/token", None)
 
 
-def test_age_has_one_unit() -> None:
-    past = [age(datetime.now(UTC) - timedelta(seconds=value)) for value in (5, 125, 7300, 200_000)]
+def test_age_has_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    monkeypatch.setattr(screen, "datetime", SimpleNamespace(now=lambda _: now))
+    past = [age(now - timedelta(seconds=value)) for value in (5, 125, 7300, 200_000)]
     assert past == ["5s", "2m", "2h", "2d"]
     assert age(None) == ""
 
