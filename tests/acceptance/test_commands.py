@@ -133,14 +133,21 @@ signal.signal(signal.SIGTERM, on_term)
 pathlib.Path("ready").touch()
 time.sleep(600)
 """
-    with plane.client() as client:
-        job = submitted(client, tmp_path, script, ranks=1)
-        until((tmp_path / "ready").exists, PATIENCE_S, "the program to start")
+
+    def terminated(folder: Path) -> bool:
+        """Whether a program that is cancelled has handled SIGTERM."""
+        folder.mkdir()
+        job = submitted(client, folder, script, ranks=1)
+        until((folder / "ready").exists, PATIENCE_S, "the program to start")
         client.cancel(job.id)
         assert client.wait(job.id, timeout_s=PATIENCE_S).state == "cancelled"
-        assert (tmp_path / "terminated").exists()
-        child = int((tmp_path / "child").read_text())
+        child = int((folder / "child").read_text())
         until(lambda: not psutil.pid_exists(child), PATIENCE_S, "the program's own child to end")
+        return (folder / "terminated").exists()
+
+    with plane.client() as client:
+        # SIGKILL comes a second later. For so long the machine may stand still, but not each time.
+        assert any(terminated(tmp_path / str(tried)) for tried in range(3))
 
 
 def test_a_folder_is_uploaded_and_every_rank_runs_in_its_copy(plane: ControlPlane, tmp_path: Path) -> None:
