@@ -63,8 +63,8 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
   const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} />);
   await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
   expect(await screen.findByText("Verification is queued…")).toBeTruthy();
-  expect(await screen.findByText("Verifying…", undefined, { timeout: 5000 })).toBeTruthy();
-  expect(await screen.findByText("Corrupt: rank-00001.safetensors and 2 more", undefined, { timeout: 5000 })).toBeTruthy();
+  expect(await screen.findByText("Verifying…")).toBeTruthy();
+  expect(await screen.findByText("Corrupt: rank-00001.safetensors and 2 more")).toBeTruthy();
   expect(requests.find(({ method }) => method === "POST")?.headers.get("Idempotency-Key")).toMatch(/^page-verify-/);
   await expectAccessible(container);
 });
