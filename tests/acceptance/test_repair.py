@@ -14,9 +14,10 @@ def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: C
         broken = client.submit(endless("broken", **same))
         trained(client, broken.id, 10)
         sampled = client.system(broken.id, "rank/memory").starts
-        before = trainers(plane)
-        assert len(before) == 4
-        (supervisor,) = actors(plane, "Supervisor")
+        # What is left of an ended job is removed after its end was reported.
+        until(lambda: len(trainers(plane)) == 4, PATIENCE_S, "four trainers alone")
+        until(lambda: len(actors(plane, "Supervisor")) == 1, PATIENCE_S, "one supervisor alone")
+        before, (supervisor,) = trainers(plane), actors(plane, "Supervisor")
         supervisor.kill()
         before[0].kill()
         until(lambda: len(client.incidents(broken.id).items) == 2, PATIENCE_S, "both incidents")

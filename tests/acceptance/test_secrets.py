@@ -40,6 +40,8 @@ def test_ranks_have_secrets_and_nothing_else_has(plane: ControlPlane, tmp_path: 
         job = client.submit(spec)
         until(lambda: all((tmp_path / f"{rank}.pid").exists() for rank in range(2)), PATIENCE_S, "both ranks to start")
         until(lambda: client.job(job.id).state == "running", PATIENCE_S, "the job to run")
+        # That of an ended job is removed after the job's end was reported.
+        until(lambda: len(actors(plane, "Supervisor")) == 1, PATIENCE_S, "one supervisor alone")
         (supervisor,) = actors(plane, "Supervisor")
         supervisor.kill()
         until(lambda: bool(client.incidents(job.id).items), PATIENCE_S, "a new supervisor")
