@@ -269,7 +269,7 @@ def _reap(process: "subprocess.Popen[bytes]") -> None:
         process.wait(10)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
 
 def _free_port(ip: str) -> int:
