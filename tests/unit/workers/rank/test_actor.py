@@ -4,10 +4,12 @@ import socket
 from pathlib import Path
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.ras_server import HERE, communicator, process, ras_server, status
 
 from shardyard.workers.messages.exec_request import Exec
 from shardyard.workers.messages.profile_request import Profile
+from shardyard.workers.rank import nccl_ras
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.rank.trainer_process import TrainerProcess
 from shardyard.workers.supervisor.policies.examination import Examination
@@ -44,6 +46,7 @@ async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytes
             status(communicator("0xa", process(0, 1))), status(communicator("0xb", process(0, os.getpid())))
         ) as ras:
             monkeypatch.setenv("NCCL_RAS_ADDR", ras.env["NCCL_RAS_ADDR"])
+            monkeypatch.setattr(nccl_ras, "GREETING_S", PATIENCE_S)  # this process may wait for a core
             report = await rank.ask_nccl()
         assert report is not None and report.communicators == 1 and len(ras.received) == 2
 

@@ -4,8 +4,10 @@ import socket
 from typing import Any
 
 import pytest
-from harness.ras_server import HERE, TEXT, communicator, gone, process, ras_server, status
+from harness.patience import PATIENCE_S
+from harness.ras_server import HERE, TEXT, RasServer, communicator, gone, process, ras_server, status
 
+from shardyard.workers.messages.nccl_report import RasReport
 from shardyard.workers.rank import nccl_ras
 from shardyard.workers.rank.nccl_ras import ask
 
@@ -14,9 +16,20 @@ OURS = status(communicator("0xa", *WORLD, process(3, 103, AllReduce=57)), commun
 THEIRS = status(communicator("0xc", process(0, 900), process(1, 901)))
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers is not left, however long this process waits for a core; tests of silent ones set their own limit."""
+    monkeypatch.setattr(nccl_ras, "GREETING_S", PATIENCE_S)
+
+
+async def answered(ras: RasServer, pid: int) -> RasReport | None:
+    """The report of a server, which answers every connection but its silent ones."""
+    return await ask(ras.env, {HERE}, pid, limit_s=PATIENCE_S)
+
+
 async def test_a_status_as_json() -> None:
     async with ras_server(OURS) as ras:
-        report = await ask(ras.env, {HERE}, 102)
+        report = await answered(ras, 102)
     assert report is not None and (report.version, report.communicators) == ("2.29.1", 2)
     assert [(one.communicator, one.op, one.counts[0].count) for one in report.unequal] == [("0xa", "AllReduce", 57)]
     assert ras.received == [["CLIENT PROTOCOL 2", "TIMEOUT 1", "SET FORMAT json", "VERBOSE STATUS"]]
@@ -24,28 +37,29 @@ async def test_a_status_as_json() -> None:
 
 async def test_a_dead_rank() -> None:
     async with ras_server(status(communicator("0xa", *WORLD, missing=[gone(3, 103, dead=True)]))) as ras:
-        report = await ask(ras.env, {HERE}, 100)
+        report = await answered(ras, 100)
     assert report is not None and [(one.who.pid, one.how) for one in report.missing] == [(103, "dead")]
 
 
 async def test_a_version_without_json_answers_in_text() -> None:
     async with ras_server(TEXT.encode(), knows_json=False) as ras:
-        report = await ask(ras.env, {HERE}, 100)
+        report = await answered(ras, 100)
     assert report is not None and report.version == "2.27.7" and len(report.unequal) == len(report.missing) == 1
 
 
 async def test_it_asks_again_until_a_process_of_its_own_job_answers() -> None:
     """Processes of one user share the port: the kernel chooses one for each connection."""
     async with ras_server(THEIRS, THEIRS, OURS) as ras:
-        report = await ask(ras.env, {HERE}, 100)
+        report = await answered(ras, 100)
         assert report is not None and report.communicators == 2 and len(ras.received) == 3
-        assert await ask(ras.env, {HERE}, 999) is None and len(ras.received) == 3 + nccl_ras.ATTEMPTS
+        assert await answered(ras, 999) is None and len(ras.received) == 3 + nccl_ras.ATTEMPTS
 
 
 async def test_a_stopped_process_that_the_kernel_chooses_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_ras, "GREETING_S", 0.02)
+    """One that answers too late is left, too, so that there may be more than two on a busy machine."""
+    monkeypatch.setattr(nccl_ras, "GREETING_S", 0.1)
     async with ras_server(OURS, silent=2) as ras:
-        assert await ask(ras.env, {HERE}, 100) is not None and len(ras.received) == 3
+        assert await answered(ras, 100) is not None and len(ras.received) >= 3
 
 
 @pytest.mark.parametrize(
