@@ -143,9 +143,14 @@ async def test_a_journal_of_an_older_layout_is_found_and_refused(cluster: Cluste
     assert not written(gang)
 
 
-async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster) -> None:
+async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time for which a write waits for others ends here when all have come, however long this process takes for that."""
     spool = Spool(1 << 20)
     states = []
+    usual, all_have_come = asyncio.sleep, asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        await (all_have_come.wait() if seconds == GATHER_S else usual(seconds))
 
     def state() -> bytes:
         states.append(spool.last)
@@ -153,12 +158,15 @@ async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster) ->
 
     diary = Journal("shardyard-diary-2", spool, state)
     await diary.recall()
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     ranks = []
     for _ in range(4):
         spool.add("step", {})
         ranks.append(asyncio.create_task(diary.settled(GATHER_S)))
         for _ in range(3):  # each rank's answer comes a little later
-            await asyncio.sleep(0)
+            await usual(0)
+    assert states == []
+    all_have_come.set()
     await asyncio.gather(*ranks)
     assert states == [4], "one write that knows of all"
     await diary.close()
