@@ -90,12 +90,17 @@ def has(log: Path, text: str) -> Callable[[], bool]:
     return lambda: log.exists() and text in log.read_text()
 
 
+def begun(started: Path) -> Callable[[], bool]:
+    """Whether a build has written its process's id into this file."""
+    return lambda: started.exists() and bool(started.read_text())
+
+
 def test_two_processes_build_one_environment(index: Path, cache: Path, tmp_path: Path) -> None:
     """The second says that it waits; both use the same, and the next one builds nothing."""
     packages.gated_source(index, "slow")
     first, second = logs = [tmp_path / "first.log", tmp_path / "second.log"]
     with ranks(wants("slow"), cache, [first]):
-        until((index / "slow.started").exists, PATIENCE_S, "the build")
+        until(begun(index / "slow.started"), PATIENCE_S, "the build")
         with ranks(wants("slow"), cache, [second]):
             until(has(second, "waiting for another process"), PATIENCE_S, "the second to wait")
             (index / "slow.go").touch()
@@ -111,7 +116,7 @@ def test_what_a_killed_build_left_is_no_environment(index: Path, cache: Path, tm
     """Its place is free when uv has ended, too, and not before."""
     packages.gated_source(index, "slow")
     with ranks(wants("slow"), cache, [tmp_path / "log"]) as (builder,):
-        until((index / "slow.started").exists, PATIENCE_S, "the build")
+        until(begun(index / "slow.started"), PATIENCE_S, "the build")
         builder.kill()
         builder.join(PATIENCE_S)
         with pytest.raises(EndRequested), python_environment(wants("slow"), Path("/"), cache, lambda: True):
@@ -128,7 +133,7 @@ def test_a_rank_that_is_to_stop_ends_uv_and_what_it_has_started(index: Path, cac
     started = index / "slow.started"
     with (
         pytest.raises(EndRequested),
-        python_environment(wants("slow"), Path("/"), cache, lambda: started.exists() and bool(started.read_text())),
+        python_environment(wants("slow"), Path("/"), cache, begun(started)),
     ):
         pass
     backend = Path(f"/proc/{started.read_text()}/stat")
