@@ -75,22 +75,19 @@ def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
         assert next(iter(agents.failures().values())) == FailedEvent(type="E", message="m", traceback="")
 
 
-def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase() -> None:
+def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(print) as agents:
         assert agents.status(os.getpid())["phase"] == "program" and agents.status(os.getpid())["idle_s"] == 0.0
         with hello(agents) as connection:
             answered = threading.Thread(target=_answer_late, args=(connection,))
             while not agents._connections:
                 pass
-            module.ANSWER_S, before = 0.05, module.ANSWER_S  # type: ignore[misc]
-            try:
-                assert agents.status(os.getpid()) == {}
-                answered.start()
-                module.ANSWER_S = 10.0  # type: ignore[misc]
-                assert agents.status(os.getpid())["stacks"] == ["second"], "a late answer is not taken for the next one"
-            finally:
-                module.ANSWER_S = before  # type: ignore[misc]
-                answered.join()
+            monkeypatch.setattr(module, "ANSWER_S", 0.05)
+            assert agents.status(os.getpid()) == {}
+            answered.start()
+            monkeypatch.setattr(module, "ANSWER_S", PATIENCE_S)
+            assert agents.status(os.getpid())["stacks"] == ["second"], "a late answer is not taken for the next one"
+            answered.join()
 
 
 def _answer_late(connection: socket.socket, times: int = 2) -> None:
@@ -139,7 +136,8 @@ def test_a_request_that_no_service_answers_or_that_is_nonsense_is_ended() -> Non
         assert not answers.readline()
 
 
-def test_the_stacks_of_a_driver_are_added_to_those_of_a_worker_with_a_group() -> None:
+def test_the_stacks_of_a_driver_are_added_to_those_of_a_worker_with_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", PATIENCE_S)
     with listening(print) as agents:
         with hello(agents, driver=True) as driver:
             while not agents._drivers:
