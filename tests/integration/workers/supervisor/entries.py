@@ -15,7 +15,10 @@ from shardyard.workers.messages.rendezvous import RankAssignment
 
 
 def work(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: Any) -> None:
-    """All-reduce the rank numbers `steps` times. `run` may hold: steps, pause, folder, misbehave {rank, step, how}."""
+    """All-reduce the rank numbers `steps` times. `run` may hold: steps, pause, folder, held_at, misbehave {rank, step, how}.
+
+    The ranks wait before step `held_at` while there is a file `held` in the folder.
+    """
     reduce = _form_group(coords)
     if "folder" in run:
         Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
@@ -25,6 +28,8 @@ def work(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: An
     for step in range(1, run.get("steps", 5) + 1):
         if instruments.asked():
             return
+        if step == run.get("held_at"):
+            _stick(Path(run["folder"], "held"))
         if run.get("misbehave", {}).items() >= {"rank": coords.rank, "step": step}.items():
             MISBEHAVIOUR[run["misbehave"]["how"]](run)
         began = time.monotonic()

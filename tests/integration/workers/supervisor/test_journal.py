@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.messages.event_buffer import Spool
@@ -95,11 +97,12 @@ async def test_one_that_cannot_read_its_journal_ends_the_gang_and_frees_its_devi
 
 async def is_free(cluster: Cluster) -> bool:
     """Whether no device is in use, which Ray says a moment after the last rank ended."""
-    for _ in range(100):
-        if sum(node.cpu_used for node in await cluster.nodes()) < 1e-6:
-            return True
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(node.cpu_used for node in await cluster.nodes()) > 1e-6:
+        if time.monotonic() > deadline:
+            return False
         await asyncio.sleep(0.05)
-    return False
+    return True
 
 
 async def test_a_journal_is_recalled_without_what_its_state_does_not_count(cluster: Cluster) -> None:
@@ -174,10 +177,13 @@ async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster, mo
 
 async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster, tmp_path: Path) -> None:
     """As one does whose node was cut off and has its network again. Its place is taken once more, and its events go on."""
-    gang = gang_spec("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
+    held = tmp_path / "held"
+    held.touch()
+    gang = gang_spec("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path), held_at=20)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(10))
     assert fencing.acquire_epoch(gang.name) == 2
+    held.unlink()
     events += await follow(cluster, gang.name, after=len(events))
     assert_each_once(events, 60)
     assert states(events) == ["starting", "running", "succeeded"]
