@@ -29,6 +29,7 @@ def entry() -> str:
     return "entries:train"
 
 
+@pytest.mark.timeout(900)  # of six waits, each of which has its own
 async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_bit(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, 
     return events
 
 
+@pytest.mark.timeout(900)  # of six waits, each of which has its own
 @pytest.mark.parametrize("layout", [LAYOUTS[0], pytest.param(LAYOUTS[1], marks=pytest.mark.full)], ids=str)
 async def test_a_killed_trainer_and_a_killed_actor_cost_no_step_and_no_bit(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path, layout: dict[str, Any]
