@@ -43,6 +43,7 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     found = Node(tmp_path)
+    monkeypatch.setattr(environment_folder, "_SPARE_BYTES", 0)  # however full the disk is
     monkeypatch.setenv("PATH", str(found.bin))
     for name in list(os.environ):
         if name.startswith(("CONDA", "MAMBA", "PIP_")):

@@ -29,7 +29,8 @@ from shardyard.workers.program.shared_folder import EndRequested
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the only packages that uv finds."""
+    """The folder of the only packages that uv finds. However full the disk is, no environment is removed for it."""
+    monkeypatch.setattr(environment_folder, "_SPARE_BYTES", 0)
     folder = tmp_path / "index"
     packages.wheel(folder, "alpha", code="VALUE = 7")
     for name, value in packages.variables(folder).items():
