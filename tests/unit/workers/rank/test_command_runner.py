@@ -201,7 +201,7 @@ class SlowlyRead(Logs):
 
 
 class Unread(Logs):
-    """A rank's log that nobody reads. `full`: whether it has had no room."""
+    """A rank's log that is not read. `full`: whether it has had no room."""
 
     full = False
 
