@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pty
 import re
 import signal
 import struct
@@ -43,15 +42,17 @@ class PseudoTerminal:
 
         `kept`: whether what the program leaves in its session continues after its end.
         """
-        self._pid, self._descriptor = pty.fork()
+        self._descriptor, terminal = os.openpty()
+        set_size(self._descriptor, rows, columns)  # before the program can ask for it
+        self._pid = os.fork()
         if self._pid == 0:
-            become(command, term)
+            become(command, term, terminal)
+        os.close(terminal)
         os.set_blocking(self._descriptor, False)
         self.ended, self._kept = False, kept
         self._recent = b""
         self._client: Stream | None = None
         self._takes_input = True
-        self.resize(rows, columns)
         self._passing = asyncio.get_running_loop().create_task(self._pass_on())
 
     def attach(self, stream: Stream) -> None:
@@ -89,8 +90,7 @@ class PseudoTerminal:
     def resize(self, rows: int, columns: int) -> None:
         """Set the size in characters, of which the kernel informs the program (SIGWINCH)."""
         if not self.ended:
-            size = [min(max(number, 1), MOST_CELLS) for number in (rows, columns)]
-            fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            set_size(self._descriptor, rows, columns)
 
     async def hang_up(self) -> None:
         """End the program and all processes of its session, as when a modem hung up."""
@@ -161,9 +161,16 @@ class PseudoTerminal:
                 self.detach(client)
 
 
-def become(command: Sequence[str], term: str) -> None:
-    """Run the command in the place of this process, which was just forked."""
+def set_size(descriptor: int, rows: int, columns: int) -> None:
+    """Set the size of a terminal in characters."""
+    size = [min(max(number, 1), MOST_CELLS) for number in (rows, columns)]
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+
+
+def become(command: Sequence[str], term: str, terminal: int) -> None:
+    """Run the command in the place of this process, which was just forked, on the terminal with this descriptor."""
     try:
+        os.login_tty(terminal)
         # Python ignores some, and so does what was started with nohup, or in the background of a script, as Ray may be.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
