@@ -109,15 +109,18 @@ def _rank(
 def _examine(instruments: Instruments, statuses: list[Any], stuck: Path) -> None:
     while True:
         time.sleep(0.2)
-        if not (status := instruments.heartbeat.status()).get("collectives"):
-            continue
-        statuses.append(status)
-        waits = [record["seq"] for record in status["collectives"] if "op" in record]
-        # One may be caught in the first collective too, which ends.
-        if waits == [2] or (
-            not waits and any("forgets" in frame for stack in status["stacks"] for frame in stack["frames"])
-        ):
+        if _is_stuck(status := instruments.heartbeat.status()):
+            statuses.append(status)
             stuck.touch()
+
+
+def _is_stuck(status: dict[str, Any]) -> bool:
+    """Not in the first collective, which ends, nor where the second has failed because the other rank has ended."""
+    collectives = status.get("collectives") or []
+    waits = [record["seq"] for record in collectives if "op" in record]
+    at = {(): "forgets", (2,): "in all_reduce"}.get(tuple(waits))
+    frames = [frame for stack in status.get("stacks", ()) for frame in stack["frames"]]
+    return bool(collectives) and at is not None and any(at in frame for frame in frames)
 
 
 #: Files that say that both ranks are stuck.
