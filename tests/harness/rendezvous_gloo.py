@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from .patience import PATIENCE_S
 from .ranks import group
 
 
@@ -57,12 +58,17 @@ class RendezvousWork(dist.Work):
 
 
 class Rendezvous:
-    """What replaces torch's functions in this process, which does nothing else. Made on all ranks of the world."""
+    """What replaces torch's functions in this process, which does nothing else. Made on all ranks of the world.
+
+    A message may take `timeout`; what gloo does by itself, as forming its groups when ranks come at different times, may take as long as
+    anything in the tests.
+    """
 
     def __init__(self, timeout: timedelta) -> None:
         self._timeout = timeout
         self._send, self._receive = dist.isend, dist.irecv
-        self._data, self._acks = (dist.new_group(backend="gloo", timeout=timeout) for _ in range(2))
+        forming = timedelta(seconds=PATIENCE_S)
+        self._data, self._acks = (dist.new_group(backend="gloo", timeout=forming) for _ in range(2))
         self._streams: dict[dist.ProcessGroup, queue.SimpleQueue[RendezvousWork]] = {}
 
     def install(self) -> None:

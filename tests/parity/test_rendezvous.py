@@ -118,7 +118,8 @@ def validate(rank: int, world: int, port: int, how: str, rendezvous: bool) -> li
             return numbers + 1
 
     layout = Layout(pipeline=world, schedule="interleaved")
-    device = group_of_rendezvous(rank, world, port, STUCK_S) if rendezvous else group(rank, world, port)
+    limit_s = STUCK_S if how == "relayed" else PATIENCE_S / 2
+    device = group_of_rendezvous(rank, world, port, limit_s) if rendezvous else group(rank, world, port)
     mesh, parts = make_mesh(layout, device), [AddOne() for _ in layout.stages_of(rank)]
     run = relayed(parts, mesh) if how == "relayed" else ForwardOnly(parts, mesh, 4).run
     found: list[float] = []
