@@ -3,6 +3,7 @@
 import faulthandler
 import multiprocessing
 import os
+import time
 import traceback
 import warnings
 from pathlib import Path
@@ -59,7 +60,7 @@ def train(
 def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
     """`work(rank, world, port, *arguments)` on `world` processes forked from one warm server.
 
-    A rank that fails fails the call with its traceback.
+    A rank that fails fails the call with its traceback; of several that failed by now, the first, by which the others may have failed.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
@@ -89,6 +90,7 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
 def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
     results: list[Any] = [None] * len(pipes)
     waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
+    failed: list[tuple[float, int, str]] = []
     while waiting:
         ready: list[Any] = multiprocessing.connection.wait(list(waiting), PATIENCE_S)
         if not ready:
@@ -96,12 +98,15 @@ def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
         for pipe in ready:
             rank = waiting.pop(pipe)
             try:
-                failed, results[rank] = pipe.recv()
+                moment, results[rank] = pipe.recv()
             except EOFError:
                 processes[rank].join(PATIENCE_S)
                 raise RuntimeError(f"rank {rank} died without a word: {processes[rank]}") from None
-            if failed:
-                raise RuntimeError(f"rank {rank}:\n{results[rank]}")
+            if moment is not None:
+                failed.append((moment, rank, results[rank]))
+        if failed:
+            _, rank, text = min(failed)
+            raise RuntimeError(f"rank {rank}:\n{text}")
     return results
 
 
@@ -110,9 +115,9 @@ def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tu
     _say_where_it_crashed()
     warnings.filterwarnings("error", "Pydantic serializer warnings")  # an event's value is not of its field's type
     try:
-        pipe.send((False, work(rank, world, port, *arguments)))
+        pipe.send((None, work(rank, world, port, *arguments)))
     except BaseException:
-        pipe.send((True, traceback.format_exc()))
+        pipe.send((time.monotonic(), traceback.format_exc()))
     # Leave without waiting for peers or threads: the result is out.
     pipe.close()
     os._exit(0)
