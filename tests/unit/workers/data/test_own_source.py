@@ -1,5 +1,6 @@
 """The samples of a user's source: their order, their seeds, and what is refused before the first step."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def opened(
     folder: Path, name: str, returned: str, count: object = 9, held_out: object = 0, **options: Any
 ) -> OwnSamples:
     (folder / f"{name}.py").write_text(SOURCE.format(samples=count, held_out=held_out, returned=returned))
+    importlib.invalidate_caches()  # a folder that changed twice within a tick of the clock looks unchanged
     spec = {
         "model": {"import": f"{name}:model", "code": str(folder)},
         "data": {"source": f"{name}:make", "options": options},
