@@ -19,6 +19,7 @@ from shardyard.strategies.cost.memory import state_bytes
 
 STAGES = (0, 1, 2, 3)
 WIDTH, LAYERS = 256, 8
+NEAR = 0.02
 ALIKE, MOST_READINGS = 4, 200
 
 
@@ -26,8 +27,11 @@ ALIKE, MOST_READINGS = 4, 200
 def test_model_state_equals_the_formulas(ranks: int) -> None:
     for rank in spawn(_model_states, ranks):
         for (stage, wide), found in rank.items():
-            expected = state_bytes(stage, LAYERS * WIDTH * WIDTH, ranks, gradients=4 if wide else 2)
-            assert found == pytest.approx(expected, rel=0.02), (stage, wide)
+            assert found == pytest.approx(_expected(ranks, stage, wide), rel=NEAR), (stage, wide)
+
+
+def _expected(ranks: int, stage: int, wide: bool) -> float:
+    return state_bytes(stage, LAYERS * WIDTH * WIDTH, ranks, gradients=4 if wide else 2)
 
 
 def _model_states(rank: int, world: int, port: int) -> dict[tuple[int, bool], int]:
@@ -52,10 +56,11 @@ def _model_state(device: Any, world: int, stage: int, wide: bool) -> int:
     (model,), data = parallel.parts, parallel.data
     optimizer = make_optimizer(data.shards, OptimizerSpec())
     found = 0
-    for _ in range(2):  # the first step makes what lives on
+    for step in range(2):  # the first step makes what lives on
         for last in (False, True):
             data.before_backward(last)
-            found = _settled_bytes() if last else found
+            if step and last:
+                found = _settled_bytes(_expected(world, stage, wide))
             model(torch.ones(1, WIDTH, dtype=torch.bfloat16)).float().sum().backward()
         data.reduce()
         optimizer.step()
@@ -85,11 +90,15 @@ def _parallel(mesh: Any, wide: bool) -> Any:
     return parallelize(recipe, mesh)
 
 
-def _settled_bytes() -> int:
-    """The living bytes once they no longer change: gloo's threads let go of a collective's tensors some time after `wait` has returned."""
+def _settled_bytes(expected: float) -> int:
+    """The living bytes once they are what is expected and no longer change.
+
+    Gloo's threads let go of a collective's tensors some time after `wait` has returned; so that nothing changes for a while need not mean
+    that they have.
+    """
     recent = [_living_bytes()]
-    while len(recent) < ALIKE or len(set(recent[-ALIKE:])) > 1:
-        assert len(recent) < MOST_READINGS, f"the living bytes do not settle: {recent}"
+    while len(recent) < ALIKE or len(set(recent[-ALIKE:])) > 1 or recent[-1] != pytest.approx(expected, rel=NEAR):
+        assert len(recent) < MOST_READINGS, f"the living bytes do not settle near {expected}: {recent}"
         time.sleep(0.1)
         recent.append(_living_bytes())
     return recent[-1]
