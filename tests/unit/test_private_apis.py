@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+@cache
 def used() -> dict[str, set[str]]:
     """File → its private names."""
     files = [file for floor in FLOORS for file in (ROOT / floor).rglob("*.py") if "node_modules" not in file.parts]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shardyard.service import nodes
+from shardyard.service.jobs import elastic
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.jobs.elastic import FREED_S
 from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
@@ -22,6 +22,13 @@ from .dispatching import dispatching, ended, job_history, reached, states, until
 
 #: Of those that take seconds; what they ask of the store is tried on both kinds elsewhere.
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+#: The scriptable cluster frees devices at once.
+FREED_S = 0.5
+
+
+@pytest.fixture(autouse=True)
+def _freed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic, "FREED_S", FREED_S)
 
 
 def spec(least: int = 1, most: int = 4, grace_s: float = 0.0, **policy: Any) -> JobSpec:
