@@ -24,36 +24,41 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zbv": {"pipeline": 2, "schedule": "zbv"},
 }
 LOW = ("bf16", "fp16")
+#: Precisions of each layout: one, by turns, or both.
+EACH = (1, len(LOW))
 
 
-def test_masters_are_the_seeds_values(root: Path, make_spec: Make) -> None:
+@pytest.mark.parametrize("each", EACH)
+def test_masters_are_the_seeds_values(each: int, root: Path, make_spec: Make) -> None:
     from shardyard.workers.models.init import initial_value
 
     for model in ({**LLAMA, "tied": True}, MIXTURE):
         layouts = (
             LAYOUTS if model is not MIXTURE else {"expert": {"data": 2, "expert": 2}, "data": {"data": 2, "zero": 1}}
         )
-        for case, arch, shards in _begun(root, make_spec, layouts, model=model):
+        for case, arch, shards in _begun(root, make_spec, layouts, each, model=model):
             for name, shape, offset, found in shards:
                 expected = _rectangle(initial_value(name, shape, 7, arch).numpy(), offset, found.shape)
                 assert np.array_equal(found, expected), (case, name)
 
 
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_masters_are_the_files_values(name: str, root: Path, make_spec: Make) -> None:
+def test_masters_are_the_files_values(name: str, each: int, root: Path, make_spec: Make) -> None:
     folder = save_hf_model(root, name, "float32")
-    for case, arch, shards in _begun(root, make_spec, LAYOUTS, model={"from": str(folder)}):
+    for case, arch, shards in _begun(root, make_spec, LAYOUTS, each, model={"from": str(folder)}):
         for parameter, _, offset, found in shards:
             expected = _rectangle(_stored(folder, arch.family, parameter), offset, found.shape)
             assert np.array_equal(found, expected), (case, parameter)
 
 
-def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], **changes: Any) -> Iterator[Any]:
+def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], each: int, **changes: Any) -> Iterator[Any]:
     """(layout and precision, architecture, pieces of every rank) of jobs that have not trained yet."""
     from shardyard.workers.spec import Run, TrainSpec
 
-    for ranks, some in ((1, {"alone": {}}), (2, layouts)):
-        cases = [(kind, low) for kind in some for low in (*LOW, "fp32")[: 3 if ranks == 1 else 2]]
+    alone = [("alone", precision) for precision in (*LOW, "fp32")]
+    divided = [(kind, low) for n, kind in enumerate(layouts) for low in (LOW[n % 2 :] + LOW)[:each]]
+    for ranks, some, cases in ((1, {"alone": {}}, alone), (2, layouts, divided)):
         specs = [TrainSpec.model_validate(make_spec(some[kind], precision=low, **changes)) for kind, low in cases]
         runs = [Run(job="masters", train=spec, checkpoints=root / "none", cache=root / "cache") for spec in specs]
         everyone = spawn(_masters, ranks, [run.model_dump_json() for run in runs])
