@@ -283,7 +283,9 @@ LATE_THREAD = "SIGABRT: terminate called without an active exception"
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
-@pytest.mark.parametrize("name", ["ddp", "fsdp2", pytest.param("accelerate", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "name", ["ddp", pytest.param("fsdp2", marks=pytest.mark.full), pytest.param("accelerate", marks=pytest.mark.full)]
+)
 def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:
     """Every loss is that of one process without Shardyard, to the last of twelve digits."""
     spec = {**spec_file.load(EXAMPLES / f"{name}.yaml"), "ranks": ranks}

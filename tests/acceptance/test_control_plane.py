@@ -2,23 +2,25 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from harness.control_plane import ControlPlane, endless, trained, until
 from harness.patience import PATIENCE_S
+from harness.slow_model import write_slow_model
 
 
-def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: ControlPlane) -> None:
+def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: ControlPlane, tmp_path: Path) -> None:
     with plane.client() as client:
-        job = client.submit(endless("survivor", layout={"data": 2, "tensor": 2}))
-        trained(client, job.id, 20)
+        job = client.submit(endless("survivor", model=write_slow_model(tmp_path)))
+        trained(client, job.id, 10)
     plane.kill()
     killed = time.time()
     time.sleep(2)  # some steps are trained meanwhile, and no dispatcher stores them
     started = time.time()
     plane.up()
     with plane.client() as client:
-        trained(client, job.id, 20)
+        trained(client, job.id, 10)
         client.cancel(job.id)
         done = client.wait(job.id, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt) == ("cancelled", 1), done.message
