@@ -22,7 +22,7 @@ from .following import Event, actors_of, closed, follow, is_final, is_step, kill
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STEPS = 32
+STEPS = 24
 #: Others are in `tests/acceptance/test_chaos.py`.
 LAYOUTS: list[dict[str, Any]] = [{"data": 2, "tensor": 2}, {"data": 4, "zero": 3}]
 
@@ -334,7 +334,7 @@ async def test_a_worker_with_a_clock_of_its_own_is_gone_and_returns_and_no_step_
     (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
     assert (repair["rank"], repair["restored"], repair["step"]) == (1, 8, 9)
     assert [step for step, *_ in curve(events)] == list(range(1, STEPS + 1))
-    assert [step for step, _ in facts(events, "eval")] == [8, 16, 24, 32]
+    assert [step for step, _ in facts(events, "eval")] == [8, 16, 24]
     assert pids(folder)[1] != pid
     await closed(cluster, gang.name, pids(folder))
 
@@ -357,5 +357,5 @@ async def test_workers_with_clocks_of_their_own_go_on_from_their_newest_meeting(
     assert states(events) == ["starting", "running", "recovering", "running", "succeeded"]
     assert [step for step, *_ in curve(events)] == list(range(1, STEPS + 1))
     assert [event["data"]["restored"] for event in events if event["kind"] == "repair"] == [5]
-    assert [step for step, _ in facts(events, "eval")] == [8, 16, 24, 32]
+    assert [step for step, _ in facts(events, "eval")] == [8, 16, 24]
     await closed(cluster, gang.name, pids(folder))
