@@ -52,8 +52,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_float64_equals_one_process(
     layout: dict[str, Any], changes: dict[str, Any], root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    """Two steps, as a second one shows what the first leaves to it. A probe would cost as much as both."""
-    spec = make_spec({**ON_GRID, **layout}, steps=2, probe={"every": None}, **changes)
+    """Two steps, as the second shows what the first leaves to it. It is probed, too."""
+    spec = make_spec({**ON_GRID, **layout}, steps=2, **changes)
     found = train(spec, root)
     assert_equal(found, one_process(spec), 1e-10)
     assert len(evaluations(found)) == 1
