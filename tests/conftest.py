@@ -1,7 +1,8 @@
 """What tests of several floors share, and which of them run one after the other in one process."""
 
+import gc
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,17 @@ BUCKET = "checkpoints"
 #: Folders whose tests share what is slow to start, and so one process: a Ray head for gangs, a control plane for what is seen from outside.
 #: Every other file is a group of its own.
 TOGETHER = {"integration/workers/supervisor": "gang", "acceptance": "plane", "browser": "plane"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and thousands of tests live until the end. A garbage collector that goes through them needs a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
