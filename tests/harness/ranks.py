@@ -1,6 +1,7 @@
 """Runs a training spec on N real processes over gloo and brings back its losses and its final parameters."""
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import time
@@ -111,6 +112,7 @@ def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
 
 
 def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...]) -> None:
+    gc.freeze()  # no rank goes through what the server imported
     os.environ["OMP_NUM_THREADS"] = "1"
     _say_where_it_crashed()
     warnings.filterwarnings("error", "Pydantic serializer warnings")  # an event's value is not of its field's type
