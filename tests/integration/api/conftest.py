@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -61,6 +62,16 @@ def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "STRETCH_S", PATIENCE_S)
     monkeypatch.setattr(spec_files, "WALK_S", PATIENCE_S)
     monkeypatch.setattr(spec_files.SpecFiles.__init__, "__defaults__", (PATIENCE_S, PATIENCE_S))
+
+
+@pytest.fixture(autouse=True)
+def _quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn looks every 0.1 s whether it is to end, and then sleeps for 0.1 s. Hundreds of tests have a server of their own."""
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.01))
+
+    monkeypatch.setattr("uvicorn.server.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
 
 
 @pytest.fixture
