@@ -6,9 +6,15 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from sqlalchemy.engine import make_url
 
 from shardyard.service.store.schema import upgrade
+
+#: For tests of what is decided, in files of which other tests try the same statements on both databases.
+POSTGRESQL_IN_FULL = pytest.mark.parametrize(
+    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True
+)
 
 
 def migrate(url: str) -> None:

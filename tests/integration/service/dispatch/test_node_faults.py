@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.examinations import recorded
 from harness.patience import PATIENCE_S
 
@@ -102,6 +103,7 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
     assert found["node-2"].cordon is None and found["node-2"].in_use
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_server_elsewhere_is_no_fault_of_the_node(store: Store, settings: Settings, faulty: Faulty) -> None:
     """A job names the server: one that does not exist, or an outage, would cordon node after node."""
     rules = Rules(RULES.back_off, Limits(faults=1))
@@ -127,6 +129,7 @@ async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
     assert sorted(lasted) == lasted
 
 
+@POSTGRESQL_IN_FULL
 async def test_the_last_node_stays_in_use(store: Store, settings: Settings, submit: Submit, faulty: Faulty) -> None:
     rules = Rules(RULES.back_off, Limits(faults=1))
     assert (await faulty("node-1", rules=rules))[0]["until"] is not None
@@ -140,6 +143,7 @@ async def test_the_last_node_stays_in_use(store: Store, settings: Settings, subm
     assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [job.id]
 
 
+@POSTGRESQL_IN_FULL
 async def test_jobs_wait_for_what_is_not_cordoned(store: Store, settings: Settings, submit: Submit) -> None:
     await nodes.cordon(store, settings, "node-1", 3600.0, "a fan is broken", "ann")
     large, small = await submit(ranks=12), await submit(ranks=8)
@@ -151,6 +155,7 @@ async def test_jobs_wait_for_what_is_not_cordoned(store: Store, settings: Settin
     assert (await jobs.get_job(store, large.id)).reason == "waiting_for_devices"
 
 
+@POSTGRESQL_IN_FULL
 async def test_cordons_by_hand(store: Store, settings: Settings, faulty: Faulty) -> None:
     node = await nodes.cordon(store, settings, "host-1", None, "a fan is broken", "ann")
     assert (node.id, node.in_use) == ("node-1", False)
@@ -185,6 +190,7 @@ async def test_both_of_the_last_two_are_never_cordoned_at_once(
 
 
 @pytest.mark.parametrize(("dumps", "cordoned"), [("never_enqueued", True), ("network", False), ("in_tolist", False)])
+@POSTGRESQL_IN_FULL
 async def test_a_hang_cordons_a_node_only_if_a_rank_is_named(
     store: Store, settings: Settings, submit: Submit, dumps: str, cordoned: bool
 ) -> None:

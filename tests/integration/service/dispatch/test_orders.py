@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 
 from shardyard.service.jobs import submit as submitting
@@ -79,6 +80,7 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     assert [(data["id"], data["done"]) for data in reported] == [(asked.id, True)]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_profile_that_a_user_asks_for_is_carried_with_its_storage(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -106,6 +108,7 @@ async def settled_command(store: Store, job: Job) -> Record:
     return newest
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_command_is_carried_by_a_dispatcher_that_allows_it_and_refused_at_once_by_another(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -130,6 +133,7 @@ async def test_a_command_is_carried_by_a_dispatcher_that_allows_it_and_refused_a
     assert ends == [refused.id, asked.id]
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_order_that_an_earlier_versions_gang_does_not_know_is_settled(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

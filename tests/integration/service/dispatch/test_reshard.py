@@ -1,6 +1,7 @@
 """A job continues on another layout under a dispatcher."""
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 
 from shardyard.service.errors import InvalidLayout, JobEnded, TooManyRanks
 from shardyard.service.jobs import submit as submitting
@@ -46,6 +47,7 @@ async def test_a_running_job_goes_on_with_another_layout(
         await reshard(store, settings, job.id, with_layout(job, data=1), "tester")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -59,6 +61,7 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
     assert (job.state, job.attempt, job.restarts, job.world_size) == (State.SUCCEEDED, 2, 0, 2)
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_that_makes_room_can_be_cancelled(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

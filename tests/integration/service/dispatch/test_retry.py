@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
@@ -20,6 +21,7 @@ from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, trai
 from .dispatching import dispatching, ended, eventually, job_history, reached, states, steps, submit, until
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_exception_fails_the_job_and_is_not_retried(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -49,6 +51,7 @@ def raising(line: int, step: int) -> Callable[[Gang], Any]:
     return script
 
 
+@POSTGRESQL_IN_FULL
 async def test_exceptions_are_retried_where_the_policy_says_so(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -66,6 +69,7 @@ async def test_exceptions_are_retried_where_the_policy_says_so(
     assert await states(store, job) == ["queued", *one, *one, "placing", "starting", "failed"]
 
 
+@POSTGRESQL_IN_FULL
 async def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -114,6 +118,7 @@ async def test_a_job_waits_for_its_next_try_in_the_database_alone(
 
 
 @pytest.mark.parametrize("how", ["gang_lost", "rank_lost"])
+@POSTGRESQL_IN_FULL
 async def test_infrastructure_faults_use_restarts_up(
     store: Store, settings: Settings, cluster: InProcessCluster, how: str
 ) -> None:
@@ -138,6 +143,7 @@ async def test_infrastructure_faults_use_restarts_up(
     assert await steps(store, job) == [1]  # reported three times, kept once
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_gang_of_another_version_is_replaced(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -176,6 +182,7 @@ async def test_a_lost_cluster_costs_no_restart(store: Store, settings: Settings,
     assert (job.state, job.restarts, job.attempt) == (State.SUCCEEDED, 0, 2)
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_unreachable_cluster_fails_nothing(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy.engine import RowMapping
 
@@ -60,6 +61,7 @@ async def test_a_submission_that_was_not_noted_gives_the_same_job(store: Store, 
 
 
 @pytest.mark.parametrize("due", ["pause", "cancel"])
+@POSTGRESQL_IN_FULL
 async def test_what_is_due_is_done_once_more_without_harm(store: Store, settings: Settings, due: str) -> None:
     sweep = await submit_sweep(store, settings, SWEEP)
     await advance(store, settings, sweep)
@@ -89,6 +91,7 @@ async def test_a_cancelled_sweep_leaves_no_job_whose_submission_was_not_noted(st
 
 
 @pytest.mark.parametrize("due", ["pause", "cancel"])
+@POSTGRESQL_IN_FULL
 async def test_a_trial_that_ended_before_it_was_stopped_counts_as_it_ended(
     store: Store, settings: Settings, due: str
 ) -> None:
@@ -114,6 +117,7 @@ async def test_a_trial_that_ended_before_it_was_stopped_counts_as_it_ended(
         ({"state": "pausing"}, ("paused", 2.0)),
     ],
 )
+@POSTGRESQL_IN_FULL
 async def test_a_paused_trial_follows_its_job_that_ended_meanwhile_or_was_resumed_by_a_user(
     store: Store, settings: Settings, job: dict[str, Any], trial: tuple[str, float]
 ) -> None:
@@ -127,6 +131,7 @@ async def test_a_paused_trial_follows_its_job_that_ended_meanwhile_or_was_resume
     assert (one.state, one.value) == trial
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_stopped_trial_whose_job_a_user_cancelled_and_deleted_is_cancelled(
     store: Store, settings: Settings
 ) -> None:
@@ -141,6 +146,7 @@ async def test_a_stopped_trial_whose_job_a_user_cancelled_and_deleted_is_cancell
     assert (await trials_of(store, sweep))[0].state == "cancelled"
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_metric_that_is_not_finite_at_the_last_rung_is_no_value(store: Store, settings: Settings) -> None:
     sweep = await submit_sweep(store, settings, SWEEP)
     await advance(store, settings, sweep)
@@ -231,6 +237,7 @@ async def test_a_job_that_is_gone_is_a_cancelled_trial(store: Store, settings: S
         await cancel(store, "sweep-of-none")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Settings, submit: Submit) -> None:
     settings = settings.model_copy(update={"local_files": True})
     source = await submit()
