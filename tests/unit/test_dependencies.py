@@ -57,8 +57,8 @@ def imported(*folders: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     known = _distributions()
     for path in (path for folder in folders for path in _files(ROOT / folder)):
-        for name in _top_level(ast.parse(path.read_text())) - sys.stdlib_module_names - THEIRS.keys() - _ours(path):
-            file = str(path.relative_to(ROOT))
+        file, ours = str(path.relative_to(ROOT)), _ours(path.parent)
+        for name in _top_level(ast.parse(path.read_text())) - sys.stdlib_module_names - THEIRS.keys() - ours:
             found[file] |= {str(canonicalize_name(one)) for one in known.get(name, [f"{name}, which nothing provides"])}
     return found
 
@@ -88,10 +88,11 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield node.module
 
 
-def _ours(path: Path) -> set[str]:
-    """The package, what lies in tests/ and benchmarks/, and what a script imports from beside it."""
-    folders = (folder.name for name in ("tests", "benchmarks") for folder in (ROOT / name).iterdir() if folder.is_dir())
-    scripts = (script.stem for folder in (path.parent, ROOT / "benchmarks") for script in folder.glob("*.py"))
+@cache
+def _ours(folder: Path) -> set[str]:
+    """The package, what lies in tests/ and benchmarks/, and what a script of `folder` imports from beside it."""
+    folders = (below.name for name in ("tests", "benchmarks") for below in (ROOT / name).iterdir() if below.is_dir())
+    scripts = (script.stem for beside in (folder, ROOT / "benchmarks") for script in beside.glob("*.py"))
     return {"shardyard", *folders, *scripts}
 
 
