@@ -11,7 +11,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dashboard client sync-client demo docs up down ready checks test budgets test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page bench-memory loss-curves screenshots gpu-check clean
+.PHONY: help venv dashboard client sync-client demo docs up down ready checks test budgets test-all lint types layers dashboard-check dashboard-lint dashboard-test system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page bench-memory loss-curves screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,8 +71,13 @@ client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's ty
 	$(NPM) run --silent client
 
 # Generates the types first, so that an API that no longer fits the pages fails here.
-dashboard-check: client ## Types, lint and unit tests of the dashboard
+dashboard-check: dashboard-lint dashboard-test ## Types, lint and unit tests of the dashboard
+
+dashboard-lint: client ## Types and lint of the dashboard
 	$(NPM) run --silent check
+
+# On two cores vitest has one worker: `make checks` runs it beside the dashboard's lint.
+dashboard-test: client ## Unit tests of the dashboard
 	$(NPM) run --silent test
 
 system-deps: ## Debian's Chromium for the browser tests, where it is missing (needs root or sudo)
