@@ -1,6 +1,7 @@
 """Secrets at rest, in specs, and on their way to a gang."""
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from sqlalchemy import select, update
 
 from shardyard.service import secrets
@@ -44,6 +45,7 @@ async def test_values_are_encrypted_replaced_and_removed(store: Store, settings:
     assert made.stat().st_mode & 0o777 == 0o600
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_value_cannot_be_moved_to_another_name(store: Store, settings: Settings) -> None:
     await secrets.put(store, settings, "MINE", VALUE, "ann")
     await secrets.put(store, settings, "SHARED", "public-value", "ann")
@@ -62,6 +64,7 @@ async def test_their_number_is_limited(store: Store, settings: Settings, monkeyp
         await secrets.put(store, settings, "C", VALUE, "ann")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_spec_names_secrets_that_exist_and_variables_that_are_free(store: Store, settings: Settings) -> None:
     await secrets.put(store, settings, "TOKEN", VALUE, "ann")
     job = await submit(store, settings, "TOKEN", {"name": "TOKEN", "variable": "KEY_FILE", "file": True})
@@ -86,6 +89,7 @@ async def _succeed(gang: Gang) -> None:
     await gang.state("succeeded", "completed")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_gang_gets_the_secrets_of_its_job(store: Store, settings: Settings) -> None:
     cluster = InProcessCluster(script=_succeed)
     await secrets.put(store, settings, "TOKEN", VALUE, "ann")

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 
 from shardyard.service.errors import JobEnded, JobPausing
@@ -85,6 +86,7 @@ async def test_a_queued_job_leaves_the_queue(store: Store, settings: Settings, c
         assert (await ended(store, job)).state == State.SUCCEEDED
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_job_is_paused(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -136,6 +138,7 @@ async def _fail(gang: Gang) -> None:
 
 
 @pytest.mark.parametrize(("retries", "state"), [(1, State.PAUSED), (0, State.FAILED)])
+@POSTGRESQL_IN_FULL
 async def test_an_exception_while_it_saves_fails_the_job_if_no_retry_is_left(
     store: Store,
     settings: Settings,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 
 from shardyard.service.errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
 from shardyard.service.jobs import code_archives
@@ -83,6 +84,7 @@ async def test_many_uploads_of_one_archive_at_once_are_one(store: Store, setting
     assert stored(settings) == [MANIFEST, "part-0000", "part-0001", "part-0002"]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_part_that_is_not_the_manifests_is_refused(store: Store, settings: Settings) -> None:
     manifest, part = archive()
     begun = await code_archives.begin(store, settings, manifest, "tester")
@@ -97,6 +99,7 @@ async def test_a_part_that_is_not_the_manifests_is_refused(store: Store, setting
         await code_archives.begin(store, settings, manifest.model_copy(update={"parts": ["0" * 64]}), "tester")
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_archive_with_a_hostile_file_never_becomes_complete(store: Store, settings: Settings) -> None:
     with pytest.raises(InvalidCode, match="not a path inside"):
         await uploaded(store, settings, archive(10, "../outside"))
@@ -159,6 +162,7 @@ async def test_a_removal_that_was_cut_off_is_finished_by_the_next(
     assert stored(settings) == [MANIFEST, "part-0000"] and (await code_archives.get(store, again.id)).complete
 
 
+@POSTGRESQL_IN_FULL
 async def test_storage_that_cannot_be_written_is_said(store: Store, settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     elsewhere = settings.model_copy(update={"storage": str(tmp_path / "file")})

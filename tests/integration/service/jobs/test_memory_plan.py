@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 
 from shardyard.service.errors import DoesNotFit, TooManyRanks
 from shardyard.service.jobs import preview
@@ -61,6 +62,7 @@ async def test_70b_on_two_cpu_ranks_of_a_23_gib_machine_is_refused(store: Store,
     assert forced.state == "queued"
 
 
+@POSTGRESQL_IN_FULL
 async def test_the_remedy_on_gpus_is_one_that_is_accepted(store: Store, settings: Settings) -> None:
     await known(store, H100)
     error = await refused(store, settings, job({"data": 8}, model=LLAMA_8B))
@@ -71,6 +73,7 @@ async def test_the_remedy_on_gpus_is_one_that_is_accepted(store: Store, settings
     assert sum(one.bytes for one in found.kinds) == found.bytes == found.needed_bytes - found.reserved_bytes
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_preview_says_what_auto_means_on_the_devices_of_the_cluster(store: Store, settings: Settings) -> None:
     spec = job({"data": 2}, precision="auto", steps=1000, data={"seq_len": 64})
     for node, dtype, compiled in (({"cpu": 8.0}, "fp32", False), (H100, "bf16", True)):
@@ -85,6 +88,7 @@ async def test_a_preview_says_what_auto_means_on_the_devices_of_the_cluster(stor
     assert (named.precision, named.choices) == ("bf16", [])
 
 
+@POSTGRESQL_IN_FULL
 async def test_what_is_not_known_is_not_refused(store: Store, settings: Settings) -> None:
     large = job({"data": 8}, model=LLAMA_8B)
     found = await planned(store, settings, large)
@@ -99,6 +103,7 @@ async def test_what_is_not_known_is_not_refused(store: Store, settings: Settings
     assert await planned(store, settings.model_copy(update={"local_files": False}), own) is None
 
 
+@POSTGRESQL_IN_FULL
 async def test_nodes_that_may_come_count_as_unknown(store: Store, settings: Settings) -> None:
     await known(store, {**H100, "gpu_model": "T4"})
     await refused(store, settings, job({"data": 8}, model=LLAMA_8B))
@@ -107,6 +112,7 @@ async def test_nodes_that_may_come_count_as_unknown(store: Store, settings: Sett
     assert found is not None and found.fits is None
 
 
+@POSTGRESQL_IN_FULL
 async def test_some_nodes_of_several_kinds_are_enough(store: Store, settings: Settings) -> None:
     spec = job({"data": 8, "zero": 3}, model=LLAMA_8B)
     await known(store, {**H100, "gpu_model": "T4"})
@@ -123,6 +129,7 @@ def named(gpu: str, ranks: int = 8) -> JobSpec:
     return JobSpec.model_validate({**spec, "resources": {"gpu": gpu}})
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_that_names_a_gpu_model_must_fit_on_that_one(store: Store, settings: Settings) -> None:
     await known(store, {**H100, "gpu_model": "T4"}, H100)
     await refused(store, settings, named("t4"))
@@ -133,6 +140,7 @@ async def test_a_job_that_names_a_gpu_model_must_fit_on_that_one(store: Store, s
 @pytest.mark.parametrize(
     ("gpu", "ranks", "says"), [("L4", 8, "the cluster has H100, T4"), ("H100", 16, "the most together are 8")]
 )
+@POSTGRESQL_IN_FULL
 async def test_a_model_that_the_cluster_lacks_is_refused_with_those_that_it_has(
     store: Store, settings: Settings, gpu: str, ranks: int, says: str
 ) -> None:
@@ -143,6 +151,7 @@ async def test_a_model_that_the_cluster_lacks_is_refused_with_those_that_it_has(
 
 
 @pytest.mark.parametrize("asked", [{"within": "domain"}, {"cpus_per_gpu": 9}])
+@POSTGRESQL_IN_FULL
 async def test_a_refusal_names_what_keeps_the_job_from_the_gpus_that_are_there(
     store: Store, settings: Settings, asked: dict[str, Any]
 ) -> None:
@@ -154,6 +163,7 @@ async def test_a_refusal_names_what_keeps_the_job_from_the_gpus_that_are_there(
     assert error.value.field == f"resources.{next(iter(asked))}"
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_elastic_job_fits_if_one_of_its_layouts_does(store: Store, settings: Settings) -> None:
     """Its preferred layout needs 8 ranks of this machine's memory; two of them have room."""
     await known(store, {"cpu": 8.0, "host_memory_bytes": 2 * GIB})

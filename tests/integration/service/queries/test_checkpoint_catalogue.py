@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.event_ingest import take_in
@@ -106,6 +107,7 @@ class Finding(InProcessCluster):
         ("export", failed("storage_unreachable", "no answer"), "present"),
     ],
 )
+@POSTGRESQL_IN_FULL
 async def test_an_operation_says_what_it_found(
     store: Store,
     settings: Settings,
