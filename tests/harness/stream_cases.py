@@ -285,8 +285,8 @@ def checkpoints(without: str) -> None:
 
         writer = None
         for _ in range(3):
-            while writer is not None and writer.is_alive():  # it reads in time, but by luck: the detector does not see it
-                pass
+            while writer is not None and writer.is_alive():
+                pass  # it reads in time, but by luck: the detector does not see it
             if writer is not None and without != "join":
                 writer.join()
             buffer.take()
