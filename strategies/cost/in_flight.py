@@ -26,12 +26,10 @@ def in_flight(layout: Layout, microbatches: int, place: int) -> int:
             return min(every, 2 * ranks - 1)
         case "2bw":
             return 2 * (ranks - 1 - place) + 1
-        case "zbv":
-            return min(every, 2 * ranks)
+        case "zbv":  # an early rank has all of a few micro-batches in its first stage, before the first of them is back
+            return min(microbatches + place + 1, 2 * ranks)
         case "dualpipev":
             return min(every, 2 * ranks + 1)
-        case "interleaved-zb":
-            return min(every, each * ranks)
     rounds = max(1, microbatches // ranks)
-    warm_up = (each - 1) * (microbatches // rounds) + 2 * (ranks - 1 - place)
-    return min(every, warm_up + 1)
+    ahead = ranks if layout.schedule == "interleaved-zb" else 2 * (ranks - 1 - place) + 1
+    return min(every, (each - 1) * (microbatches // rounds) + ahead)

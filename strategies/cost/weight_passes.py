@@ -11,7 +11,7 @@ from ..layout import Layout, divides_hidden
 from . import logits
 from .estimate import Setting
 
-#: Schedule → the passes by which each rank's second halves come later than those of the rank before.
+#: Schedule → the passes by which each rank's second halves come later than those of the rank before, with enough micro-batches.
 _BEHIND: Final = {"interleaved-zb": 1, "zb-h1": 1, "zb-h2": 2, "zbv": 2, "dualpipev": 1}
 
 
@@ -22,6 +22,9 @@ def pending(layout: Layout, microbatches: int, place: int) -> int:
         return 0
     if place == 0 and layout.schedule.startswith("zb-h"):  # whose backward passes are whole
         return 0
+    if layout.schedule == "zbv":  # torch plans 2p − 1 micro-batches and leaves out the passes of those that are not there
+        more = min(microbatches, 2 * layout.pipeline - 1) - layout.pipeline
+        return 1 + min(place, more) + max(0, place + 1 + more - layout.pipeline)
     return min(microbatches * layout.stages_per_rank, behind * place + 1)
 
 

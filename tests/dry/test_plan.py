@@ -80,6 +80,14 @@ FULL: list[Case] = [
     ({"pipeline": 2, "schedule": "interleaved", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 1}, {}),
+    (
+        {"pipeline": 4, "schedule": "zbv", "micro_batch": 1},
+        {"model": {**LLAMA, "layers": 8}, "global_batch": 4},
+    ),  # fewer than fill it
+    (
+        {"pipeline": 4, "schedule": "interleaved-zb", "micro_batch": 1},
+        {"model": {**LLAMA, "layers": 8}, "global_batch": 7},
+    ),  # no multiple of the ranks
     ({"pipeline": 2, "schedule": "dualpipev", "micro_batch": 1}, {}),
     ({"pipeline": 4, "schedule": "zb-h1", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {"precision": NARROW}),

@@ -1,27 +1,45 @@
 """How many micro-batches a pipeline's ranks hold, against the order in which torch's schedules act."""
 
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
 import pytest
 
 from shardyard.strategies.cost.in_flight import in_flight
-from shardyard.strategies.layout import Layout
+from shardyard.strategies.layout import Layout, Schedule
 from shardyard.strategies.pipeline_parallel.schedule import planned_order
-from shardyard.strategies.pipeline_parallel.schedule_order import peaks
+from shardyard.strategies.pipeline_parallel.schedule_order import Order, peaks
 
 
-@pytest.mark.parametrize(
-    "schedule", ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev", "2bw"]
-)
-@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 8), (4, 8), (4, 16)])
-def test_it_is_what_the_schedule_holds(schedule: str, ranks: int, microbatches: int) -> None:
-    layout = Layout.model_validate({"pipeline": ranks, "schedule": schedule})
-    held = peaks(planned_order(layout, microbatches))
-    assert [in_flight(layout, microbatches, place) for place in range(ranks)] == held
+def cases(schedules: Iterable[str]) -> list[Any]:
+    """Schedule, ranks, and stages per rank of the schedules that let a layout choose them. Orders of many ranks take longer."""
+    return [
+        pytest.param(schedule, ranks, each, marks=[pytest.mark.full] * (ranks > 4))
+        for schedule in schedules
+        for ranks in (2, 3, 4, 5, 8)
+        for each in ((2, 3) if schedule.startswith("interleaved") and ranks < 8 else (2,))
+    ]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_it_is_what_pipedream_holds(ranks: int) -> None:
-    layout = Layout.model_validate({"pipeline": ranks, "schedule": "pipedream"})
-    assert [in_flight(layout, 1, place) for place in range(ranks)] == peaks(planned_order(layout, 1))
+def orders(schedule: Schedule, ranks: int, each: int) -> Iterator[tuple[Layout, int, Order]]:
+    """A layout with every number of micro-batches that it runs, up to three for each rank, and the order that runs."""
+    layout = Layout(pipeline=ranks, schedule=schedule, virtual=each)
+    for microbatches in range(1, 3 * ranks + 1):
+        if layout.microbatch_problem(microbatches) is None:
+            yield layout, microbatches, planned_order(layout, microbatches)
+
+
+@pytest.mark.parametrize(("schedule", "ranks", "each"), cases(get_args(Schedule)))
+def test_it_is_what_the_schedule_holds(schedule: Schedule, ranks: int, each: int) -> None:
+    for layout, microbatches, order in orders(schedule, ranks, each):
+        found = [in_flight(layout, microbatches, place) for place in range(ranks)]
+        assert found == peaks(order), microbatches
+
+
+def test_numbers_that_no_round_divides_are_among_them() -> None:
+    """As 7 micro-batches of 4 ranks, which run in one round."""
+    assert [microbatches for _, microbatches, _ in orders("interleaved-zb", 4, 2)] == [4, 5, 6, 7, 8, 10, 12]
+    assert [microbatches for _, microbatches, _ in orders("zbv", 4, 2)] == [*range(4, 13)]
 
 
 def test_without_a_pipeline_there_is_one() -> None:

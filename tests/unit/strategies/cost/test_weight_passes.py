@@ -8,20 +8,19 @@ import pytest
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.strategies.cost.plan import plan
 from shardyard.strategies.cost.weight_passes import block_bytes, end_bytes, pending
-from shardyard.strategies.layout import Layout
+from shardyard.strategies.layout import Layout, Schedule
 from shardyard.strategies.memory_options import SPLIT_BACKWARD
-from shardyard.strategies.pipeline_parallel.schedule import planned_order
 from shardyard.strategies.pipeline_parallel.schedule_order import Action
 
 from .test_estimate import setting
+from .test_in_flight import cases, orders
 
 
-@pytest.mark.parametrize("schedule", SPLIT_BACKWARD)
-@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 4), (2, 8), (4, 8), (4, 16)])
-def test_as_many_wait_as_in_the_order(schedule: str, ranks: int, microbatches: int) -> None:
-    layout = Layout.model_validate({"pipeline": ranks, "schedule": schedule})
-    found = [pending(layout, microbatches, place) for place in range(ranks)]
-    assert found == [_most(actions) for actions in planned_order(layout, microbatches)]
+@pytest.mark.parametrize(("schedule", "ranks", "each"), cases(SPLIT_BACKWARD))
+def test_as_many_wait_as_in_the_order(schedule: Schedule, ranks: int, each: int) -> None:
+    for layout, microbatches, order in orders(schedule, ranks, each):
+        found = [pending(layout, microbatches, place) for place in range(ranks)]
+        assert found == [_most(actions) for actions in order], microbatches
 
 
 def _most(actions: Sequence[Action]) -> int:
