@@ -262,8 +262,9 @@ def _blocks(setting: Setting) -> int:
 
 
 def _exchanged_again(setting: Setting, blocks: int) -> int:
-    """The number of blocks whose attention exchanges its inputs a second time: selective recompute keeps no buffers of messages."""
-    return blocks if setting.memory_options.recompute.mode == "selective" else _recomputed(setting, blocks)
+    """The number of blocks whose attention exchanges its inputs a second time: no mode of recompute keeps buffers of messages."""
+    recompute = setting.memory_options.recompute
+    return 0 if recompute.mode == "none" else -(-blocks // recompute.every)
 
 
 def _ulysses(setting: Setting) -> Sent:
