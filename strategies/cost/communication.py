@@ -226,7 +226,7 @@ def _tensor(setting: Setting) -> Sent:
     first, last = (any(stage == end for stage, _ in stages) for end in (0, layout.stages - 1))
     f, tokens = (t - 1) / t, setting.tokens * setting.batch.microbatches
     n, c, wide = tokens * decoder.dim, setting.compute, max(4, setting.compute)
-    again = _recomputed(setting, blocks)
+    again = _recomputed(setting) if setting.memory_options.recompute.mode == "full" else 0
     loss = (3 + setting.smoothing) * 2 * tokens * f * last
     columns, rows = (first, 0) if not decoder.tied else (0, first)  # of the embedding
     if not layout.sequence:
@@ -244,10 +244,12 @@ def _tensor(setting: Setting) -> Sent:
     yield "all_reduce", _moved("loss", loss, wide)
 
 
-def _recomputed(setting: Setting, blocks: int) -> int:
-    """The number of blocks that run a second time including their messages."""
+def _recomputed(setting: Setting) -> int:
+    """The number of blocks that are recomputed, in any mode: every n-th one of each stage."""
     recompute = setting.memory_options.recompute
-    return -(-blocks // recompute.every) if recompute.mode == "full" else 0
+    if recompute.mode == "none":
+        return 0
+    return sum(-(-count // recompute.every) for _, count in setting.decoder.stages(setting.layout, 0))
 
 
 def _heads(setting: Setting) -> tuple[float, float]:
@@ -261,17 +263,11 @@ def _blocks(setting: Setting) -> int:
     return sum(count for _, count in setting.decoder.stages(setting.layout, 0))
 
 
-def _exchanged_again(setting: Setting, blocks: int) -> int:
-    """The number of blocks whose attention exchanges its inputs a second time: no mode of recompute keeps buffers of messages."""
-    recompute = setting.memory_options.recompute
-    return 0 if recompute.mode == "none" else -(-blocks // recompute.every)
-
-
 def _ulysses(setting: Setting) -> Sent:
     query, key = _heads(setting)
     u, blocks = setting.layout.ulysses, _blocks(setting)
     forward = (2 * query + 2 * key) * (u - 1) / u
-    times = 2 * blocks + _exchanged_again(setting, blocks)
+    times = 2 * blocks + _recomputed(setting)  # no mode of recompute keeps buffers of messages
     yield "all_to_all", _moved("2n(U−1)/U per block", times * forward, setting.compute)
 
 
@@ -290,7 +286,7 @@ def _around(setting: Setting, axis: str) -> Callable[[], "Sent"]:
 def _ring(setting: Setting, words: str, turns: int) -> Sent:
     _, key = _heads(setting)
     blocks, wide = _blocks(setting), max(4, setting.compute)
-    narrow = 4 * blocks + 2 * _exchanged_again(setting, blocks)
+    narrow = 4 * blocks + 2 * _recomputed(setting)
     gathers = setting.layout.context_method == "all-gather"
     yield "all_gather" if gathers else "send", _moved(words, narrow * key * turns, setting.compute)
     yield "reduce_scatter" if gathers else "send", _moved(words, 2 * blocks * key * turns, wide)

@@ -84,6 +84,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"context": 2, "ulysses": 2}, {"precision": "bf16", "recompute": "selective"}),
     ({"context": 2}, {"recompute": {"mode": "selective", "every": 2}}),
     ({"context": 2, "ulysses": 2}, {"recompute": {"mode": "selective", "every": 2}}),
+    ({"context": 2, "pipeline": 2, "schedule": "interleaved", "micro_batch": 4}, {"recompute": "every-2"}),
     ({"context": 4, "ulysses": 4}, {"precision": "bf16"}),
     ({"context": 4, "ring_window": 2, "zero": 1}, {"precision": "bf16", "recompute": "full"}),
     ({"context": 4, "ulysses": 2, "context_inner": "ring"}, {"precision": "bf16"}),

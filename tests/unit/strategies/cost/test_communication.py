@@ -47,3 +47,12 @@ def again(layout: dict[str, Any], recompute: Any, layers: int = 4) -> float:
 def test_only_recomputed_blocks_exchange_keys_and_values_again(layout: dict[str, Any], mode: str) -> None:
     found = {every: again(layout, {"mode": mode, "every": every}) for every in (1, 2, 3, 4)}
     assert found == {1: 4, 2: 2, 3: 2, 4: 1}
+
+
+@pytest.mark.parametrize(("stages", "recomputed"), [([3, 3, 3, 3], 4), ([3, 1, 2, 2], 3), ([1, 3, 1, 3], 2)], ids=str)
+def test_blocks_are_counted_stage_by_stage(stages: list[int], recomputed: int) -> None:
+    """Rank 0 has stages 0 and 2, and recomputes the first block of each, and the third where there is one."""
+    pipeline = {"stages": 2, "blocks": stages}
+    layout = {"context": 2, "pipeline": pipeline, "schedule": "interleaved", "micro_batch": 4}
+    assert again(layout, "every-2", sum(stages)) == recomputed
+    assert again(layout, "full", sum(stages)) == stages[0] + stages[2]
