@@ -2,8 +2,8 @@
 
 Torch's `checkpoint` computes a block again for each autograd call that needs it. The second half is one call for each weight, and what a
 call does not use stays until the graph is freed. Here the dropped tensors of a block come back at the first use. They stay until another
-block of the same model part needs its own, or autograd frees them one by one. So each half computes a block again once, and a rank
-holds what one block per part has dropped.
+block of the same model part needs its own, or autograd frees them one by one. So each half computes a block again once, but for the
+one at which the first half ends, if the second half follows at once. A rank holds what one block per part has dropped.
 
 A block's inputs and random state are those of its forward pass, and tensors are matched by the order in which autograd saves them.
 """

@@ -26,7 +26,8 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   gradients in fp32 or wider (2n + 2n). In a double ring of W windows W − 1 of these messages go from window to window.
 - Ring Self-Attention: the same.
 - all-gather: the same elements, keys and values by all-gathers, the gradients by a reduce-scatter.
-- selective and full recompute exchange once more what a block's attention exchanges forward.
+- selective and full recompute exchange once more what a block's attention exchanges forward; where backward passes run in two
+  halves, once in each half, but for the block that both halves meet at.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
 - parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis. With a clock of
   its own it also sends each server two requests of nine numbers.
@@ -226,7 +227,8 @@ def _tensor(setting: Setting) -> Sent:
     first, last = (any(stage == end for stage, _ in stages) for end in (0, layout.stages - 1))
     f, tokens = (t - 1) / t, setting.tokens * setting.batch.microbatches
     n, c, wide = tokens * decoder.dim, setting.compute, max(4, setting.compute)
-    again = _recomputed(setting) if setting.memory_options.recompute.mode == "full" else 0
+    full = setting.memory_options.recompute.mode == "full"
+    again = full * sum(count for _, count in _recomputed(setting))
     loss = (3 + setting.smoothing) * 2 * tokens * f * last
     columns, rows = (first, 0) if not decoder.tied else (0, first)  # of the embedding
     if not layout.sequence:
@@ -244,12 +246,10 @@ def _tensor(setting: Setting) -> Sent:
     yield "all_reduce", _moved("loss", loss, wide)
 
 
-def _recomputed(setting: Setting) -> int:
-    """The number of blocks that are recomputed, in any mode: every n-th one of each stage."""
-    recompute = setting.memory_options.recompute
-    if recompute.mode == "none":
-        return 0
-    return sum(-(-count // recompute.every) for _, count in setting.decoder.stages(setting.layout, 0))
+def _recomputed(setting: Setting) -> list[tuple[int, int]]:
+    """For each stage of rank 0 its number, and how many of its blocks are recomputed, in any mode: every n-th one."""
+    recompute, stages = setting.memory_options.recompute, setting.decoder.stages(setting.layout, 0)
+    return [(stage, 0 if recompute.mode == "none" else -(-count // recompute.every)) for stage, count in stages]
 
 
 def _heads(setting: Setting) -> tuple[float, float]:
@@ -263,11 +263,33 @@ def _blocks(setting: Setting) -> int:
     return sum(count for _, count in setting.decoder.stages(setting.layout, 0))
 
 
+def _exchanged_again(setting: Setting) -> float:
+    """How often blocks of rank 0 exchange what attention needs again, per micro-batch: each time that they are recomputed.
+
+    The first stage, which sends no gradient of its input, has whole backward passes. Where others run in two halves, each half computes
+    all of the stage's blocks again, but for the last of the first half. It is the first of the second half, which follows at once on rank
+    0, and what it had dropped is still there (`split_checkpoint.py`).
+    """
+    recomputed = _recomputed(setting)
+    twice = sum(blocks - 1 for stage, blocks in recomputed if stage and blocks)
+    return sum(blocks for _, blocks in recomputed) + _in_halves(setting) * twice
+
+
+def _in_halves(setting: Setting) -> float:
+    """The part of the micro-batches whose backward passes rank 0 runs in two halves, in its stages after the first one."""
+    match setting.layout.schedule:
+        case "interleaved-zb" | "zbv":
+            return 1
+        case "dualpipev":  # the others are in pairs, or after them
+            return (setting.layout.pipeline - 1) / setting.batch.microbatches
+    return 0  # with ZB-H1 and ZB-H2 it has no other stage
+
+
 def _ulysses(setting: Setting) -> Sent:
     query, key = _heads(setting)
     u, blocks = setting.layout.ulysses, _blocks(setting)
     forward = (2 * query + 2 * key) * (u - 1) / u
-    times = 2 * blocks + _recomputed(setting)  # no mode of recompute keeps buffers of messages
+    times = 2 * blocks + _exchanged_again(setting)
     yield "all_to_all", _moved("2n(U−1)/U per block", times * forward, setting.compute)
 
 
@@ -286,7 +308,7 @@ def _around(setting: Setting, axis: str) -> Callable[[], "Sent"]:
 def _ring(setting: Setting, words: str, turns: int) -> Sent:
     _, key = _heads(setting)
     blocks, wide = _blocks(setting), max(4, setting.compute)
-    narrow = 4 * blocks + 2 * _recomputed(setting)
+    narrow = 4 * blocks + 2 * _exchanged_again(setting)
     gathers = setting.layout.context_method == "all-gather"
     yield "all_gather" if gathers else "send", _moved(words, narrow * key * turns, setting.compute)
     yield "reduce_scatter" if gathers else "send", _moved(words, 2 * blocks * key * turns, wide)

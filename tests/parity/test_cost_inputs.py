@@ -25,6 +25,7 @@ SMALL, ABOUT = 0.02, 0.1
 
 WIDE = {**LLAMA, "dim": 128, "hidden": 352}
 UNTIED = {**LLAMA, "kv_heads": 4}
+LONG = {**LLAMA, "layers": 8}  # two blocks in each of four stages
 NARROW = {"compute": "bf16", "gradients": "compute"}
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -85,6 +86,15 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"context": 2}, {"recompute": {"mode": "selective", "every": 2}}),
     ({"context": 2, "ulysses": 2}, {"recompute": {"mode": "selective", "every": 2}}),
     ({"context": 2, "pipeline": 2, "schedule": "interleaved", "micro_batch": 4}, {"recompute": "every-2"}),
+    ({"context": 2, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": LONG}),
+    ({"context": 2, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": LONG, "recompute": "full"}),
+    ({"context": 2, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": LONG, "recompute": "selective"}),
+    ({"context": 2, "pipeline": 2, "schedule": "zb-h1", "micro_batch": 4}, {"model": LONG, "recompute": "full"}),
+    ({"context": 2, "pipeline": 2, "schedule": "dualpipev", "micro_batch": 4}, {"model": LONG, "recompute": "full"}),
+    (
+        {"context": 2, "ulysses": 2, "pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 4},
+        {"model": {**LLAMA, "layers": 12}, "recompute": "every-2"},
+    ),
     ({"context": 4, "ulysses": 4}, {"precision": "bf16"}),
     ({"context": 4, "ring_window": 2, "zero": 1}, {"precision": "bf16", "recompute": "full"}),
     ({"context": 4, "ulysses": 2, "context_inner": "ring"}, {"precision": "bf16"}),

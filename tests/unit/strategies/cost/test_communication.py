@@ -1,11 +1,13 @@
 """Bytes per step by formula: an axis without a formula has a reason instead of a number."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from shardyard.strategies.cost.communication import traffic
 from shardyard.strategies.cost.estimate import Setting
+from shardyard.strategies.layout import Layout, Schedule
+from shardyard.strategies.pipeline_parallel.schedule import planned_order
 
 from .test_estimate import setting
 
@@ -56,3 +58,36 @@ def test_blocks_are_counted_stage_by_stage(stages: list[int], recomputed: int) -
     layout = {"context": 2, "pipeline": pipeline, "schedule": "interleaved", "micro_batch": 4}
     assert again(layout, "every-2", sum(stages)) == recomputed
     assert again(layout, "full", sum(stages)) == stages[0] + stages[2]
+
+
+@pytest.mark.parametrize("mode", ["full", "selective"])
+@pytest.mark.parametrize(("ranks", "size"), [(2, 4), (2, 2), (4, 1)])
+@pytest.mark.parametrize("schedule", [name for name in get_args(Schedule) if name not in ("2bw", "pipedream")])
+def test_each_half_of_a_backward_pass_exchanges_again(schedule: Schedule, ranks: int, size: int, mode: str) -> None:
+    """In the order that runs, by the rule of `split_checkpoint.py`. (tests/parity/test_cost_inputs.py counts what is sent.)"""
+    stages = Layout(pipeline=ranks, schedule=schedule).stages
+    blocks = [3, *[2] * (stages - 2), 4]
+    pipeline = {"stages": ranks, "blocks": blocks}
+    layout = {"context": 2, "pipeline": pipeline, "schedule": schedule, "micro_batch": size}
+    for every in (1, 2, 3):
+        found = again(layout, {"mode": mode, "every": every}, sum(blocks))
+        expected = computed_again(Layout.model_validate(layout), 16 // size, [-(-count // every) for count in blocks])
+        assert found * 16 / size == pytest.approx(expected)
+
+
+def computed_again(layout: Layout, microbatches: int, recomputed: list[int]) -> int:
+    """How often rank 0 computes a block again in a step, if a stage keeps what the latest one of them had dropped.
+
+    Gradients of inputs go through the blocks from the last to the first, and those of weights by the order of the parameters. Torch leaves
+    the whole backward pass of the first stage to the second half.
+    """
+    found, latest = 0, dict.fromkeys(layout.stages_of(0), (-1, -1))
+    for action in planned_order(layout, microbatches)[0]:
+        if action.kind not in ("B", "I", "W") or (action.kind == "I" and action.stage == 0):
+            continue
+        blocks = range(recomputed[action.stage])
+        for block in blocks if action.kind == "W" and action.stage else reversed(blocks):
+            call = (action.microbatch, block)
+            found += call != latest[action.stage]
+            latest[action.stage] = call
+    return found
