@@ -143,7 +143,8 @@ class Layout(BaseModel):
     schedule: Schedule = Field(
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the "
-        "optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage. `dualpipev` hides all-to-alls.",
+        "optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage, and takes longer than "
+        "`1f1b`. `dualpipev` hides all-to-alls.",
     )
     vertical_sync: bool = Field(
         False,

@@ -50,7 +50,7 @@ def _layout(train: TrainSpec) -> _Found:
         applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
         yield (
             "layout.schedule",
-            f"{applies}: the optimisation changes.",
+            f"{applies}: the optimisation changes.{_in_turn(layout)}",
             "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse.",
         )
     smaller = layout.zero_plus_plus
@@ -70,6 +70,13 @@ def _late(layout: Layout) -> str:
     most = 1 if layout.schedule == "2bw" else layout.pipeline - 1
     steps = "one step" if most == 1 else f"{most} steps"
     return steps if layout.schedule == "2bw" or layout.vertical_sync else f"up to {steps}"
+
+
+def _in_turn(layout: Layout) -> str:
+    """What else pipedream costs."""
+    if layout.schedule != "pipedream":
+        return ""
+    return f" A step takes a forward pass and {layout.pipeline} backward passes, of which a rank runs one each: 1f1b is faster."
 
 
 def _own_clocks(train: TrainSpec) -> _Found:

@@ -5319,7 +5319,7 @@ export interface components {
             readonly pipeline_blocks: readonly number[] | null;
             /**
              * Schedule
-             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage. `dualpipev` hides all-to-alls.
+             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage, and takes longer than `1f1b`. `dualpipev` hides all-to-alls.
              * @default 1f1b
              * @enum {string}
              */

@@ -31,6 +31,7 @@ def spec(**fields: Any) -> JobSpec:
             "rounds weights and gradients",
         ),
         ({"layout": {"schedule": "pipedream", "pipeline": 2}}, "train.layout.schedule", "up to one step after"),
+        ({"layout": {"schedule": "pipedream", "pipeline": 4}}, "train.layout.schedule", "pass and 4 backward passes"),
         (
             {"layout": {"schedule": "pipedream", "pipeline": 3, "vertical_sync": True}},
             "train.layout.schedule",

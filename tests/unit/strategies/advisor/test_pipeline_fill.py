@@ -5,7 +5,7 @@ import pytest
 from shardyard.strategies.advisor.pipeline_fill import fill_s
 from shardyard.strategies.layout import Layout, Schedule
 from shardyard.strategies.pipeline_parallel.schedule import planned_order
-from shardyard.strategies.pipeline_parallel.simulator import Durations, simulate
+from shardyard.strategies.pipeline_parallel.simulator import Durations, evenly, simulate
 
 #: Schedule → the largest part of a step by which the formula may differ.
 SCHEDULES: dict[Schedule, float] = {
@@ -17,13 +17,15 @@ SCHEDULES: dict[Schedule, float] = {
     "interleaved-zb": 1e-9,
     "zbv": 0.01,
     "dualpipev": 0.01,
+    "2bw": 1e-9,
+    "pipedream": 1e-9,
 }
 
 #: Schedules with a number of ranks and one of micro-batches that they run.
 LEGAL = [
     (schedule, ranks, microbatches)
     for schedule in SCHEDULES
-    for ranks, microbatches in ((2, 2), (2, 8), (4, 5), (4, 8), (4, 16), (8, 32))
+    for ranks, microbatches in ((2, 1), (2, 2), (2, 8), (4, 1), (4, 5), (4, 8), (4, 16), (8, 32))
     if Layout(pipeline=ranks, schedule=schedule).microbatch_problem(microbatches) is None
 ]
 
@@ -51,9 +53,17 @@ def test_it_is_what_the_schedule_leaves_empty(
     )
 
 
-@pytest.mark.parametrize("schedule", ["2bw", "pipedream"])
-def test_what_is_not_flushed_has_none(schedule: Schedule) -> None:
-    assert fill_s(Layout(pipeline=4, schedule=schedule), 8, 1, 1, 1) == 0
+def test_2bw_leaves_nothing_empty() -> None:
+    assert fill_s(Layout(pipeline=4, schedule="2bw"), 8, 1, 1, 1) == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_pipedreams_backward_passes_run_one_after_the_other(ranks: int) -> None:
+    """A step takes F + p(I + W), of which a rank is busy F + I + W. That is the plan's `bubble_simulated`, too."""
+    layout = Layout(pipeline=ranks, schedule="pipedream")
+    empty = fill_s(layout, 1, 1, 1, 1)
+    assert empty == 2 * (ranks - 1)
+    assert simulate(planned_order(layout, 1), evenly([3.0] * ranks)).bubble == pytest.approx(empty / (3 + empty))
 
 
 def test_without_a_pipeline_there_is_none() -> None:

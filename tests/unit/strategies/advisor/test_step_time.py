@@ -62,6 +62,12 @@ def test_the_bubble_is_megatrons(schedule: str, part: int) -> None:
     assert found.passes.bubble / found.passes.compute == pytest.approx(3 / 16 / part)
 
 
+def test_a_step_of_pipedream_is_a_forward_pass_and_a_backward_pass_for_each_rank() -> None:
+    """F + 4(I + W) = 9 thirds of what a rank computes."""
+    found = timed({"pipeline": 4, "schedule": "pipedream"})
+    assert found.passes.seconds == pytest.approx(9 / 3 * found.passes.compute)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: str) -> None:
     found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4}, recompute="full")
