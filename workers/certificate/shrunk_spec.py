@@ -92,7 +92,7 @@ class _Search:
 
     def take_model(self, arch: Architecture) -> None:
         """A decoder of the same kind, with fewer and narrower blocks."""
-        missing = [name for name in ("qkv_bias", "qk_norm", "window") if getattr(arch, name)]
+        missing = [name for name in ("qkv_bias", "window") if getattr(arch, name)]
         if missing:
             raise Refusal(
                 "model",
@@ -105,7 +105,14 @@ class _Search:
             if self._takes(before.model_copy(update={"model": model})):
                 for name, number in numbers.items():
                     self._note(f"model.{name}", getattr(arch, name), number)
+                self._note_head(arch)
                 return
+
+    def _note_head(self, before: Architecture) -> None:
+        """Note another size of heads, where it does not follow from width and number of heads."""
+        after = self.train.architecture(before.vocab)
+        if after is not None and after.head_dim != before.head_dim:
+            self._note("size of a head", before.head_size, after.head_size)
 
     def _takes(self, candidate: TrainSpec) -> bool:
         """Whether the candidate can run; it is the spec then."""
@@ -169,17 +176,20 @@ def _models(arch: Architecture) -> Iterator[dict[str, Any]]:
             yield numbers
             continue
         for experts in _up_to(arch.experts):
-            if experts >= max(2, arch.top_k) or experts == arch.experts:
+            if experts > arch.top_k or experts == arch.experts:  # so that a token has a choice, if it had one
                 yield numbers | {"experts": experts}
 
 
 def _kept(model: ModelSpec, arch: Architecture) -> dict[str, Any]:
-    """What a smaller model has of the given one."""
-    kept: dict[str, Any] = {"family": arch.family, "preset": "nano", "tied": arch.tied, "vocab": model.vocab}
-    if arch.family == "llama":
+    """What a smaller model has of the given one. Norms of heads have a preset of their own, in which a head has its own size."""
+    preset = "qwen3-nano" if arch.qk_norm else "nano"
+    kept: dict[str, Any] = {"family": arch.family, "preset": preset, "tied": arch.tied, "vocab": model.vocab}
+    if arch.family != "gpt2":
         kept["rope_theta"] = arch.rope_theta
-    given = {name: getattr(model, name) for name in MIXTURE if name != "experts"}
-    return kept | {name: value for name, value in given.items() if value is not None}
+    if arch.experts is None:
+        return kept
+    other_balance = "router_softmax" if arch.balance == "bias" else "bias_update_speed"
+    return kept | {name: getattr(arch, name) for name in MIXTURE if name not in ("experts", other_balance)}
 
 
 def _up_to(number: int) -> list[int]:

@@ -11,7 +11,7 @@ from shardyard.workers.certificate.shrunk_spec import (
     Shrunk,
     shrunk,
 )
-from shardyard.workers.models.presets import Architecture
+from shardyard.workers.models.presets import PRESETS, Architecture
 from shardyard.workers.spec import TrainSpec
 
 
@@ -84,14 +84,42 @@ def test_what_is_small_already_stays() -> None:
     assert [change.partition(":")[0] for change in long.changes] == ["data.seq_len", "global_batch"]
 
 
-def test_a_model_that_no_spec_can_name_smaller_is_refused() -> None:
+def kind(arch: Architecture | None) -> dict[str, Any]:
+    """What a smaller model has of a larger one: all but its sizes."""
+    assert arch is not None
+    sizes = {"layers", "dim", "heads", "kv_heads", "hidden", "max_seq_len", "head_dim", "experts"}
+    return {**arch.model_dump(exclude=sizes), "queries per key": arch.heads // arch.kv_heads}
+
+
+@pytest.mark.parametrize(("family", "preset"), [(family, one) for family, all_ in PRESETS.items() for one in all_])
+def test_every_preset_has_a_smaller_one_of_its_kind(family: str, preset: str) -> None:
+    train = spec(model={"family": family, "preset": preset}, layout={"data": 2, "zero": 1}, data={"seq_len": 128})
+    assert kind(made(train).train.architecture(256)) == kind(train.architecture(256))
+
+
+def test_heads_of_another_size_are_noted() -> None:
+    found = made(spec(model={"preset": "qwen3-8B"}, layout={"data": 2, "zero": 1}))
+    assert "size of a head: 128 → 64" in found.changes
+
+
+def test_numbers_of_a_mixture_stay() -> None:
+    given = {"shared_experts": 1, "top_k": 3, "balance": "bias", "bias_update_speed": 0.01}
+    train = spec(model={"family": "moe", "preset": "mixtral-8x7B", **given}, layout={"data": 2, "expert": 2})
+    after = made(train).train.architecture(256)
+    assert kind(after) == kind(train.architecture(256))
+    assert after is not None and after.experts is not None and after.experts > after.top_k
+
+
+@pytest.mark.parametrize("numbers", [{"qkv_bias": True}, {"window": 4096}], ids=str)
+def test_a_model_that_no_spec_can_name_smaller_is_refused(numbers: dict[str, Any]) -> None:
     train = spec(model={"preset": "7B"})
     given = train.architecture(256)
     assert given is not None
-    arch = Architecture.model_validate({**given.model_dump(), "qk_norm": True})
+    arch = Architecture.model_validate({**given.model_dump(), **numbers})
     with pytest.raises(Refusal) as refused:
         shrunk(train, arch)
-    assert refused.value.field == "model" and "qk_norm" in refused.value.message and "--whole" in refused.value.remedy
+    assert refused.value.field == "model" and [*numbers][0] in refused.value.message
+    assert "--whole" in refused.value.remedy
 
 
 def test_samples_of_an_own_source_keep_their_size_and_their_batch_shrinks() -> None:
