@@ -1,5 +1,7 @@
 """A smaller spec with the same strategies: each degree that is above one stays above one, and the model has as many kinds of parts.
 
+A grid of tensor ranks stays a grid, and a cube a cube; several parameter servers stay several.
+
 Candidates are tried from the smallest, one number after the other, and each passes the spec's own checks. Imports no torch.
 """
 
@@ -9,7 +11,8 @@ from itertools import product
 from typing import Any, Final
 
 from ...strategies.context_axes import windows
-from ...strategies.layout import Layout, Refusal
+from ...strategies.layout import Layout, Refusal, divisors
+from ...strategies.tensor_shape import TensorShape
 from ...strategies.zero_plus_plus import ZeroPlusPlus
 from ..model_spec import MIXTURE, ModelSpec
 from ..models.presets import Architecture
@@ -21,6 +24,8 @@ MOST_PARAMETERS: Final = 10_000_000
 MOST_TOKENS: Final = 65_536
 
 _DEGREES: Final = ("data", "tensor", "context", "pipeline", "expert", "shard", "ulysses", "virtual", "ring_window")
+#: Of these, those whose ranks fall into groups, which may fall into groups again: of eight, each has two.
+_GROUPED: Final = ("data", "context")
 _HEAD: Final = 8
 _SEQUENCES: Final = (32, 64, 128, 256, 512, 1024, 2048)
 
@@ -130,21 +135,47 @@ class _Search:
 
 def _layouts(layout: Layout) -> Iterator[Layout]:
     """Layouts with the same axes, the fewest ranks first; at last the layout itself."""
-    given = {name: getattr(layout, name) or 1 for name in _DEGREES}
-    choices = [sorted({1 if number == 1 else 2, min(number, 4), number}) for number in given.values()]
+    choices = [_fewer(getattr(layout, name) or 1, 8 if name in _GROUPED else 4) for name in _DEGREES]
     if layout.tensor_shape is not None:
         choices[_DEGREES.index("tensor")] = [layout.tensor]
     whole = layout.model_copy(update={"elastic": None, "pipeline_blocks": None})
     found = []
-    for numbers in product(*choices):
-        degrees: dict[str, Any] = dict(zip(_DEGREES, numbers, strict=True))
+    for numbers, ranks in product(product(*choices), _shapes_and_servers(layout)):
+        degrees: dict[str, Any] = dict(zip(_DEGREES, numbers, strict=True)) | ranks
         degrees["shard"] = degrees["shard"] if layout.shard else None
         degrees["ring_window"] = degrees["ring_window"] if layout.ring_window else None
-        degrees["micro_batch"] = None if layout.micro_batch is None else layout.division.rows
         degrees["zero_plus_plus"] = _groups_of_two(layout)
-        found.append(whole.model_copy(update=degrees))
+        one = whole.model_copy(update=degrees)
+        rows = None if layout.micro_batch is None else one.division.rows
+        found.append(one.model_copy(update={"micro_batch": rows}))
     same = [one for one in found if _axes(one) == _axes(layout)]
     yield from sorted(same, key=lambda one: (one.world_size, str(one)))
+
+
+def _fewer(number: int, most: int = 4) -> list[int]:
+    """What a degree may become: 2, 4, `most`, its smallest prime factor, which divides what it divides, and at last itself."""
+    if number == 1:
+        return [1]
+    return sorted({2, min(4, number), min(most, number), divisors(number)[1], number})
+
+
+def _shapes_and_servers(layout: Layout) -> list[dict[str, Any]]:
+    """Smaller shapes of a tensor group, or fewer parameter servers, as fields of a layout."""
+    shape, servers = layout.tensor_shape, layout.parameter_server
+    if shape is not None:
+        return [{"tensor": one.ranks, "tensor_shape": one} for one in _shapes(shape)]
+    if servers is not None:
+        return [{"parameter_server": servers.model_copy(update={"servers": one})} for one in _fewer(servers.servers)]
+    return [{}]
+
+
+def _shapes(shape: TensorShape) -> list[TensorShape]:
+    """Shapes of the same mode, at last the shape itself. Where there are several grids, at least two are left."""
+    sides = _fewer(shape.shape[0])
+    numbers = [shape.of_side(side) for side in sides]
+    if shape.mode == "2.5d":
+        numbers += [[side, side, min(2, shape.depth)] for side in sides]
+    return [TensorShape(mode=shape.mode, shape=tuple(one)) for one in numbers]
 
 
 def _groups_of_two(layout: Layout) -> ZeroPlusPlus | None:
@@ -161,8 +192,9 @@ def _axes(layout: Layout) -> tuple[bool, ...]:
 
 
 def _batches(train: TrainSpec, layout: Layout) -> Iterator[int]:
-    """Smaller global batches for a layout, from one sequence for each replica."""
-    yield from (layout.data << shift for shift in range(12) if layout.data << shift < train.global_batch)
+    """Smaller global batches for a layout, from one sequence for each replica, or each row of a grid in it."""
+    least = layout.data * layout.division.rows
+    yield from (least << shift for shift in range(12) if least << shift < train.global_batch)
 
 
 def _models(arch: Architecture) -> Iterator[dict[str, Any]]:

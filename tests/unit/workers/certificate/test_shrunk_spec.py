@@ -47,6 +47,7 @@ def test_a_small_spec_is_trained_as_it_is() -> None:
         ({"preset": "8B"}, {"data": 16, "zero": 3, "shard": 8, "tensor": 4}, 512),
         ({"preset": "7B"}, {"data": 4, "context": 8, "ulysses": 2, "zero": 2}, 64),
         ({"preset": "7B"}, {"data": 2, "context": 16, "ring_window": 4, "context_inner": "ring"}, 64),
+        ({"preset": "7B"}, {"data": 4, "context": 16, "ulysses": 4, "ring_window": 2}, 64),
         ({"preset": "8B"}, {"pipeline": 8, "schedule": "zbv", "data": 8, "zero": 1, "micro_batch": 2}, 2048),
         ({"family": "moe", "preset": "mixtral-8x7B"}, {"data": 8, "expert": 8, "tensor": 4, "zero": 1}, 256),
     ],
@@ -63,11 +64,73 @@ def test_a_large_one_keeps_every_axis(model: dict[str, Any], layout: dict[str, A
     assert any(change.startswith("layout: ") for change in found.changes)
 
 
+def shape(mode: str, *numbers: int) -> dict[str, Any]:
+    return {"mode": mode, "shape": list(numbers)}
+
+
+NINE = {"dim": 576, "heads": 9, "kv_heads": 9, "hidden": 1152}
+GPT2 = {"family": "gpt2", "preset": "124M"}
+QWEN3 = {"preset": "qwen3-8B"}
+LARGE = {"preset": "7B"}
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "batch"),
+    [
+        ({"preset": "8B"}, {"tensor": shape("2d", 8, 8)}, 64),
+        ({"preset": "8B"}, {"tensor": shape("2d", 8, 8), "micro_batch": 8}, 64),
+        (GPT2, {"data": 4, "tensor": shape("2d", 3, 3)}, 48),
+        (NINE, {"tensor": shape("2d", 9, 9)}, 9 * 4096),
+        (LARGE, {"data": 4, "zero": 1, "tensor": shape("2d", 4, 4)}, 64),
+        (LARGE, {"pipeline": 4, "schedule": "interleaved", "tensor": shape("2d", 4, 4)}, 256),
+        (LARGE, {"pipeline": 2, "schedule": "zbv", "tensor": shape("2d", 4, 4), "micro_batch": 4}, 256),
+        (LARGE, {"tensor": shape("2.5d", 4, 4, 4)}, 64),
+        (LARGE, {"tensor": shape("2.5d", 8, 8, 1)}, 64),
+        (LARGE, {"tensor": shape("2.5d", 8, 8, 8), "zero": 1}, 512),
+        (LARGE, {"data": 8, "zero": 2, "tensor": shape("2.5d", 4, 4, 2), "micro_batch": 8}, 1024),
+        (LARGE, {"tensor": shape("3d", 4, 4, 4)}, 64),
+        (QWEN3, {"tensor": shape("3d", 8, 8, 8)}, 64),
+        (LARGE, {"data": 2, "zero": 1, "tensor": shape("3d", 4, 4, 4)}, 64),
+        (LARGE, {"pipeline": 4, "schedule": "1f1b", "tensor": shape("3d", 4, 4, 4)}, 1024),
+        ({}, {"data": 64, "parameter_server": {"servers": 32}}, 64),
+        ({}, {"data": 64, "parameter_server": {"servers": 1}, "micro_batch": 2}, 4096),
+        ({}, {"parameter_server": {"servers": 20}}, 64),
+        ({}, {"data": 27, "zero": 1}, 27),
+        (LARGE, {"pipeline": 32, "schedule": "pipedream", "vertical_sync": True}, 64),
+        (LARGE, {"pipeline": 32, "schedule": "2bw", "data": 2}, 2048),
+    ],
+    ids=str,
+)
+def test_grids_cubes_and_servers_shrink_and_stay_what_they_are(
+    model: dict[str, Any], layout: dict[str, Any], batch: int
+) -> None:
+    train = spec(model=model, layout=layout, global_batch=batch, data={"seq_len": 128})
+    train.check()
+    found = made(train).train
+    assert sizeless(found.layout) == sizeless(train.layout)
+    assert TrainSpec.model_validate_json(found.model_dump_json(by_alias=True)) == found
+
+
+def sizeless(layout: Layout) -> list[object]:
+    """What of a layout is no size."""
+    tensor = layout.tensor_shape
+    grid = None if tensor is None else (tensor.mode, tensor.depth > 1)
+    return [*axes(layout), grid, layout.zero, layout.schedule, layout.vertical_sync, min(2, layout.servers)]
+
+
+def test_where_axes_need_more_than_sixteen_ranks_each_has_two() -> None:
+    layout = {"data": 4, "pipeline": 4, "tensor": shape("3d", 4, 4, 4)}
+    train = spec(model=LARGE, layout=layout, global_batch=1024)
+    found = shrunk(train, train.architecture(256)).train.layout
+    assert str(found) == "data 2 × tensor 2 × 2 × 2 (3d) × pipeline 2 (1f1b)"
+
+
 def test_groups_of_zero_plus_plus_shrink_with_the_replicas() -> None:
-    layout = {"data": 64, "zero": 3, "zero_plus_plus": {"secondary": 16}}
-    found = made(spec(layout=layout, global_batch=64)).train.layout
-    assert found.zero_plus_plus is not None
-    assert (found.data, found.zero_plus_plus.secondary, found.zero_plus_plus.node) == (4, 2, None)
+    for shard, data in ((None, 4), (16, 8)):
+        layout = {"data": 64, "zero": 3, "shard": shard, "zero_plus_plus": {"secondary": 8}}
+        found = made(spec(layout=layout, global_batch=64)).train.layout
+        assert found.zero_plus_plus is not None
+        assert (found.data, found.zero_plus_plus.secondary, found.zero_plus_plus.node) == (data, 2, None)
 
 
 def test_what_is_small_already_stays() -> None:
