@@ -53,7 +53,7 @@ class ParamShard:
     replicas: str = REPLICA
     borrowed: bool = False  # another pipeline rank's param shard of the same name owns the slice
     on_device: DeviceSide | None = None  # of a `tensor` that stays on the host (`activation_memory/host_optimizer.py`)
-    otherwise: str | None = None  # the name of the saved tensor to read where a checkpoint has none of `name`
+    otherwise: tuple[str, ...] = ()  # of the saved tensors to read where a checkpoint has none of `name`: the first that it has
 
     @property
     def gradient(self) -> torch.Tensor | None:
@@ -78,7 +78,7 @@ class ParamShard:
         """Weight decay applies to matrices, not to norms and biases."""
         return len(self.shape) > 1
 
-    def like(self, name: str, tensor: torch.Tensor, otherwise: str | None = None) -> "ParamShard":
+    def like(self, name: str, tensor: torch.Tensor, otherwise: tuple[str, ...] = ()) -> "ParamShard":
         """Another tensor of the same slice, such as an optimizer moment."""
         return replace(self, name=name, tensor=tensor, on_device=None, otherwise=otherwise)
 

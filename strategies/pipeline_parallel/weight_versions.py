@@ -21,8 +21,8 @@ PREVIOUS = "previous."
 class WeightVersions:
     """`weights`: each parameter of this rank with its whole shard, as plain tensors. `older`: the older versions, as shards to save.
 
-    Where a checkpoint has not that many versions, its newest one stands for those: a run that changes to such a schedule begins with
-    W(−1) = W(0).
+    Where a checkpoint has fewer versions of a parameter, its oldest one stands for those before it, as W(0) does where a run begins:
+    W(−1) = W(0). So a parameter's versions never go back in time from one step to the next.
     """
 
     def __init__(self, weights: Sequence[tuple[Parameter, ParamShard]], versions: int = 2) -> None:
@@ -32,7 +32,7 @@ class WeightVersions:
         # Where one dtype does both, the optimizer updates the parameter's own memory (`Masters.take`).
         self._is_master = [shard.tensor.dtype == parameter.value.dtype for parameter, shard in weights]
         self._saved = [
-            [shard.like(_name(shard, age), _flat(buffers[-age]), otherwise=shard.name) for age in range(1, versions)]
+            [shard.like(_name(shard, age), _flat(buffers[-age]), _newer(shard, age)) for age in range(1, versions)]
             for (_, shard), buffers in zip(weights, self._buffers, strict=True)
         ]
         self.older = [shard for shards in self._saved for shard in shards]
@@ -82,8 +82,15 @@ def _buffers(newest: torch.Tensor, versions: int) -> list[torch.Tensor]:
 
 
 def _name(shard: ParamShard, age: int) -> str:
-    """Its name among the tensors of a checkpoint: `previous.NAME`, `previous.2.NAME`, …"""
+    """Its name among the tensors of a checkpoint: `NAME` of the newest, `previous.NAME`, `previous.2.NAME`, …"""
+    if age == 0:
+        return shard.name
     return PREVIOUS + shard.name if age == 1 else f"{PREVIOUS}{age}.{shard.name}"
+
+
+def _newer(shard: ParamShard, age: int) -> tuple[str, ...]:
+    """The names of the newer versions, the oldest of them first."""
+    return tuple(_name(shard, newer) for newer in reversed(range(age)))
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -81,7 +81,7 @@ def test_the_last_stage_alone_has_no_delay(root: Path, make_spec: Make) -> None:
 
 
 def test_a_synchronised_run_goes_on_from_one_that_is_not(root: Path, make_spec: Make) -> None:
-    """The newest version stands for the one that the last stage lacks, so that its first step is as it would have been."""
+    """The last stage has its newest version alone, which stands for the one before it: the first step is as it would have been."""
     before = train(make_spec(TWO, checkpoint=SAVING, steps=4), root, "by-stage")
     found = train(make_spec(SYNCHRONISED, steps=4), root, "synchronised", resume=folder_of(root, "by-stage", 2))
     assert found["losses"][0] == pytest.approx(before["losses"][2], rel=1e-10)

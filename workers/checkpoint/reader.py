@@ -31,7 +31,7 @@ class _Part:
 def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
     """Fill `shards` from the files of the checkpoint at `path`; values take the shards' dtypes.
 
-    A shard whose name the checkpoint does not have is read by its other name, if it has one.
+    A shard whose name the checkpoint does not have is read by the first of its other names that the checkpoint has.
     Raises `CheckpointError`, `StorageError`.
     """
     wanted: dict[str, list[ParamShard]] = {}
@@ -48,9 +48,8 @@ def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None
 
 def _as_saved(shard: ParamShard, manifest: Manifest) -> ParamShard:
     """`shard` with the name under which the checkpoint has its values."""
-    if shard.otherwise is None or shard.name in manifest.tensors:
-        return shard
-    return replace(shard, name=shard.otherwise)
+    names = (shard.name, *shard.otherwise)
+    return replace(shard, name=next((name for name in names if name in manifest.tensors), shard.name))
 
 
 def _check(shard: ParamShard, manifest: Manifest) -> None:

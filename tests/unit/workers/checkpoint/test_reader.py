@@ -82,6 +82,20 @@ def test_values_take_the_type_of_the_piece(root: Folder) -> None:
     assert torch.equal(shard.tensor, whole[1:3].float())
 
 
+def test_a_shard_is_read_by_the_first_of_its_names_that_is_there(root: Folder) -> None:
+    wholes = {name: torch.randn(4, 2) for name in ("newest", "older")}
+    manifest = stored(root, wholes, [((0, 0), (4, 2))])
+    shards = [
+        ParamShard(name, (4, 2), (0, 0), torch.empty(4, 2), frozenset(), otherwise=otherwise)
+        for name, otherwise in (("older", ("newest",)), ("oldest", ("older", "newest")), ("other", ("none", "newest")))
+    ]
+    fill(root, manifest, shards)
+    for shard, name in zip(shards, ("older", "older", "newest"), strict=True):
+        assert torch.equal(shard.tensor, wholes[name]), shard.name
+    with pytest.raises(CheckpointError, match=r"holds no other: .* another model"):
+        fill(root, manifest, [replace(shards[2], otherwise=("none",))])
+
+
 def test_what_is_not_there_is_said(root: Folder) -> None:
     manifest = stored(root, {"a": torch.randn(4, 2)}, [((0, 0), (2, 2)), ((2, 0), (2, 2))])
     whole = ParamShard("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())
