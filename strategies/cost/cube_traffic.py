@@ -10,8 +10,12 @@ and gate and up):
 - the head is a product into a block. Its input is gathered twice, its logits, N·vocab·g, summed once and their gradient gathered.
 - the embedding: the tokens' numbers along the row line, 8 bytes each, N(l−1)/l²; its output along the column line as of a product; its
   table along the depth line once per micro-batch, and the sums of its gradient once.
+- learned positions: their table along column line and depth, gathered and then its gradient's sums, once per micro-batch; with packed
+  documents their numbers along the row line, 8 bytes each, N(l−1)/l².
 - a norm: along the row line 1 number per token forward and 1 backward, in all-reduces of 2 · N(l−1)/l³; along the two others its gradient,
-  once per micro-batch.
+  once per micro-batch. LayerNorm has twice as many of each.
+- biases: the gradients of the rank's own, once per micro-batch, in all-reduces along the depth and along the line of outputs.
+- norms of heads: the same along all three lines, whole.
 - the loss: along the column line 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
 
@@ -21,17 +25,21 @@ Rows that l does not divide travel padded to equal chunks.
 from collections.abc import Iterator
 
 from .estimate import Setting
-from .grid_traffic import Part, recomputed_blocks, widest
+from .grid_traffic import (
+    Part,
+    biases_into,
+    biases_out_of,
+    gradients_of_copies,
+    recomputed_blocks,
+    statistics,
+    widest,
+)
 from .model_shape import share
 
 
 def why_not(setting: Setting) -> str | None:
     """Why there is no formula, if there is none."""
-    if not setting.decoder.plain:
-        return "There is no formula for biases, learned positions and norms of heads on a cube."
-    if setting.layout.pipeline > 1:
-        return "There is no formula for a cube in a pipeline."
-    return None
+    return "There is no formula for a cube in a pipeline." if setting.layout.pipeline > 1 else None
 
 
 def along_depth(setting: Setting) -> Iterator[Part]:
@@ -46,7 +54,9 @@ def along_depth(setting: Setting) -> Iterator[Part]:
     yield Part("all_gather", "2in·out · g per layer", (2 * blocks + again) * weights + 3 * table, c)
     yield Part("reduce_scatter", "in·out · g per layer", blocks * weights + table, c)
     yield Part("reduce_scatter", "embedding", table, widest(setting))
+    yield from _positions(setting, share(of.positions, side, 0))
     yield from _norms(setting)
+    yield from gradients_of_copies(setting, biases_into(setting) + biases_out_of(setting))
 
 
 def along_row(setting: Setting) -> Iterator[Part]:
@@ -58,11 +68,12 @@ def along_row(setting: Setting) -> Iterator[Part]:
     scores = share(of.vocab, side, 0) * tokens
     gathered = (2 * blocks + again) * inputs + blocks * outputs + scores
     yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
-    yield Part("all_gather", "numbers of tokens", tokens, 8)
+    yield Part("all_gather", "numbers of tokens", tokens * (2 if setting.packed and of.positions else 1), 8)
     summed = blocks * inputs + (blocks + again) * outputs + scores
     yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)
-    norms = 2 * (2 * blocks + 1) + 2 * again
+    norms = statistics(setting) * (2 * (2 * blocks + 1) + 2 * again)
     yield Part("all_reduce", "norms", norms * 2 * tokens / side, widest(setting))
+    yield from gradients_of_copies(setting, biases_into(setting))
 
 
 def along_column(setting: Setting) -> Iterator[Part]:
@@ -77,14 +88,26 @@ def along_column(setting: Setting) -> Iterator[Part]:
         "reduce_scatter", "N·in · g and N·out · g per layer", (2 * blocks + 2 * (blocks + again) + 2) * hidden, c
     )
     yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens / side, widest(setting))
+    yield from _positions(setting, share(share(of.positions, side, 0), side, 0))
     yield from _norms(setting)
+    yield from gradients_of_copies(setting, biases_out_of(setting))
+
+
+def _positions(setting: Setting, rows: int) -> Iterator[Part]:
+    """The table of learned positions, of which a rank's part along a line has `rows` rows, and the sums of its gradient."""
+    of, side = setting.decoder, setting.layout.division.columns
+    moved = rows * share(of.dim, side, 0) * (side - 1) * setting.batch.microbatches
+    if moved:
+        yield Part("all_gather", "positions", moved, setting.compute)
+        yield Part("reduce_scatter", "positions", moved, setting.compute)
 
 
 def _norms(setting: Setting) -> Iterator[Part]:
     """Gradients of the norms' own columns, which ranks of two lines hold."""
     side = setting.layout.division.columns
     own = share(setting.decoder.dim, side, 0) * (side - 1) / side * setting.batch.microbatches
-    yield Part("all_reduce", "norms", (2 * setting.decoder.layers + 1) * 2 * own, widest(setting))
+    parameters = statistics(setting) * (2 * setting.decoder.layers + 1)
+    yield Part("all_reduce", "norms", parameters * 2 * own, widest(setting))
 
 
 def _own_tokens(setting: Setting) -> float:

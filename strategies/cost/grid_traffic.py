@@ -8,8 +8,11 @@ a weight of in × out elements:
 - the head (C = A·Bᵀ forward): along the row its logits are reduced once and their gradient travels twice, N·vocab/q · f each; its
   weight as above.
 - the embedding: along the column its table travels once per micro-batch, and the sums of its gradient once, vocab·dim/q · f each.
+- learned positions: as the embedding, a table of as many rows as there are positions.
 - a norm: along the row 1 number per token forward and 1 backward, in all-reduces of 2 · N/q · f; along the column its gradient, once
-  per micro-batch.
+  per micro-batch. LayerNorm has twice as many of each.
+- biases: along the column the gradients of the rank's own, once per micro-batch, in all-reduces.
+- norms of heads: the same along row and column, whole.
 - the loss: along the row 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
 
@@ -37,11 +40,7 @@ class Part:
 
 def why_not(setting: Setting) -> str | None:
     """Why there is no formula, if there is none."""
-    if not setting.decoder.plain:
-        return "There is no formula for biases, learned positions and norms of heads on a grid."
-    if setting.layout.pipeline > 1:
-        return "There is no formula for a grid in a pipeline."
-    return None
+    return "There is no formula for a grid in a pipeline." if setting.layout.pipeline > 1 else None
 
 
 def along_row(setting: Setting) -> Iterator[Part]:
@@ -53,8 +52,9 @@ def along_row(setting: Setting) -> Iterator[Part]:
     scores = decoder.vocab * tokens
     yield Part("broadcast", "2N·in/q · f per layer", (2 * blocks + again) * inputs + 2 * scores, c)
     yield Part("reduce", "N·in/q · f per layer", blocks * inputs + scores, c)
-    yield Part("all_reduce", "norms", (2 * _norms(setting) + 2 * again) * 2 * tokens, wide)
+    yield Part("all_reduce", "norms", statistics(setting) * (2 * _norms(setting) + 2 * again) * 2 * tokens, wide)
     yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens, wide)
+    yield from gradients_of_copies(setting, 0)
 
 
 def along_column(setting: Setting) -> Iterator[Part]:
@@ -64,11 +64,12 @@ def along_column(setting: Setting) -> Iterator[Part]:
     blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
     weights = _weights(setting) * each
     own = share(decoder.dim, q, 0)
-    table = decoder.vocab * own * each
-    yield Part("broadcast", "2in·out/q · f per layer", (2 * blocks + again) * weights + (2 + 1) * table, c)
+    table, positions = decoder.vocab * own * each, decoder.positions * own * each
+    yield Part("broadcast", "2in·out/q · f per layer", (2 * blocks + again) * weights + (2 + 1) * table + positions, c)
     yield Part("reduce", "in·out/q · f per layer", blocks * weights + table, c)
-    yield Part("reduce", "embedding", table, wide)
-    yield Part("all_reduce", "norms", _norms(setting) * 2 * own * each, wide)
+    yield Part("reduce", "embedding", table + positions, wide)
+    yield Part("all_reduce", "norms", statistics(setting) * _norms(setting) * 2 * own * each, wide)
+    yield from gradients_of_copies(setting, biases_into(setting) + biases_out_of(setting))
 
 
 def _fraction(setting: Setting) -> float:
@@ -95,6 +96,33 @@ def _weights(setting: Setting) -> float:
     of, q = setting.decoder, setting.layout.division.columns
     columns = of.query // q + 2 * (of.key // q) + (1 + of.gated) * (of.hidden // q)
     return of.dim * columns + (of.query + of.hidden) * share(of.dim, q, 0)
+
+
+def statistics(setting: Setting) -> int:
+    """Numbers per token of a norm forward, and again backward, and parameters per column: of LayerNorm two, of RMSNorm one."""
+    return 2 if setting.decoder.layer_norms else 1
+
+
+def biases_into(setting: Setting) -> int:
+    """Elements on rank 0 of the biases of a block's layers into it: q, k and v, and those of the feed-forward before its last."""
+    of, side = setting.decoder, setting.layout.division.columns
+    columns = of.qkv_biases * (of.query + 2 * of.key) + of.other_biases * (1 + of.gated) * of.hidden
+    return columns // side
+
+
+def biases_out_of(setting: Setting) -> int:
+    """The same of its two layers out of it."""
+    return setting.decoder.other_biases * 2 * share(setting.decoder.dim, setting.layout.division.columns, 0)
+
+
+def gradients_of_copies(setting: Setting, biases: int) -> Iterator[Part]:
+    """Sums along a line whose ranks hold copies of a block's `biases` (elements of a rank) and norms of heads, with each micro-batch."""
+    of = setting.decoder
+    each = 2 * _fraction(setting) * setting.batch.microbatches * of.layers
+    if biases:
+        yield Part("all_reduce", "biases", biases * each, setting.compute)
+    if of.head_norms:
+        yield Part("all_reduce", "norms of heads", 2 * (of.query // of.heads) * each, setting.compute)
 
 
 def recomputed_blocks(setting: Setting) -> int:

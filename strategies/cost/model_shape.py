@@ -86,7 +86,6 @@ class Decoder:
     hidden: int
     vocab: int
     gated: bool  # the feed-forward has two column-sharded layers before its row-sharded one, and keeps their product as a third
-    plain: bool  # the formulas count its exchanges over the tensor axis: no biases, no norms of heads, no learned positions
     tied: bool
     embed: tuple[Weight, ...]
     block: tuple[Weight, ...]
@@ -95,10 +94,20 @@ class Decoder:
     experts: int | None = None  # of a mixture's block
     top_k: int = 1  # of them process each token
     shared_experts: int = 0  # process every token; together one feed-forward of shared_experts · hidden columns
+    positions: int = 0  # rows of a table of learned positions
+    layer_norms: bool = False  # norms have a mean and a bias; otherwise RMSNorm
+    qkv_biases: bool = False  # of q, k and v
+    other_biases: bool = False  # of a block's other layers
+    head_norms: bool = False  # of queries and keys
 
     @property
     def kv_heads(self) -> int:
         return self.heads * self.key // self.query
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no biases, no norms of heads and no learned positions."""
+        return not (self.positions or self.qkv_biases or self.other_biases or self.head_norms)
 
     def stages(self, layout: Layout, pipeline_rank: int) -> list[tuple[int, int]]:
         """(Stage, its number of blocks) for each stage of a pipeline rank."""

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.hf_models import save_hf_model
 from harness.layouts import CUBE, DEEP, GRID, QUANTISED_LAYOUTS
 from harness.models import GPT2, LLAMA
 from harness.ranks import train
+from harness.textbook_packed import save_records
 
 from shardyard.strategies.cost.communication import traffic
 from shardyard.strategies.cost.estimate import Formula, Setting
@@ -134,6 +136,48 @@ def test_the_formulas_are_what_a_probe_measures(
     (found,) = [data for kind, data in run["events"] if kind == "probe"]
     _compare_traffic(setting, found["traffic"])
     _compare_memory(setting, found["memory"])
+
+
+QWEN3 = {**LLAMA, "preset": "qwen3-nano"}
+
+#: Of biases, learned positions and norms of heads, which only the formulas of grids and cubes count.
+DIVIDED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"tensor": GRID}, {"model": {**GPT2, "vocab": 257}, "precision": "bf16"}),
+    ({"tensor": GRID, "micro_batch": 4}, {"model": {**GPT2, "tied": True}, "recompute": "full"}),
+    ({"tensor": GRID}, {"model": QWEN3, "precision": "bf16", "recompute": "every-2"}),
+    ({"tensor": DEEP, "zero": 1, "micro_batch": 4}, {"model": GPT2}),
+    ({"tensor": DEEP}, {"model": QWEN3, "precision": "bf16"}),
+    ({"tensor": CUBE}, {"model": {**GPT2, "vocab": 257, "tied": True}, "precision": "bf16"}),
+    ({"tensor": CUBE, "micro_batch": 4}, {"model": GPT2, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
+    ({"tensor": CUBE, "micro_batch": 8}, {"model": QWEN3, "precision": "fp32", "recompute": "full"}),
+]
+
+
+@pytest.mark.parametrize(("layout", "changes"), DIVIDED, ids=str)
+def test_the_traffic_of_all_families_on_grids_and_cubes(
+    layout: dict[str, Any], changes: dict[str, Any], root: Path, make_spec: Make
+) -> None:
+    _assert_traffic(make_spec(layout, **{"steps": 2, "eval": {"batches": 1}, **changes}), root)
+
+
+@pytest.mark.parametrize("tensor", [GRID, CUBE], ids=["grid", "cube"])
+def test_the_traffic_of_biases_of_queries_and_keys_alone(tensor: dict[str, Any], root: Path, make_spec: Make) -> None:
+    changes = {"model": {"from": str(save_hf_model(root, "qwen2"))}, "precision": "bf16"}
+    _assert_traffic(make_spec({"tensor": tensor, "micro_batch": 8}, steps=2, eval={"batches": 1}, **changes), root)
+
+
+@pytest.mark.parametrize("tensor", [GRID, CUBE], ids=["grid", "cube"])
+def test_the_traffic_of_positions_in_packed_documents(tensor: dict[str, Any], root: Path, make_spec: Make) -> None:
+    packed = {**save_records(root), "documents": "packed", "seq_len": 32}
+    _assert_traffic(make_spec({"tensor": tensor}, steps=2, eval={"batches": 1}, data=packed, model=GPT2), root)
+
+
+def _assert_traffic(spec: dict[str, Any], root: Path) -> None:
+    """What a probe counts is what the formulas say."""
+    setting = setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+    assert isinstance(setting, Setting)
+    (found,) = [data for kind, data in train(spec, root)["events"] if kind == "probe"]
+    _compare_traffic(setting, found["traffic"])
 
 
 def _compare_traffic(setting: Setting, measured: dict[str, dict[str, dict[str, float]]]) -> None:

@@ -25,7 +25,6 @@ def sizes(arch: Architecture, seq_len: int, spread: int | None = None) -> Decode
         hidden=arch.hidden,
         vocab=arch.vocab,
         gated=not gpt,
-        plain=not (gpt or arch.qkv_bias or arch.qk_norm),
         tied=arch.tied,
         embed=(Weight(arch.vocab, d, 0 if arch.tied else 1), *positions),
         block=(*_attention(arch, d, q, k), *_feed_forward(arch, spread or 1)),
@@ -34,6 +33,11 @@ def sizes(arch: Architecture, seq_len: int, spread: int | None = None) -> Decode
         experts=arch.experts,
         top_k=arch.active_experts,
         shared_experts=arch.shared_experts,
+        positions=arch.max_seq_len if gpt else 0,
+        layer_norms=gpt,
+        qkv_biases=gpt or arch.qkv_bias,
+        other_biases=gpt,
+        head_norms=arch.qk_norm,
     )
 
 

@@ -81,9 +81,47 @@ def test_a_cube_sends_the_numbers_of_tokens_and_sums_its_norms_over_two_lines() 
     assert gathered.bytes - 4 * gathered.elements == 4 * tokens / 4  # 8 bytes of a number, 4 of everything else
 
 
+def _setting(model: dict[str, object], layout: dict[str, object]) -> Setting:
+    """Of two micro-batches of 8 · 16 tokens."""
+    cube = {"tensor": _shape("3d", 2, 2, 2), "micro_batch": 8, **layout}
+    spec = {"model": model, "layout": cube, "steps": 1, "global_batch": 16, "precision": "bf16"}
+    setting = setting_of(TrainSpec.model_validate({**spec, "data": {"seq_len": 16}}), 256, "cpu")
+    assert isinstance(setting, Setting)
+    return setting
+
+
+def test_biases_learned_positions_and_layer_norms_by_hand() -> None:
+    """What GPT-2 sends beyond a Llama: 1,024 positions, width 32, 64 columns in between; all-reduces are of 2 · n/2 elements.
+
+    A Llama has one weight more in each of the two blocks.
+    """
+    model = {"layers": 2, "dim": 32, "heads": 4, "kv_heads": 4, "hidden": 64}
+    gpt2, llama = (traffic(_setting({**model, "family": family}, {})).moved for family in ("gpt2", "llama"))
+    into, out, norms = (3 * 32 + 64) / 2, 2 * 32 / 2, 5 * 32 / 2
+    tokens, weight, own = 2 * 8 * 16 / 4, 64 * 32 / 8, 32 / 2
+    expected = {
+        ("tensor_depth", "all_reduce"): 2 * (2 * (into + out) + norms),
+        ("tensor_row", "all_reduce"): 2 * (2 * into + 2 * 5 * tokens / 2),
+        ("tensor_column", "all_reduce"): 2 * (2 * out + norms),
+        ("tensor_depth", "all_gather"): 2 * (1024 / 2 * own - 2 * 2 * weight),
+        ("tensor_depth", "reduce_scatter"): 2 * (1024 / 2 * own - 2 * weight),
+        ("tensor_column", "all_gather"): 2 * (1024 / 4 * own),
+        ("tensor_column", "reduce_scatter"): 2 * (1024 / 4 * own),
+    }
+    assert {flow: gpt2[flow].elements - llama[flow].elements for flow in expected} == expected
+    biases = 2 * 2 * (into + out)
+    wide = gpt2["tensor_depth", "all_reduce"]
+    assert wide.bytes == 4 * wide.elements - 2 * biases  # those of biases in bf16
+
+
+def test_norms_of_heads_by_hand() -> None:
+    """Of queries and keys, 64 numbers each, along all three lines."""
+    norms, plain = (traffic(_setting({"preset": name, "layers": 3}, {})).moved for name in ("qwen3-nano", "nano"))
+    for axis in ("tensor_depth", "tensor_row", "tensor_column"):
+        more = norms[axis, "all_reduce"].elements - plain[axis, "all_reduce"].elements
+        assert more == 2 * 3 * 2 * 64
+
+
 def test_what_has_no_formula_says_so() -> None:
-    spec = {"layout": {"tensor": _shape("3d", 2, 2, 2)}, "steps": 1, "global_batch": 4}
-    for changes in ({"model": {"family": "gpt2"}}, {"layout": {"tensor": _shape("3d", 2, 2, 2), "pipeline": 2}}):
-        setting = setting_of(TrainSpec.model_validate({**spec, **changes, "global_batch": 16}), 256, "cpu")
-        assert isinstance(setting, Setting)
-        assert {"tensor_depth", "tensor_row", "tensor_column"} <= set(traffic(setting).unknown)
+    found = traffic(_setting({}, {"pipeline": 2}))
+    assert set(found.unknown) == {"tensor_depth", "tensor_row", "tensor_column"}

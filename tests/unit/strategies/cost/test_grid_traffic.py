@@ -63,10 +63,39 @@ def test_the_comparison_that_the_design_page_shows(ranks: int, one: float, grid:
     assert _sent(_grid(rows), 32, 4096) == pytest.approx(grid, abs=0.06)
 
 
-def test_what_has_no_formula_says_so() -> None:
-    spec = {"model": {"family": "gpt2"}, "layout": {"tensor": _grid(2)}, "steps": 1, "global_batch": 2}
-    setting = setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+def _setting(model: dict[str, object], layout: dict[str, object]) -> Setting:
+    """Of two micro-batches of 4 · 16 tokens."""
+    spec = {"model": model, "layout": {"tensor": _grid(2), "micro_batch": 4, **layout}, "steps": 1, "global_batch": 8}
+    setting = setting_of(TrainSpec.model_validate({**spec, "data": {"seq_len": 16}, "precision": "bf16"}), 256, "cpu")
     assert isinstance(setting, Setting)
-    found = traffic(setting)
+    return setting
+
+
+def test_biases_learned_positions_and_layer_norms_by_hand() -> None:
+    """1,024 positions; two layers of width 32, with 64 columns between them; in all-reduces of 2 · n/2 elements."""
+    model = {"family": "gpt2", "layers": 2, "dim": 32, "heads": 4, "hidden": 64}
+    moved = traffic(_setting(model, {})).moved
+    biases = (3 * 32 + 64 + 32 + 32) / 2
+    norms, positions = 2 * 5 * 32 / 2, 1024 * 32 / 2 / 2
+    table, weights = 256 * 32 / 2 / 2, 32 * (4 * 32 + 2 * 64) / 2 / 2
+    assert moved["tensor_column", "all_reduce"].elements == 2 * 2 * 5 * (2 * 2 * 16) + 3 * (2 * 2 * 16)
+    of_copies = moved["tensor_row", "all_reduce"]
+    assert of_copies.elements == 2 * (2 * biases + norms)
+    assert of_copies.bytes == 2 * (2 * 2 * biases + 4 * norms)
+    assert moved["tensor_row", "broadcast"].elements == 2 * (2 * 2 * weights + 3 * table + positions)
+    assert moved["tensor_row", "reduce"].bytes == 2 * (2 * (2 * weights + table) + 4 * (table + positions))
+
+
+def test_norms_of_heads_by_hand() -> None:
+    """Of queries and keys, 64 numbers each, along rows and columns."""
+    model = {"preset": "qwen3-nano", "layers": 3}
+    norms, plain = (traffic(_setting({**model, "preset": name}, {})).moved for name in ("qwen3-nano", "nano"))
+    for axis in ("tensor_row", "tensor_column"):
+        more = norms[axis, "all_reduce"].elements - plain[axis, "all_reduce"].elements
+        assert more == 2 * 3 * 2 * 64
+
+
+def test_what_has_no_formula_says_so() -> None:
+    found = traffic(_setting({}, {"pipeline": 2, "micro_batch": 2}))
     assert set(found.unknown) == {"tensor_row", "tensor_column"}
-    assert not found.moved
+    assert {axis for axis, _ in found.moved} == {"pipeline"}
