@@ -15,6 +15,7 @@ from ...client.requests import Level
 from ...errors import InvalidParameter
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Rank, Url
+from ..terminal.event_lines import log_line
 from ..terminal.screen import Screen
 from ..terminal.time_argument import HOW, moment
 
@@ -93,7 +94,7 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
             screen.json(line)
         else:
             place = f"{line.position}: " if searches or around is not None else ""
-            screen.line(f"{place}{line.text}" if rank is not None else f"{place}[rank {line.rank}] {line.text}")
+            screen.line(f"{place}{log_line(line.rank, line.text, rank)}")
 
     with Client(url) as client:
         try:

@@ -1,13 +1,13 @@
-"""Commands that stay with a job: `run`, `watch`.
+"""Commands that stay with a job: `run`, `watch`. They print what a program prints, as `logs` does.
 
 Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -21,7 +21,7 @@ from ...spec_overrides import overridden
 from ..exit_codes import ExitCode, of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal import live_view
-from ..terminal.event_lines import remark
+from ..terminal.event_lines import log_line, remark
 from ..terminal.progress import Meter
 from ..terminal.screen import Screen
 from .jobs import ended
@@ -31,14 +31,46 @@ from .up_down import Borrowed
 #: Points of the curve that a late watcher is shown.
 _CURVE = 120
 
+_Rank = Annotated[
+    int | None,
+    typer.Option("--rank", min=0, help="Print this rank's log lines. Default for a job that runs a command: rank 0's."),
+]
+_AllRanks = Annotated[
+    bool, typer.Option("--all-ranks", help="Print the log lines of all ranks, each with the number of its rank.")
+]
 
-def watch(job: JobName, url: Url = None, json: Json = False) -> None:
-    """Watch a job until it ends; exit with its result. Ctrl-C leaves it running."""
-    screen = Screen()
+
+@dataclass(frozen=True)
+class PrintedLogs:
+    """Which log lines are printed: those of `rank`, or of all ranks. Not `chosen`: only of a job that runs a command."""
+
+    rank: int | None = 0
+    chosen: bool = False
+    beside: bool = False  # on stderr, since stdout has one JSON document
+
+    @classmethod
+    def given(cls, rank: int | None, all_ranks: bool, *, beside: bool = False) -> Self:
+        """As the options say. Raises InvalidParameter if they exclude each other."""
+        if all_ranks and rank is not None:
+            message = "--rank and --all-ranks exclude each other."
+            raise InvalidParameter(message, field="--all-ranks", remedy="Leave one of them out.")
+        return cls(None if all_ranks else rank or 0, all_ranks or rank is not None, beside)
+
+    def of(self, job: Job) -> bool:
+        """Whether any of this job's lines are printed."""
+        return self.chosen or "command" in job.spec
+
+
+def watch(job: JobName, rank: _Rank = None, all_ranks: _AllRanks = False, url: Url = None, json: Json = False) -> None:
+    """Watch a job until it ends, with what its program prints; exit with its result. Ctrl-C leaves it running."""
+    screen, logs = Screen(), PrintedLogs.given(rank, all_ranks)
     with Client(url) as client:
         found = client.job(job)
         try:
-            ended_job = _print_events(client, screen, found) if json else Follower(client, screen).follow(found)
+            if json:
+                ended_job = _print_events(client, screen, found, logs)
+            else:
+                ended_job = Follower(client, screen, logs).follow(found)
         except KeyboardInterrupt:
             screen.hint(f"The job keeps running. Watch it again with: shardyard watch {found.id}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -63,14 +95,18 @@ def run(
         str | None,
         typer.Option("--sample", metavar="TEXT", help="Print what the trained model writes after this text."),
     ] = None,
+    rank: _Rank = None,
+    all_ranks: _AllRanks = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Train a spec to its end. Starts a control plane if none runs, and stops it afterwards."""
-    screen = Screen()
+    """Run a spec to its end, and print what its program prints. Starts a control plane if none runs, and stops it afterwards."""
+    screen, logs = Screen(), PrintedLogs.given(rank, all_ranks, beside=json)
     given = _given(spec, overrides or [])
     if local:
-        _refuse_of_a_server(sample, url, json)
+        _refuse_of_a_server(
+            {"--sample": sample, "--url": url, "--json": json or None, "--rank": rank, "--all-ranks": all_ranks or None}
+        )
         from .local_run import run_local  # which imports torch
 
         raise typer.Exit(run_local(given.document, screen))
@@ -78,10 +114,11 @@ def run(
         client, borrowed = _client_for_run(screen, stack, url, given.document)
         submitted = client.submit(given, on_upload=screen.uploading)
         screen.warnings(submitted.warnings)
-        screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
+        layout = ", ".join(filter(None, (submitted.layout, submitted.batch)))  # a program has no batch
+        screen.say(f"Submitted {submitted.name} as {submitted.id}: {layout}.")
         if submitted.layout_choice is not None:
             screen.say(f"Layout: {submitted.layout}, {submitted.layout_choice}.")
-        job = _run_to_the_end(client, screen, submitted, borrowed)
+        job = _run_to_the_end(Follower(client, screen, logs), submitted, borrowed)
         if json:
             screen.json(job)
         else:
@@ -94,9 +131,10 @@ def run(
 class Follower:
     """Follows one job on the screen, across lost connections and interrupts."""
 
-    def __init__(self, client: Client, screen: Screen) -> None:
-        self._client = client
-        self._screen = screen
+    def __init__(self, client: Client, screen: Screen, logs: PrintedLogs) -> None:
+        self.client = client
+        self.screen = screen
+        self._logs = logs
         self._cursor: str | None = None
 
     def follow(self, job: Job) -> Job:
@@ -104,23 +142,37 @@ class Follower:
         if job.state in FINAL:
             return job
         steps = job.progress.steps if job.progress else int(job.spec.get("train", {}).get("steps", 0))
-        with live_view.meter(self._screen.err, steps, job.state) as meter:
+        logs = self._logs.of(job)
+        rank = self._logs.rank if logs else None
+        with live_view.meter(self.screen.err, steps, job.state) as meter:
             if self._cursor is None:
                 self._begin(meter, job)
             lost = _Lost(meter)
-            for event in self._client.events(job.id, self._cursor, on_lost=lost):
+            for event in self.client.events(job.id, self._cursor, logs=logs, rank=rank, on_lost=lost):
                 self._cursor = event.cursor
                 lost.over = False
-                _show(meter, event)
-        return self._client.job(job.id)
+                if event.kind == "log":
+                    self._print(meter, event.data)
+                else:
+                    _show(meter, event)
+        return self.client.job(job.id)
 
     def _begin(self, meter: Meter, job: Job) -> None:
         """Print what happened before the watch started."""
         self._cursor = job.cursor
         meter.note(f"{job.name} is {job.state}" + (f": {job.message}" if job.message else ""))
+        if self._logs.of(job) and not self._logs.chosen and job.world_size > 1:
+            meter.note("Rank 0's log lines follow; --all-ranks prints those of all ranks.")
         if job.progress:
-            meter.before(self._client.metrics(job.id, max_points=_CURVE).points)
+            meter.before(self.client.metrics(job.id, max_points=_CURVE).points)
             meter.step(job.progress.model_dump())
+
+    def _print(self, meter: Meter, line: dict[str, Any]) -> None:
+        text = log_line(line["rank"], line["text"], self._logs.rank)
+        if self._logs.beside:
+            meter.note(text)
+        else:
+            self.screen.line(text)
 
 
 class _Lost:
@@ -146,8 +198,9 @@ def _show(meter: Meter, event: Event) -> None:
         meter.note(note)
 
 
-def _print_events(client: Client, screen: Screen, job: Job) -> Job:
-    for event in client.events(job.id):
+def _print_events(client: Client, screen: Screen, job: Job, logs: PrintedLogs) -> Job:
+    """Print the events as lines of JSON, with log lines if an option asks for them."""
+    for event in client.events(job.id, logs=logs.chosen, rank=logs.rank if logs.chosen else None):
         screen.json({"kind": event.kind, "cursor": event.cursor, "ts": event.ts, **event.data})
     return client.job(job.id)
 
@@ -158,8 +211,9 @@ def _given(spec: str, overrides: Sequence[str]) -> GivenSpec:
     return replace(found, document=spec_file.absolute(overridden(found.document, overrides), Path.cwd()))
 
 
-def _refuse_of_a_server(sample: str | None, url: str | None, json: bool) -> None:
-    for option, given in (("--sample", sample), ("--url", url), ("--json", json or None)):
+def _refuse_of_a_server(options: Mapping[str, object]) -> None:
+    """Raise InvalidParameter if one of these options has a value."""
+    for option, given in options.items():
         if given is not None:
             remedy = "Leave it out, or leave --local out."
             raise InvalidParameter(f"{option} is for a run by a control plane.", field=option, remedy=remedy)
@@ -178,8 +232,8 @@ def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, document:
     return stack.enter_context(Client()), borrowed
 
 
-def _run_to_the_end(client: Client, screen: Screen, job: Job, borrowed: Borrowed | None) -> Job:
-    follower = Follower(client, screen)
+def _run_to_the_end(follower: Follower, job: Job, borrowed: Borrowed | None) -> Job:
+    client, screen = follower.client, follower.screen
     try:
         return follower.follow(job)
     except KeyboardInterrupt:

@@ -18,6 +18,11 @@ def remark(event: Event) -> str | None:
     return None if text is None else f"{clock(event.ts)} · {text}"
 
 
+def log_line(rank: int, text: str, of: int | None) -> str:
+    """A log line as it is printed where the lines are those of the rank `of`; None: of several ranks, so each names its rank."""
+    return text if of is not None else f"[rank {rank}] {text}"
+
+
 def _text(kind: str, data: dict[str, Any]) -> str | None:
     match kind:
         case "state" if data.get("state") != "failed":  # the reason of a failure is printed at the end

@@ -3,6 +3,7 @@
 `Picture` holds what is known and draws it; `View` keeps it on the screen, with remarks going by above it.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -75,6 +76,8 @@ class Picture:
         step = self._step.get("step", 0)
         row = Table.grid(padding=(0, 2))
         state = Text(self._state, style=_FINAL_WORDS.get(self._state, "cyan"))
+        if not self._steps:  # of a program they are not known
+            return state
         position = Text(f"{step}/{self._steps}" + (f" · {sanitize.line(self._pace_text)}" if self._pace_text else ""))
         room = max(10, min(46, width - len(self._state) - len(position) - 4))
         row.add_row(state, ProgressBar(total=max(1, self._steps), completed=step, width=room), position)
@@ -118,7 +121,9 @@ class View:
 
     def __init__(self, console: Console, steps: int, state: str = "") -> None:
         self._picture = Picture(steps, state)
-        self._live = Live(self._picture, console=console, refresh_per_second=8)
+        # What is printed to a terminal stands above the view; a pipe gets it as it is.
+        redirected = sys.stdout.isatty()
+        self._live = Live(self._picture, console=console, refresh_per_second=8, redirect_stdout=redirected)
 
     def __enter__(self) -> Self:
         self._live.start()

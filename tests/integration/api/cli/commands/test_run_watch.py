@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from harness.patience import PATIENCE_S
 
+from shardyard.api.cli.commands.run_watch import Follower, PrintedLogs
 from shardyard.api.cli.main import run
+from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
 
 from ...conftest import SPEC, Gang, Plane, until
 from ..test_main import shardyard
 
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
+
+PROGRAM: dict[str, Any] = {"name": "mine", "command": ["true"], "ranks": 2}
 
 
 def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
@@ -131,3 +136,94 @@ def test_watch_as_json_lines(plane: Plane, client: Client, capsys: pytest.Captur
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2]
     assert lines[-1]["state"] == "succeeded"
+
+
+def test_run_prints_what_rank_0_of_a_program_prints(plane: Plane, client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(PROGRAM))
+    with shardyard("run", str(path)) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            job = client.job("mine")
+            gang = Gang(plane, job.id)
+            gang.log(0, 1, "loss 0.5")
+            gang.log(1, 1, "another rank's")
+            gang.log(0, 2, "loss 0.25")
+            gang.state("succeeded")
+            printed, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert printed.splitlines()[:2] == ["loss 0.5", "loss 0.25"] and "another" not in printed
+    assert f"Submitted mine as {job.id}: 2 ranks.\n" in remarks
+    assert "Rank 0's log lines follow; --all-ranks prints those of all ranks.\n" in remarks
+
+
+@pytest.mark.parametrize(
+    ("logs", "spec", "printed"),
+    [
+        (PrintedLogs(), PROGRAM, ["zero"]),
+        (PrintedLogs(), SPEC, []),
+        (PrintedLogs.given(1, all_ranks=False), PROGRAM, ["one"]),
+        (PrintedLogs.given(1, all_ranks=False), SPEC, ["one"]),
+        (PrintedLogs.given(0, all_ranks=False), SPEC, ["zero"]),
+        (PrintedLogs.given(None, all_ranks=True), PROGRAM, ["[rank 0] zero", "[rank 1] one"]),
+    ],
+)
+def test_lines_of_a_rank_or_of_all(
+    plane: Plane,
+    client: Client,
+    logs: PrintedLogs,
+    spec: dict[str, Any],
+    printed: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = client.submit(spec)
+    gang = Gang(plane, job.id)
+    gang.log(0, 1, "zero")
+    gang.log(1, 1, "one")
+    gang.state("succeeded")
+    assert Follower(client, Screen(), logs).follow(job).state == "succeeded"
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+def test_beside_a_json_document_the_lines_are_on_stderr(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = client.submit(PROGRAM)
+    gang = Gang(plane, job.id)
+    gang.log(0, 1, "zero")
+    gang.state("succeeded")
+    Follower(client, Screen(), PrintedLogs(beside=True)).follow(job)
+    printed = capsys.readouterr()
+    assert printed.out == "" and "zero" in printed.err.splitlines()
+
+
+def test_lines_are_events_of_a_watch_as_json_if_an_option_asks(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = client.submit(PROGRAM)
+    gang = Gang(plane, job.id)
+    gang.log(0, 1, "zero")
+    gang.log(1, 1, "one")
+    gang.state("succeeded")
+    for options, expected in (([], []), (["--rank", "1"], [(1, "one")]), (["--all-ranks"], [(0, "zero"), (1, "one")])):
+        assert run(["watch", job.id, "--json", *options]) == 0
+        events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(event["rank"], event["text"]) for event in events if event["kind"] == "log"] == expected
+        assert events[-1]["state"] == "succeeded"
+    assert run(["watch", job.id, "--rank", "1", "--all-ranks"]) == 1
+    assert "--rank and --all-ranks exclude each other." in capsys.readouterr().err
+
+
+def test_what_a_program_prints_is_above_the_live_view(plane: Plane, client: Client, shown: Any) -> None:
+    job = client.submit(PROGRAM)
+    gang = Gang(plane, job.id)
+    gang.state("running")
+    with shown("watch", job.id) as terminal:
+        terminal.shows("mine is running")
+        gang.log(0, 1, "epoch 1 of 2")
+        terminal.shows("epoch 1 of 2")
+        gang.state("succeeded")
+        assert terminal.ends() == 0
+        assert "0/0" not in terminal.text

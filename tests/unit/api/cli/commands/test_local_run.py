@@ -94,6 +94,8 @@ def test_a_secret_that_is_a_file_is_in_memory_only(
     ("more", "said"),
     [
         (["--json"], "--json"),
+        (["--rank", "0"], "--rank"),
+        (["--all-ranks"], "--all-ranks"),
         (["ranks=0"], "ranks"),
         (["ray=true", "env=null"], "ray"),
         (["resources.device=cuda", "ranks=1000"], "resources.device"),

@@ -34,6 +34,10 @@ def test_progress_time_left_and_the_course_of_the_loss() -> None:
     assert "loss  █▄▃▂▂▂▁▁▁▁  10.0000 → 1.0000" in shown
 
 
+def test_a_program_has_no_number_of_steps() -> None:
+    assert drawn(Picture(0, "running")) == "running\n"
+
+
 def test_the_times_over_ranks_name_the_slowest() -> None:
     picture = Picture(100, "running")
     picture.step(step(10, step_s_min=0.0701, step_s_max=0.08, slowest_rank=2))
