@@ -1,4 +1,4 @@
-"""Finds options of a spec that have no effect, although the job runs, or that change what is optimised."""
+"""Finds what a spec's author may not mean, although the job runs: options without effect, or that change what is optimised, and more."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from ...strategies.layout import Layout
 from ...workers.spec import TrainSpec
 from ..schemas.problem import FieldError
 from ..spec import AnySpec, JobSpec
-from . import rank_environment
+from . import command_warnings, rank_environment
 
 
 def warnings(spec: AnySpec) -> list[FieldError]:
-    """One finding for each such option, with its field and a remedy."""
-    of_train = _of_train(spec.train) if isinstance(spec, JobSpec) else []
-    return [*of_train, *rank_environment.warnings(spec.resources.env)]
+    """One finding for each, with its field and a remedy."""
+    of_kind = _of_train(spec.train) if isinstance(spec, JobSpec) else command_warnings.warnings(spec)
+    return [*of_kind, *rank_environment.warnings(spec.resources.env)]
 
 
 def _of_train(train: TrainSpec) -> list[FieldError]:

@@ -140,7 +140,7 @@ class Job(Value):
     )
     warnings: list[FieldError] = Field(
         default_factory=list,
-        description="Options of the spec that have no effect; set in the response to a submission only.",
+        description="Warnings about the spec, as a preview has them; set in the response to a submission only.",
     )
     cursor: CursorText = Field(
         "0.0.0", description="Cursor at the end of the job's events. A stream after it misses no event."

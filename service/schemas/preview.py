@@ -57,4 +57,7 @@ class Preview(Value):
         default_factory=list, description="Layouts that an elastic job may run with, the largest first."
     )
     resume: str | None = Field(None, description="Path of the checkpoint that `resume_from` resolves to now.")
-    warnings: list[FieldError] = Field(default_factory=list, description="Options of the spec that have no effect.")
+    warnings: list[FieldError] = Field(
+        default_factory=list,
+        description="Warnings: options that have no effect or that change the optimisation, and commands that may not do what is meant.",
+    )

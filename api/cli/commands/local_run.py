@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from ....service.jobs import auto_layout, rank_environment
+from ....service.jobs import auto_layout, command_warnings, rank_environment
 from ....service.jobs.advice import Cpus
 from ....service.jobs.auto_layout import Devices
 from ....service.layout_choice import layout_choice
@@ -52,6 +52,8 @@ def run_local(document: Any, screen: Screen) -> int:
         spec = decided_here(spec)
         document = {**document, "train": spec.train.model_dump(mode="json", by_alias=True)}
         screen.say(f"Layout: {spec.train.layout}, {layout_choice(document)}.")
+    if isinstance(spec, CommandSpec):
+        screen.warnings(command_warnings.warnings(spec))
     for notice in notices(spec, Path(_OUT)):
         screen.say(notice)
     with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:

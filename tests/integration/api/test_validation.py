@@ -195,6 +195,15 @@ async def test_options_without_effect_are_said(api: httpx2.AsyncClient) -> None:
         assert (await api.post(f"/v1/jobs{path}", json=SPEC)).json()["warnings"] == []
 
 
+async def test_a_script_that_is_not_sent_is_said(api: httpx2.AsyncClient) -> None:
+    program = {"name": "mine", "command": ["python", "train.py"], "ranks": 2}
+    for path, status in (("/preview", 200), ("", 201)):
+        answer = await api.post(f"/v1/jobs{path}", json=program)
+        assert answer.status_code == status
+        [found] = answer.json()["warnings"]
+        assert found["field"] == "command" and "'train.py'" in found["message"] and "code: {dir: .}" in found["remedy"]
+
+
 @pytest.mark.parametrize("arguments", [["submit"], ["submit", "--dry-run"]])
 def test_the_command_line_says_them(
     plane: Plane,

@@ -2588,7 +2588,7 @@ export interface components {
             readonly certificate: components["schemas"]["JobCertificate"] | null;
             /**
              * Warnings
-             * @description Options of the spec that have no effect; set in the response to a submission only.
+             * @description Warnings about the spec, as a preview has them; set in the response to a submission only.
              */
             readonly warnings: readonly components["schemas"]["FieldError"][];
             /**
@@ -3779,7 +3779,7 @@ export interface components {
             readonly resume: string | null;
             /**
              * Warnings
-             * @description Options of the spec that have no effect.
+             * @description Warnings: options that have no effect or that change the optimisation, and commands that may not do what is meant.
              */
             readonly warnings: readonly components["schemas"]["FieldError"][];
         };

@@ -69,7 +69,7 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
             {!found && isSweep(draft.text) && <p className="card pad">This is a sweep. It has no preview; Submit checks it, and stores nothing if it is refused.</p>}
             {!found && preview && <PreviewFacts preview={preview} />}
             {!found && failure && <ProblemNotice problem={failure} />}
-            {warnings.length > 0 && <Findings title="Fields without effect" errors={warnings} harmless lineOf={lineOf} onGo={onGo} />}
+            {warnings.length > 0 && <Findings title="Warnings" errors={warnings} harmless lineOf={lineOf} onGo={onGo} />}
           </div>
           {schema && <Help schema={schema} text={draft.text} cursor={cursor} />}
         </div>

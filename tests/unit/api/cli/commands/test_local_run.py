@@ -60,6 +60,16 @@ def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
     assert capfd.readouterr().out == "0 hi k there\n"
 
 
+def test_a_script_that_would_not_be_sent_is_said(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "here.sh").write_text("echo at home")
+    assert run(["run", "--local", str(spec), "code=null", "ranks=1", "command=[sh, here.sh]"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "at home\n" and "warning: command: The job has neither code nor cwd" in err and "'here.sh'" in err
+
+
 def test_artifacts_of_mlflow_can_be_read_until_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
