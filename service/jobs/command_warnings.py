@@ -1,9 +1,10 @@
-"""Finds commands that start and then do something else than their author means, such as a script that is not on the nodes."""
+"""Finds commands that start and then do something else than meant: a script that is not on the nodes, a launcher in each rank."""
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from itertools import dropwhile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -28,10 +29,38 @@ _PROGRAM: Final = re.compile(r"(?![-/~$])[^\s$]*/[^\s$]*")
 _SCRIPT: Final = re.compile(r"(?![-/~$])[^\s=:$*]+\.(py|sh)")
 
 
+@dataclass(frozen=True)
+class _Launcher:
+    """A program that starts ranks, and its options for the numbers of processes and of nodes, with hyphens."""
+
+    name: str
+    processes: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+
+
+_TORCHRUN: Final = _Launcher("torchrun", ("--nproc-per-node",), ("--nnodes",))
+_ACCELERATE: Final = _Launcher("accelerate launch", ("--num-processes",), ("--num-machines",))
+_DEEPSPEED: Final = _Launcher("deepspeed", ("--num-gpus",), ("--num-nodes",))
+#: Programs, and modules that `python -m` runs.
+_LAUNCHERS: Final[Mapping[str, _Launcher]] = {
+    "torchrun": _TORCHRUN,
+    "torch.distributed.run": _TORCHRUN,
+    "torch.distributed.launch": _TORCHRUN,
+    "accelerate launch": _ACCELERATE,
+    "accelerate.commands.launch": _ACCELERATE,
+    "deepspeed": _DEEPSPEED,
+    "deepspeed.launcher.runner": _DEEPSPEED,
+    "mpirun": _Launcher("mpirun", ("-np", "-n")),
+    "mpiexec": _Launcher("mpiexec", ("-np", "-n")),
+}
+
+
 def warnings(spec: CommandSpec) -> list[FieldError]:
     """One finding for each, with a remedy. What a text for a shell does is guessed from its words."""
     programs = _programs(spec.command)
-    return [*_missing_script(spec, programs)]
+    launched = [found for program in programs if spec.ray is None and (found := _launcher(program)) is not None]
+    check = _in_each_rank if spec.command_per == "rank" else _on_each_node
+    return [*_missing_script(spec, programs), *(finding for one in launched for finding in check(spec, *one))]
 
 
 def _missing_script(spec: CommandSpec, programs: Sequence[Sequence[str]]) -> Iterator[FieldError]:
@@ -53,6 +82,64 @@ def _missing_script(spec: CommandSpec, programs: Sequence[Sequence[str]]) -> Ite
 
 def _is_own_file(word: str, program: Sequence[str]) -> bool:
     return bool(_SCRIPT.fullmatch(word) or (word == program[0] and _PROGRAM.fullmatch(word)))
+
+
+def _in_each_rank(spec: CommandSpec, launcher: _Launcher, options: Sequence[str]) -> Iterator[FieldError]:
+    """A launcher that forms a group of its own in each rank. One that starts one process is right for a job of one rank."""
+    ranks, (_, processes) = spec.sizes[0], _option(options, launcher.processes)
+    if ranks > 1:
+        fault = f"each of the {ranks} ranks runs it: they form {ranks} groups instead of one, which share devices and ports."
+    elif processes.isdecimal() and processes != "1":
+        fault = "the job has one rank: its processes share one device."
+    else:
+        return
+    remedy = "Write the script itself, as in command: [python, train.py], and the number of all ranks as ranks."
+    if launcher is _TORCHRUN:
+        remedy += " Or set command_per: node and ranks_per_node, and leave --nnodes, --nproc-per-node and the options of the rendezvous "
+        remedy += "out: torchrun reads them from its environment."
+    yield FieldError(field=_FIELD, message=f"{launcher.name} starts ranks itself, and {fault}", remedy=remedy)
+
+
+def _on_each_node(spec: CommandSpec, launcher: _Launcher, options: Sequence[str]) -> Iterator[FieldError]:
+    """Options by which a launcher forms a group on each node, or starts another number of ranks than the job has there."""
+    of_job = spec.sizes[0] // spec.together
+    nodes, processes = _option(options, launcher.nodes), _option(options, launcher.processes)
+    alone = " ".join(nodes) if nodes[1] in ("1", "1:1") else ""
+    if "--standalone" in options:
+        alone = "--standalone"
+    if alone and of_job > 1:
+        remedy = "Set it to $GROUP_WORLD_SIZE, in a command that is text for a shell."
+        if launcher is _TORCHRUN:
+            remedy = "Leave it out: torchrun reads the number of nodes from PET_NNODES."
+        message = f"{alone} makes a group of the ranks of each node, and the job has {of_job} nodes."
+        yield FieldError(field=_FIELD, message=message, remedy=remedy)
+    if launcher is _TORCHRUN and processes[1].isdecimal() and processes[1] != str(spec.together):
+        yield FieldError(
+            field=_FIELD,
+            message=f"{' '.join(processes):.200} does not say that a node has {spec.together} ranks, as ranks_per_node does.",
+            remedy="Leave it out: torchrun reads the number from PET_NPROC_PER_NODE.",
+        )
+
+
+def _launcher(program: Sequence[str]) -> tuple[_Launcher, list[str]] | None:
+    """The launcher that a simple command starts, and its options."""
+    name, words = _name(program), [*program[1:]]
+    if re.fullmatch(r"python[\d.]*", name):
+        module = [*dropwhile(lambda word: word.startswith("-") and word != "-m", words)]
+        name, words = (module[1], module[2:]) if module[:1] == ["-m"] and module[1:] else ("", [])
+    elif words[:1] == ["launch"]:
+        name, words = f"{name} launch", words[1:]
+    found = _LAUNCHERS.get(name)
+    return None if found is None else (found, [*takewhile(lambda word: not word.endswith(".py"), words)])
+
+
+def _option(options: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
+    """The first of these options as it is written, and its value; both are empty if none of them is there."""
+    for word, following in pairwise([*options, ""]):
+        written, has_value, value = word.partition("=")
+        if written.replace("_", "-") in names:
+            return written, value if has_value else following
+    return "", ""
 
 
 def _name(program: Sequence[str]) -> str:
