@@ -3,10 +3,12 @@
 The keys of a document decide which of them it is. Imports no torch and no Ray.
 """
 
+import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from ..strategies.layout import Refusal
 from ..workers.spec import TrainSpec
 from ..workers.spec_part import PLAIN_TEXT, Finite, PathText, SpecPart
 from ..workers.storage.uri import Address
@@ -26,10 +28,9 @@ Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
 ]
 LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=PLAIN_TEXT)]
+_LABEL_VALUE: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 #: A value of a Ray label.
-GpuModel = Annotated[
-    str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
-]
+GpuModel = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=_LABEL_VALUE)]
 VariableName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VariableValue = Annotated[str, StringConstraints(max_length=4096, pattern=PLAIN_TEXT)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
@@ -76,6 +77,20 @@ class Resources(SpecPart):
     force: bool = Field(
         False, description="Run the job even if its memory plan exceeds its devices' memory. It may run out of memory."
     )
+
+    @field_validator("gpu", mode="before")
+    @classmethod
+    def _is_not_a_number_of_gpus(cls, given: Any) -> Any:
+        """As `8`, or as `H100:8` of other tools."""
+        is_number = isinstance(given, int) and not isinstance(given, bool)
+        if is_number or (isinstance(given, str) and re.fullmatch(_LABEL_VALUE, given) is None):
+            raise Refusal(
+                "",
+                f"{given!r:.80} is not the name of a model of GPU.",
+                "Write the model alone, as `shardyard nodes` names it, such as gpu: H100. The number of GPUs is that of the ranks: `ranks` "
+                "of a command, and the degrees of `train.layout` of a training.",
+            )
+        return given
 
     @model_validator(mode="after")
     def _gpus_have_a_model(self) -> "Resources":

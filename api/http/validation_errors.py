@@ -21,6 +21,7 @@ from ...strategies.layout import Refusal
 from ...workers.spec_part import PLAIN_TEXT
 from ..errors import InvalidDocument
 from ..spec_document import Path, dotted, walk
+from . import foreign_spec
 
 Schema = Mapping[str, Any]
 
@@ -50,6 +51,8 @@ def read_spec(document: Any) -> AnySpec:
     try:
         spec = kind_of(document).model_validate(document, strict=True)
     except ValidationError as error:
+        if (foreign := foreign_spec.refusal(document)) is not None:
+            raise InvalidDocument([foreign]) from None
         found = list(_meant(_expand(error.errors(include_url=False, include_input=False), ()), document))
         reported = {finding.field for finding in findings}
         findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in reported]
@@ -171,8 +174,7 @@ def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldErr
             remedy = "Send a sweep to POST /v1/sweeps; `shardyard submit` does. Leave it out for a single job."
             return _finding(path, "This is the spec of a sweep, and not of a job.", remedy)
         case "extra_forbidden":
-            known = sorted(_properties(path[:-1], _kind(document)))
-            return _finding(path, f"Unknown key {path[-1]!r}.", _did_you_mean(path[-1], known))
+            return _unknown(path, document)
         case "missing" if path == ("train",):
             return _finding(path, "A job needs train, or a command.", _CHOOSE)
         case "missing":
@@ -184,6 +186,23 @@ def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldErr
             return _finding(path, f"{_short(value)} is not a choice here.", _did_you_mean(value, choices))
         case _:
             return _finding(path, _message(path, item, document), _remedy(path, item, _kind(document)))
+
+
+def _unknown(path: Path, document: Any) -> FieldError:
+    """A key that the schema does not have. Of a document with neither train nor command it may be a key of either kind of job."""
+    kind, key = _kind(document), path[-1]
+    known = {*_properties(path[:-1], kind)}
+    if len(path) == 1 and kind == "train":
+        of_command = _properties((), "command")
+        if key in of_command:
+            remedy = "Add command, to run a program of yours on each rank."
+            if "train" in document:
+                inside = key in _properties(("train",), kind)
+                remedy = f"Write it as train.{key}." if inside else "Leave it out, or write command in the place of train."
+            return _finding(path, f"{key!r} is for a job that runs a command.", remedy)
+        if "train" not in document:
+            known |= {*of_command}
+    return _finding(path, f"Unknown key {key!r}.", _did_you_mean(key, sorted(known)))
 
 
 def _finding(path: Path, message: str, remedy: str) -> FieldError:

@@ -206,6 +206,15 @@ def test_labels_in_other_scripts_are_taken() -> None:
             "conda, image, inherit, python",
         ),
         ({"command": ["x"], "rank": 2}, "rank", "Unknown key 'rank'", "Did you mean 'ranks'?"),
+        (
+            {"command": ["x"], "resources": {"gpu": "H100:8"}},
+            "resources.gpu",
+            "'H100:8' is not the name of a model of GPU.",
+            "such as gpu: H100. The number of GPUs is that of the ranks",
+        ),
+        ({"command": ["x"], "resources": {"gpu": 8}}, "resources.gpu", "8 is not the name of a model", "`ranks` of a"),
+        ({"command": ["x"], "resources": {"gpu": "two words"}}, "resources.gpu", "'two words' is not", "gpu: H100"),
+        ({"command": ["x"], "resources": {"gpu": True}}, "resources.gpu", "True should be a valid string", ""),
         ({"command": ["x"], "ranks": 3, "ranks_per_node": 2}, None, "does not divide ranks 3", ""),
         ({"command": ["x"], "tensorboard": ""}, "tensorboard", "at least 1 character", ""),
         ({"command": ["x"], "policy": {"straggler": None}}, "policy.straggler", "Unknown key", "hang_timeout_s"),
@@ -218,6 +227,31 @@ def test_a_document_that_cannot_be_meant_is_refused(
 ) -> None:
     (found,) = findings({"name": "mine", **document})
     assert found.field == field and text in found.message and remedy in (found.remedy or "")
+
+
+def test_what_a_spec_without_its_kind_has_is_known_of_both_kinds() -> None:
+    found = {finding.field: finding for finding in findings({"name": "mine", "ranks": 2, "env": {}, "rankss": 3})}
+    assert found.keys() == {"train", "ranks", "env", "rankss"}
+    for field in ("ranks", "env"):
+        assert found[field].message == f"{field!r} is for a job that runs a command."
+        assert (found[field].remedy or "").startswith("Add command")
+    assert found["rankss"].message == "Unknown key 'rankss'."
+    assert (found["rankss"].remedy or "").startswith("Did you mean 'ranks'? Known here: apiVersion, checkpoint, code,")
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [("ranks", "write command in the place of train"), ("checkpoint", "Write it as train.checkpoint.")],
+)
+def test_keys_of_programs_in_a_training_are_named(key: str, remedy: str) -> None:
+    [found] = findings({**spec(), key: {}})
+    assert found.field == key and "runs a command" in found.message and remedy in (found.remedy or "")
+
+
+def test_a_spec_of_another_tool_has_one_finding() -> None:
+    document = {"name": "resnet", "num_nodes": 2, "resources": {"accelerators": "H100:8"}, "run": "python train.py"}
+    [found] = findings(document)
+    assert found.field == "run" and "SkyPilot" in found.message and "docs/how-to/move.md" in (found.remedy or "")
 
 
 def test_a_command_has_no_layout() -> None:
