@@ -16,7 +16,7 @@ from .gang_secrets import GangSecrets
 from .gang_state import GangState, PendingExec, PendingFault, PendingTrace, Phase
 from .journal.journal import Journal
 from .orders import OrderQueue
-from .policies.failures import Failure
+from .policies.failures import REPAIRABLE, Failure
 from .policies.repair_budget import RepairBudget
 from .profile_orders import ProfileOrders
 from .ranks.members import Member
@@ -100,13 +100,22 @@ class Gang:
 
     @property
     def root_cause(self) -> Failure:
-        """The first failure that is not a secondary error of another one; else an abort by NCCL's watchdog, which others follow.
+        """The first failure that is not a secondary error of another one; else an exception that is not of torch.distributed.
 
-        Without one it is why a rank is gone: the others needed it.
+        Without one it is an abort by NCCL's watchdog, which others follow, or why a rank is gone: the others needed it.
         """
         primary = [failure for failure in self.failures if not failure.secondary]
         aborts = [failure for failure in self.failures if failure.is_abort]
-        return (primary or aborts or self.absences or self.failures)[0]
+        own = [failure for failure in self.failures if not (failure.is_abort or failure.is_lost_connection)]
+        return (primary or own or aborts or self.absences or self.failures)[0]
+
+    def is_repairable(self, root: Failure) -> bool:
+        """Whether the machines are to blame for it. A gang of one rank has no peer to lose."""
+        return root.cause in REPAIRABLE or (root.is_repairable and self.spec.world_size > 1)
+
+    def final_reason(self, root: Failure) -> str:
+        """The reason of the final state after this root cause."""
+        return root.reason if self.spec.world_size > 1 else root.cause
 
     def emit_incident(self, failure: Failure) -> None:
         """With the last lines of the rank to blame."""

@@ -175,7 +175,7 @@ class Lifecycle:
         else:
             root = gang.root_cause
             gang.emit_incident(root)
-            gang.merger.emit_state("failed", root.reason, root.text())
+            gang.merger.emit_state("failed", gang.final_reason(root), root.text())
 
     async def give_up(self, failure: Failure, after: Awaitable[int]) -> None:
         """End a gang whose journal cannot be read. Its ranks are found by name; its events are numbered after the dispatcher's newest."""

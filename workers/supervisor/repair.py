@@ -211,7 +211,7 @@ class Generations:
             root = gang.root_cause
         await _find_lost_node(gang, root)
         root = gang.root_cause
-        if not gang.budget.allows(root.is_repairable, gang.merger.newest_step):
+        if not gang.budget.allows(gang.is_repairable(root), gang.merger.newest_step):
             return False
         gang.distrusted = gang.distrusted or root.cause in NOT_FROM_MEMORY
         gang.repair = Repair(root.cause, root.rank, began=time.time())

@@ -1,5 +1,6 @@
 """Why a gang ends before its work is done: root causes, and the secondary errors that follow from them in other ranks."""
 
+import re
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from ...messages.rank_event import FailedEvent
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
 REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replica_mismatch", "state_disk_failed"})
-#: Messages of a rank whose peer is gone; never the root cause while there is another.
+#: Messages of a rank whose peer is gone; never the root cause while there is another. A program's own connections fail in the
+#: same words.
 SECONDARY: Final = (
     "connection closed by peer",
     "connection reset by peer",
@@ -24,6 +26,15 @@ SECONDARY: Final = (
     "sendbytes failed",
     "connection was likely closed",  # of the store, which rank 0 holds
 )
+#: What an error of torch.distributed, or of its libraries, has in its text: its class, or the file or class that raised it.
+_OF_GROUPS: Final = re.compile(
+    r"gloo|nccl|c10d|tensorpipe|processgroup|tcpstore|socketimpl|torch\.distributed"
+    r"|\bdist(backend|network|store|queueempty)?error\b"
+)
+#: What begins the traceback of each exception in a chain.
+_TRACEBACK: Final = "Traceback (most recent call last):"
+#: A frame of it.
+_FRAME: Final = re.compile(r'File "([^"\n]+)", line \d+')
 #: First words of the message of a trainer that torch's NCCL watchdog has aborted (SIGABRT) because others did not go on.
 ABORTED: Final = "NCCL's watchdog aborted the trainer"
 #: What it, or the thread that monitors it, writes before that: a collective did not end.
@@ -56,11 +67,21 @@ class Failure:
 
     @property
     def secondary(self) -> bool:
-        """Probably the consequence of another rank's end. A pipeline wraps the error, so the traceback counts, too."""
+        """Possibly the consequence of another rank's end. A pipeline wraps the error, so the traceback counts, too."""
         if self.is_abort:
             return True
-        text = f"{self.message}\n{self.traceback or ''}".lower()
-        return self.cause == "exception" and any(sign in text for sign in SECONDARY)
+        return self.cause == "exception" and _has_sign(f"{self.message}\n{self.traceback or ''}")
+
+    @property
+    def is_lost_connection(self) -> bool:
+        """Whether it is an exception of torch.distributed about a lost peer. Without a traceback the message decides.
+
+        A connection of the user's own that fails, as to a server of data, is none: it would fail again.
+        """
+        if self.is_abort or not self.secondary:
+            return False
+        texts = (self.message, *(self.traceback or "").split(_TRACEBACK))
+        return not self.traceback or any(_is_of_groups(text) for text in texts)
 
     @property
     def is_abort(self) -> bool:
@@ -69,13 +90,13 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """The reason of the final state. A secondary error counts as a machine fault if no primary cause was reported."""
-        return "connection_lost" if self.secondary and not self.is_abort else self.cause
+        """The reason of the final state. A lost connection counts as a machine fault if no primary cause was reported."""
+        return "connection_lost" if self.is_lost_connection else self.cause
 
     @property
     def is_repairable(self) -> bool:
-        """Whether the machines are to blame. A secondary error counts as a machine fault if no primary cause was reported."""
-        return self.cause in REPAIRABLE or self.secondary
+        """Whether the machines are to blame. A lost connection counts as a machine fault if no primary cause was reported."""
+        return self.cause in REPAIRABLE or self.is_lost_connection
 
     def text(self) -> str:
         who = "" if self.rank is None else f"rank {self.rank}: "
@@ -124,6 +145,18 @@ def ending(status: int | None) -> str:
         known = {one.value: one.name for one in signal.Signals}  # most real-time signals have no name
         return f"the trainer was killed by {known.get(-status, f'signal {-status}')}"
     return f"the trainer exited with status {status} without an exception"
+
+
+def _has_sign(text: str) -> bool:
+    return any(sign in text.lower() for sign in SECONDARY)
+
+
+def _is_of_groups(text: str) -> bool:
+    """Whether one exception, as in a traceback, is of torch.distributed and says that a peer is gone."""
+    frames = list(_FRAME.finditer(text))
+    error = text[frames[-1].end() :] if frames else text
+    within = bool(frames) and "/torch/distributed/" in frames[-1][1]
+    return _has_sign(error) and (within or _OF_GROUPS.search(error.lower()) is not None)
 
 
 def _hint(status: int | None, log: Iterable[str]) -> str:

@@ -1,5 +1,7 @@
 import signal
 
+import pytest
+
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.gang import Gang
@@ -34,3 +36,40 @@ def test_an_abort_by_nccls_watchdog_is_an_echo_of_what_came_first() -> None:
     lost = Failure("rank_lost", 2, "the trainer was killed by SIGKILL")
     gang.failures = [abort, connection, lost]
     assert gang.root_cause == lost
+
+
+OWN = Failure(
+    "exception",
+    1,
+    "ConnectionRefusedError: [Errno 111] Connection refused",
+    "node-a",
+    'Traceback (most recent call last):\n  File "/usr/lib/python3.11/socket.py", line 838, in create_connection\n'
+    "    sock.connect(sa)\nConnectionRefusedError: [Errno 111] Connection refused\n",
+)
+ECHO = Failure("exception", 0, "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1")
+
+
+def gang_of(ranks: int, *failures: Failure) -> Gang:
+    spool = Spool(1 << 20)
+    gang = Gang(GangSpec("shardyard-a-1", {}, ranks), Journal("shardyard-a-1", spool, bytes), spool, GangSecrets(False))
+    gang.failures = list(failures)
+    return gang
+
+
+@pytest.mark.parametrize("failures", [(OWN,), (OWN, ECHO), (ECHO, OWN), (OWN, OWN)])
+def test_a_connection_of_the_users_own_is_the_root_cause_of_its_peers_errors(failures: tuple[Failure, ...]) -> None:
+    gang = gang_of(2, *failures)
+    assert gang.root_cause == OWN
+    assert not gang.is_repairable(OWN) and gang.final_reason(OWN) == "exception"
+
+
+@pytest.mark.parametrize("lost", [Failure("rank_lost", 0, "killed"), Failure("exception", 0, "ValueError: no")])
+def test_a_connection_of_the_users_own_follows_from_a_peer_that_really_failed(lost: Failure) -> None:
+    assert gang_of(2, OWN, lost).root_cause == lost
+
+
+def test_a_gang_of_one_rank_has_no_peer_to_lose() -> None:
+    alone, two = gang_of(1, ECHO), gang_of(2, ECHO)
+    assert (alone.is_repairable(ECHO), alone.final_reason(ECHO)) == (False, "exception")
+    assert (two.is_repairable(ECHO), two.final_reason(ECHO)) == (True, "connection_lost")
+    assert alone.is_repairable(Failure("rank_lost", 0, "the trainer was killed by SIGKILL"))

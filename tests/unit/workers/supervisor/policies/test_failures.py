@@ -1,9 +1,17 @@
 import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
+import traceback
+import urllib.request
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
+from torch.utils.data import DataLoader, Dataset
 
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.strategies.activation_memory.state_file import StateDiskError
@@ -41,8 +49,103 @@ def test_a_store_that_dies_with_rank_0_is_no_fault_of_the_training_code() -> Non
         client.get("another")
     for error in (waited.value, asked.value):
         failed = FailedEvent(type=type(error).__name__, message=str(error), traceback="", facts=facts_of(error))
-        failure = raised(failed, 3, "node")
-        assert (failure.secondary, failure.is_repairable, failure.reason) == (True, True, "connection_lost"), failure
+        for failure in (raised(failed, 3, "node"), failure_of(error)):
+            assert (failure.secondary, failure.is_repairable, failure.reason) == (True, True, "connection_lost"), failure
+
+
+def failure_of(error: Exception) -> Failure:
+    """As a trainer or a program reports it."""
+    text = "".join(traceback.format_exception(error))
+    failed = FailedEvent(type=type(error).__name__, message=str(error), traceback=text, facts=facts_of(error))
+    return raised(failed, 1, "node")
+
+
+class Slow(Dataset[int]):
+    """Its items come after the time limit of the loader."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, _: int) -> int:
+        time.sleep(1.0)
+        return 0
+
+
+def with_no_listener(open_it: Callable[[int], object]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        open_it(bound.getsockname()[1])
+
+
+def times_out() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(0.01)
+        ours.recv(1)
+
+
+def wrapped() -> None:
+    """As requests does: the exception that ends the program has another one as its cause."""
+    try:
+        times_out()
+    except TimeoutError as error:
+        raise RuntimeError("HTTPConnectionPool(host='labels', port=80): Read timed out. (read timeout=0.01)") from error
+
+
+#: Without a proxy, which the environment may name.
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+OWN_CONNECTIONS: dict[str, tuple[str, Callable[[], object]]] = {
+    "urllib": (
+        "Connection refused",
+        lambda: with_no_listener(lambda port: DIRECT.open(f"http://127.0.0.1:{port}")),
+    ),
+    "socket": (
+        "Connection refused",
+        lambda: with_no_listener(lambda port: socket.create_connection(("127.0.0.1", port))),
+    ),
+    "time limit of a socket": ("timed out", times_out),
+    "requests": ("Read timed out", wrapped),
+    "subprocess": (
+        "timed out after",
+        lambda: subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.01, check=True),
+    ),
+    "DataLoader": ("timed out after", lambda: next(iter(DataLoader(Slow(), num_workers=1, timeout=0.05)))),
+}
+
+
+@pytest.mark.parametrize("name", OWN_CONNECTIONS)
+def test_a_connection_of_the_users_own_is_no_lost_peer(name: str) -> None:
+    """It may be the echo of another rank's end; without one it is an exception as any other."""
+    words, call = OWN_CONNECTIONS[name]
+    with pytest.raises(Exception, match=words) as caught:
+        call()
+    failure = failure_of(caught.value)
+    assert failure.secondary and not failure.is_lost_connection, failure
+    assert (failure.is_repairable, failure.reason) == (False, "exception")
+
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:40321"
+ABORTED = "NCCL communicator was aborted on rank 1."
+GROUP = 'Traceback (most recent call last):\n  File "/env/torch/distributed/c10d_logger.py", line 83, in wrapper\n'
+
+
+@pytest.mark.parametrize("message", [GLOO, ABORTED])
+def test_an_error_of_a_process_group_is_a_lost_peer_wherever_it_is_raised(message: str) -> None:
+    """Also where the innermost frame is the program's own, as after `work.wait()` and in a backward pass."""
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError(message)
+    with pytest.raises(ValueError, match="step 7") as chained:
+        raise ValueError("the program failed at step 7") from caught.value
+    for failure in (failure_of(caught.value), failure_of(chained.value)):
+        assert failure.is_lost_connection and failure.is_repairable and failure.reason == "connection_lost", failure
+
+
+def test_the_innermost_frame_says_whose_exception_it_is() -> None:
+    reset = "RuntimeError: Connection reset by peer"
+    of_group = Failure("exception", 1, reset, "node", f"{GROUP}    return func(*args)\n{reset}\n")
+    assert of_group.is_lost_connection
+    own = '  File "/job/gloo/train.py", line 3, in <module>\n    read()\n'
+    assert not Failure("exception", 1, reset, "node", f"{GROUP}{own}{reset}\n").is_lost_connection
 
 
 TIMED_OUT = (
