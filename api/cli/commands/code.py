@@ -6,6 +6,7 @@ import typer
 
 from ....service.errors import ShardyardError
 from ....service.program_spec import Code
+from ....service.schemas.code import CodeArchive
 from ...client import Client
 from ...errors import JobWithoutCode
 from ..options import JobName, Json, Url
@@ -32,20 +33,25 @@ def code(
         for line in (archive.diff or "").splitlines():
             screen.line(line)
     else:
-        changed = archive.diff.count("\ndiff --git ") + 1 if archive.diff else 0
-        also = f", and changes of {changed} file{'s' * (changed > 1)}" if changed else ""
         screen.facts(
             f"code of {found.id}",
             [
                 ("from", Code.model_validate(shipped).source),
-                ("commit", f"{archive.commit}{also}" if archive.commit else None),
+                ("commit", commit_of(archive)),
                 ("files", f"{number(archive.files)}, {size(archive.bytes)}"),
                 ("archive", archive.id),
                 ("uploaded", f"{clock(archive.created_at.timestamp())} by {archive.actor}"),
             ],
         )
-        if changed:
+        if archive.diff:
             screen.hint(f"See the changes with: shardyard code {found.id} --diff")
+
+
+def commit_of(archive: CodeArchive) -> str | None:
+    """The commit, and the number of files with changes since then; None outside a git repository."""
+    changed = archive.diff.count("\ndiff --git ") + 1 if archive.diff else 0
+    also = f", and changes of {changed} file{'s' * (changed > 1)}" if changed else ""
+    return f"{archive.commit}{also}" if archive.commit else None
 
 
 def _without(job: str) -> ShardyardError:

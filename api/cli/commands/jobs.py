@@ -7,16 +7,17 @@ import typer
 
 from ....service.errors import ShardyardError
 from ....service.schemas.job import Budgets, Job, JobFiles
-from ....service.schemas.timeline import Plan, StateSpan
+from ....service.schemas.logged_metric import LoggedMetrics
+from ....service.schemas.timeline import Plan, StateSpan, Timeline
 from ...client import Client
 from ...errors import InvalidParameter
 from ...spec_document import parse
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
-from . import life, submitted_spec
+from . import life, program_facts, submitted_spec
 
 #: Number of past states that `show` prints.
-_STATES = 20
+_PAST_STATES = 20
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
 
 
@@ -44,12 +45,13 @@ def list_(  # noqa: PLR0913, PLR0917 - a condition each
         page = client.jobs(
             state=state_, label=labels, name=name, text=text, deleted=deleted, limit=limit, cursor=cursor
         )
+        logged: dict[str, tuple[str, str]] = {} if json or deleted else program_facts.newest(client, page.items)
     if json:
         screen.json(page)
     elif deleted:
         life.print_deleted(screen, page)
     else:
-        screen.table(COLUMNS, [row(job) for job in page.items])
+        screen.table(COLUMNS, [row(job, *logged.get(job.id, ("", ""))) for job in page.items])
         if not page.items:
             screen.hint("No jobs. Submit one with: shardyard submit SPEC")
         if page.next:
@@ -64,7 +66,7 @@ def show(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show a job: spec, layout, states, progress, summary."""
+    """Show a job: spec, layout, states, progress, what its program logged, summary."""
     screen = Screen()
     with Client(url) as client:
         if submitted:
@@ -75,13 +77,13 @@ def show(
             screen.json(found)
             return
         timeline, plan = client.timeline(found.id), client.plan(found.id)
+        kind, logged = _of_kind(client, found)
     train = found.spec.get("train", {})
     screen.facts(
         f"{found.name} ({found.id})",
         [
             ("state", " · ".join(filter(None, [found.state, found.reason, _first_line(found)]))),
-            ("model", _model(train.get("model", {}))),
-            ("data", _data(train.get("data", {}))),
+            *kind,
             *_layout(found),
             ("batch", found.batch),
             ("steps", number(train.get("steps"))),
@@ -102,10 +104,23 @@ def show(
     )
     screen.paragraph("notes", found.notes)
     _progress(screen, found)
-    screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_STATES:]])
-    if timeline.marks or len(timeline.spans) > _STATES:
-        screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
+    program_facts.print_logged(screen, found, logged)
+    _states(screen, found, timeline)
     _end(screen, found)
+
+
+def _of_kind(client: Client, found: Job) -> tuple[program_facts.Facts, LoggedMetrics | None]:
+    """What a training or a program consists of, and what a program logged."""
+    if program_facts.is_program(found):
+        return program_facts.facts(client, found), client.logged_metrics(found.id, limit=program_facts.MOST)
+    train = found.spec.get("train", {})
+    return [("model", _model(train.get("model", {}))), ("data", _data(train.get("data", {})))], None
+
+
+def _states(screen: Screen, found: Job, timeline: Timeline) -> None:
+    screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_PAST_STATES:]])
+    if timeline.marks or len(timeline.spans) > _PAST_STATES:
+        screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
 
 
 def _end(screen: Screen, found: Job) -> None:
@@ -231,13 +246,13 @@ def _hint_next(screen: Screen, job: Job, alone: bool) -> None:
         screen.hint(f"Generate text with: shardyard sample {checkpoint if alone else job.id}")
 
 
-def row(job: Job) -> tuple[str, ...]:
-    """A job as a line of a table of `COLUMNS`."""
+def row(job: Job, logged_step: str = "", logged_loss: str = "") -> tuple[str, ...]:
+    """A job as a line of a table of `COLUMNS`, with the step and loss that its program logged."""
     progress = job.progress
-    done = f"{progress.step}/{progress.steps}" if progress else ""
+    done = f"{progress.step}/{progress.steps}" if progress else logged_step
     found = progress.loss if progress else None
     speed = progress.tokens_per_s if progress else None
-    shown_loss = "" if found is None else f"{found:.4f}"
+    shown_loss = logged_loss if found is None else f"{found:.4f}"
     return (job.id, job.name, state(job), done, shown_loss, number(speed) or "", job.layout, age(job.created_at))
 
 
