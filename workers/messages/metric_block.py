@@ -6,6 +6,7 @@ Needs only the standard library, of Python 3.8 or newer: programs use it, too.
 import base64
 import json
 import math
+import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +19,10 @@ MOST_NAME: Final = 200
 MOST_NAMES: Final = 1000
 #: Steps are below this.
 MOST_STEP: Final = 2**53
-#: How a line begins by which a program without this package logs: `{"shardyard": {"acc": 0.9}, "step": 3}`.
-_PRINTED: Final = '{"shardyard"'
+#: The key of a line by which a program without this package logs: `{"shardyard": {"acc": 0.9}, "step": 3}`. Also as Python prints it.
+_KEY: Final = re.compile(r"""["']shardyard["']\s*:""")
+#: Characters of a line that cannot be used, for the message about it.
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True)
@@ -68,22 +71,43 @@ def checked(message: Mapping[str, Any]) -> MetricBlock:
     return MetricBlock(names, steps, values)
 
 
-def printed_blocks(lines: Iterable[str]) -> list[MetricBlock]:
-    """The metrics in those lines that are JSON of the agreed form; each is a block."""
-    found = []
+def printed_blocks(lines: Iterable[str]) -> tuple[list[MetricBlock], str | None]:
+    """The metrics in those lines that are JSON of the agreed form, each a block; and why the first other line with its key is none."""
+    found: list[MetricBlock] = []
+    unusable: str | None = None
     for line in lines:
-        if not line.startswith(_PRINTED):
+        if not line.startswith("{") or "shardyard" not in line or _KEY.search(line) is None:
             continue
         try:
-            record = json.loads(line)
-            for name in record["shardyard"]:
-                check_name(name)
-            check_step(record["step"])
-            values = array("d", [float(value) for value in record["shardyard"].values()])
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue  # it stays a line of the log
-        found.append(MetricBlock(tuple(record["shardyard"]), (record["step"],), packed(values)))
-    return found
+            block = _printed(line)
+        except ValueError as error:  # it stays a line of the log
+            unusable = unusable or f"{error}: {line[:_SHOWN]}"
+        else:
+            found.extend([block] if block is not None else [])
+    return found, unusable
+
+
+def _printed(line: str) -> MetricBlock | None:
+    """The metrics of one line; None if it has the key in a part only. Raises ValueError for values that cannot be used."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON on a line of at most 8,192 bytes") from None
+    if "shardyard" not in record:
+        return None
+    values, numbers = record["shardyard"], array("d")
+    if not isinstance(values, dict):
+        raise ValueError("its shardyard is no object of names and numbers")
+    if "step" not in record:
+        raise ValueError("it has no step")
+    check_step(record["step"])
+    for name, value in values.items():
+        check_name(name)
+        try:
+            numbers.append(float(value))
+        except (ValueError, TypeError, OverflowError):
+            raise ValueError(f"{name} is no number: {ascii(value)[:80]}") from None
+    return MetricBlock(tuple(values), (record["step"],), packed(numbers))
 
 
 def check_name(name: Any) -> None:

@@ -68,6 +68,7 @@ class EventPump:
         self.watch = watch
         self.traces = traces
         self._runs_program = spec.entry == ENTRY  # what it prints is progress: it has no steps
+        self._has_unusable = False  # a line that was meant as metrics, of which there was an incident
         self.system = SystemSamples(spec.world_size)
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
@@ -133,7 +134,7 @@ class EventPump:
         self._emit_sample(self.watch.samples.flush(), members)
         self._emit_system(self.system.flush())
 
-    def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_log(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
         found = read(LogEvent, event["data"])
         if found.stream in (STREAM, GATE_STREAM):  # of what a user does beside the rank
             self.merger.log(event)
@@ -143,11 +144,20 @@ class EventPump:
         self.merger.log(event)
         if self._runs_program:
             self.watch.progress.began()
-            if blocks := printed_blocks(found.lines):
-                generation = member.reservation.generation if member.reservation else 0
-                metrics = MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks))
-                self.merger.of_program("metrics", to_json(metrics), event["ts"])
+            self._take_printed(members, member, found.lines, event["ts"])
         return EventTaken(event["seq"])
+
+    def _take_printed(self, members: Sequence[Member], member: Member, lines: Sequence[str], ts: float) -> None:
+        """The metrics among a program's lines. The first line that was meant as metrics and cannot be used is an incident."""
+        blocks, unusable = printed_blocks(lines)
+        if blocks:
+            generation = member.reservation.generation if member.reservation else 0
+            metrics = MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks))
+            self.merger.of_program("metrics", to_json(metrics), ts)
+        if unusable is not None and not self._has_unusable:
+            self._has_unusable = True
+            failure = Failure("metric_line_unusable", member.rank, unusable)
+            self.merger.emit_incident(failure, _generation(members), [])
 
     def _take_logged(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
         self.watch.progress.began()

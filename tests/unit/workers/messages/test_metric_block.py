@@ -26,17 +26,53 @@ def test_values_that_are_not_as_many_as_names_and_steps_are_refused(values: str)
         list(columns(MetricBlock(("a",), (1,), values)))
 
 
-def test_lines_of_json_are_metrics_and_others_are_not() -> None:
+def test_lines_of_json_are_metrics_wherever_their_key_is() -> None:
     lines = [
         '{"shardyard": {"acc": 0.5, "loss": 2}, "step": 3}',
+        '{"step": 4, "epoch": 1, "shardyard" : {"acc": 0.25}}',
         '{"shardyard": {"acc": NaN}, "step": 5}',
-        '{"shardyard": {"acc": 1}}',
-        '{"shardyard": {"acc": 1}, "step": -1}',
-        '{"shardyard": 1, "step": 3}',
-        '{"shardyard": {"acc": "x"}, "step": 3}',
-        '{"shardyard": {"": 1}, "step": 3}',
-        '{"shardyard',
-        'step 3 {"shardyard": {"acc": 1}, "step": 9}',
     ]
-    found = [dict(columns(block)) for block in printed_blocks(lines)]
-    assert found == [{"acc": [(3, 0.5)], "loss": [(3, 2.0)]}, {"acc": [(5, None)]}]
+    blocks, unusable = printed_blocks(lines)
+    found = [dict(columns(block)) for block in blocks]
+    assert found == [{"acc": [(3, 0.5)], "loss": [(3, 2.0)]}, {"acc": [(4, 0.25)]}, {"acc": [(5, None)]}]
+    assert unusable is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "epoch 3",
+        '{"acc": 1}',
+        '{"level": "info", "message": "uses shardyard"}',
+        '{"config": {"shardyard": {"acc": 1}}, "step": 3}',
+        'step 3 {"shardyard": {"acc": 1}, "step": 9}',
+        "{'name': 'shardyard'}",
+    ],
+)
+def test_other_lines_are_left_alone(line: str) -> None:
+    assert printed_blocks([line]) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"shardyard": {"acc": 1}}', "no step"),
+        ('{"shardyard": {"acc": 1}, "step": -1}', "-1 is not a whole number"),
+        ('{"shardyard": {"acc": 1}, "step": "3"}', "'3' is not a whole number"),
+        ('{"shardyard": 1, "step": 3}', "no object"),
+        ('{"shardyard": {"acc": "x"}, "step": 3}', "acc is no number: 'x'"),
+        ('{"shardyard": {"acc": null}, "step": 3}', "acc is no number: None"),
+        (f'{{"shardyard": {{"acc": 1{"0" * 400}}}, "step": 3}}', "acc is no number"),
+        ('{"shardyard": {"": 1}, "step": 3}', "is not a name"),
+        ('{"step": 3, "shardyard": {"acc": 1', "not JSON"),
+        ("{'shardyard': {'acc': 1}, 'step': 3}", "not JSON"),
+        (f'{{"shardyard": {"[" * 100_000}', "not JSON"),
+    ],
+)
+def test_a_line_that_was_meant_as_metrics_has_a_reason(line: str, reason: str) -> None:
+    """That of the first such line. Those around it are used."""
+    good = '{"shardyard": {"acc": 1}, "step": 3}'
+    blocks, unusable = printed_blocks([good, line, '{"shardyard": 2}', good])
+    assert len(blocks) == 2
+    assert unusable is not None and reason in unusable and unusable.endswith(line[:200])

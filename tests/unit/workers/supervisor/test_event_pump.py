@@ -85,6 +85,20 @@ async def test_events_are_acknowledged_after_the_write_that_has_them() -> None:
     assert rank.acknowledged == [0, 2, 3] and journal.writes == [0, 2, 3]
 
 
+@pytest.mark.parametrize(("entry", "incidents"), [(ENTRY, 1), ("", 0)])
+async def test_printed_metrics_that_cannot_be_used_are_one_incident(entry: str, incidents: int) -> None:
+    """The others are stored. Shardyard's own loop prints none."""
+    journal = Written(Spool(1 << 20))
+    lines = ['{"step": 4, "shardyard": {"acc": 0.5}}', '{"shardyard": {"acc": 1}}', '{"shardyard": {"acc": 2}}']
+    logs = [event(at, "log", rank=0, stream="stdout", first=3 * at, lines=lines) for at in (1, 2)]
+    await follow(Rank(logs), journal, entry)
+    emitted = journal.spool.take(0)
+    assert sum(one["kind"] == "metrics" for one in emitted) == 2 * incidents
+    found = [one["data"] for one in emitted if one["kind"] == "incident"]
+    assert [(one["cause"], one["rank"], one["step"]) for one in found] == [("metric_line_unusable", 0, 4)] * incidents
+    assert all(one["message"] == f"it has no step: {lines[1]}" for one in found)
+
+
 @pytest.mark.parametrize(("entry", "emitted"), [(ENTRY, [5, 5, 3]), ("", [5])])
 async def test_a_program_may_save_a_step_again(entry: str, emitted: list[int]) -> None:
     journal = Written(Spool(1 << 20))
