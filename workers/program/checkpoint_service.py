@@ -88,7 +88,8 @@ class CheckpointService:
         except OSError as error:
             return {"error": f"{error}; make room, or repair the storage."}
         except RuntimeError as error:  # what torch's store raises
-            return {"error": f"rank 0 does not answer, and may have ended: {str(error).partition(chr(10))[0]}"}
+            first = str(error).partition("\n")[0]
+            return {"error": f"rank 0 does not answer, and may have ended: {type(error).__name__}: {first}"}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
 from shardyard.workers.checkpoint.program_files import read_program
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
@@ -18,6 +18,7 @@ from shardyard.workers.program.checkpoint_service import CheckpointService, answ
 from shardyard.workers.program.program import Program
 from shardyard.workers.program.rank_meeting import RankMeeting
 from shardyard.workers.storage.open_folder import folder_at
+from shardyard.workers.supervisor.policies.failures import Failure
 
 
 @dataclass
@@ -167,6 +168,20 @@ def test_ranks_that_all_save_alone_get_a_remedy(tmp_path: Path) -> None:
         assert first.kinds() == [("checkpoint", 1)]
         (again,) = first.save(1, "three", rank=0)
         assert "error" not in again
+
+
+def test_a_store_that_is_gone_is_a_lost_peer(tmp_path: Path) -> None:
+    """The program's exception has no frame of torch: the supervisor knows it by the name of torch's error."""
+
+    class Gone:
+        def compare_set(self, *_: str) -> bytes:
+            raise DistNetworkError("Failed to recv, got 0 bytes. Connection was likely closed.")
+
+    with gang(tmp_path) as first:
+        first.services[1]._meeting._store = Gone()  # type: ignore[assignment]
+        error = save(first.services[1], 1, "x")["error"]
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\nCheckpointFailed: {error}\n'
+    assert Failure("exception", 1, f"CheckpointFailed: {error}", "node", trace).is_lost_connection, error
 
 
 def test_what_cannot_be_done_is_an_answer(tmp_path: Path) -> None:

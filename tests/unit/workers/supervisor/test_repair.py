@@ -10,6 +10,7 @@ import pytest
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation
+from shardyard.workers.supervisor import repair
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
@@ -76,6 +77,28 @@ async def test_a_repair_beyond_the_budget_is_refused_without_an_incident() -> No
     gang = training()
     gang.failures = [Failure("exception", 0, "ValueError: no")]
     assert not await Generations(gang).decide() and not gang.spool.take(0)
+
+
+OWN = "Traceback (most recent call last):\n  File \"train.py\", line 3, in read\nConnectionRefusedError: Connection refused\n"
+
+
+@pytest.mark.parametrize("dead", [True, False])
+async def test_a_connection_of_the_users_own_that_fails_may_be_to_a_node_that_died(
+    dead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray notices a dead node late, so that the nodes of all ranks are asked. If all live, the exception ends the job."""
+    gang, asked = training(max_repairs=1), list[set[int]]()
+    gang.failures = [Failure("exception", 1, "ConnectionRefusedError: Connection refused", "node-b", OWN)]
+
+    async def lost_node(_: Any, accused: set[int]) -> Failure | None:
+        asked.append(set(accused))
+        return Failure("node_lost", None, "node node-a took rank 0 along", "node-a") if dead else None
+
+    monkeypatch.setattr(repair, "lost_node", lost_node)
+    monkeypatch.setattr(repair, "ROOT_CAUSE_S", 0.0)
+    assert await Generations(gang).decide() == dead
+    assert asked == [{0, 1}] and (gang.repair is not None and gang.repair.cause == "node_lost") == dead
+    assert gang.root_cause.cause == ("node_lost" if dead else "exception")
 
 
 async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:
