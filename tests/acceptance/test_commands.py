@@ -69,6 +69,23 @@ def test_a_failing_rank_is_named_with_its_traceback(plane: ControlPlane, tmp_pat
         assert incident.rank == 1 and "train.py" in (incident.traceback or ""), incident
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_failed_connection_of_the_program_is_its_exception(plane: ControlPlane, tmp_path: Path, ranks: int) -> None:
+    """It is no lost rank: nothing is repaired, and no restart is used. The other rank waits in a collective."""
+    script = """
+import socket, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == dist.get_world_size() - 1:
+    socket.create_connection(("127.0.0.1", 1))
+dist.barrier()
+"""
+    with plane.client() as client:
+        job = client.wait(submitted(client, tmp_path, script, ranks=ranks).id, timeout_s=PATIENCE_S)
+        assert (job.state, job.reason, job.attempt) == ("failed", "exception", 1)
+        assert [(one.cause, one.rank) for one in client.incidents(job.id).items] == [("exception", ranks - 1)]
+
+
 def test_a_killed_rank_is_replaced_and_the_program_starts_again(plane: ControlPlane, tmp_path: Path) -> None:
     """The program knows by torchrun's variable that it was started again, and continues from what it saved itself."""
     script = """
