@@ -79,7 +79,8 @@ async def test_a_repair_beyond_the_budget_is_refused_without_an_incident() -> No
     assert not await Generations(gang).decide() and not gang.spool.take(0)
 
 
-OWN = "Traceback (most recent call last):\n  File \"train.py\", line 3, in read\nConnectionRefusedError: Connection refused\n"
+OWN_REFUSED = "ConnectionRefusedError: [Errno 111] Connection refused"
+OWN_FRAME = 'Traceback (most recent call last):\n  File "train.py", line 3, in read\n'
 
 
 @pytest.mark.parametrize("dead", [True, False])
@@ -88,7 +89,7 @@ async def test_a_connection_of_the_users_own_that_fails_may_be_to_a_node_that_di
 ) -> None:
     """Ray notices a dead node late, so that the nodes of all ranks are asked. If all live, the exception ends the job."""
     gang, asked = training(max_repairs=1), list[set[int]]()
-    gang.failures = [Failure("exception", 1, "ConnectionRefusedError: Connection refused", "node-b", OWN)]
+    gang.failures = [Failure("exception", 1, OWN_REFUSED, "node-a", OWN_FRAME + OWN_REFUSED)]
 
     async def lost_node(_: Any, accused: set[int]) -> Failure | None:
         asked.append(set(accused))
