@@ -56,9 +56,13 @@ def gang_of(ranks: int, *failures: Failure) -> Gang:
     return gang
 
 
-@pytest.mark.parametrize("failures", [(OWN,), (OWN, ECHO), (ECHO, OWN), (OWN, OWN)])
-def test_a_connection_of_the_users_own_is_the_root_cause_of_its_peers_errors(failures: tuple[Failure, ...]) -> None:
-    gang = gang_of(2, *failures)
+@pytest.mark.parametrize(
+    ("ranks", "failures"), [(1, (OWN,)), (2, (OWN,)), (2, (OWN, ECHO)), (2, (ECHO, OWN)), (2, (OWN, OWN))]
+)
+def test_a_connection_of_the_users_own_is_the_root_cause_of_its_peers_errors(
+    ranks: int, failures: tuple[Failure, ...]
+) -> None:
+    gang = gang_of(ranks, *failures)
     assert gang.root_cause == OWN
     assert not gang.is_repairable(OWN) and gang.final_reason(OWN) == "exception"
 
