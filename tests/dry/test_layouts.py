@@ -37,7 +37,7 @@ CASES = [
     *(pytest.param(name, True, marks=pytest.mark.full) for name in ALL if name not in CORE or name in FEW),
 ]
 
-#: Where the host may wait for the device in a step: once for the loss and the norm.
+#: Where the host may wait for the device in a step: once for the loss and the norm. In a validation batch it never waits.
 ALLOWED = {"strategies/grad_clip.py"}
 
 
@@ -58,6 +58,7 @@ def test_ranks_agree_and_the_host_waits_once(name: str, every: bool, dry: DryRun
             phase.bytes for phase in report.phases if phase.phase not in ("build", "validation")
         )
         _assert_allowed_waits(report.host_syncs)
+        assert report.validation_syncs == ()
     if layout.pipeline > 1:
         assert any(report.messages for report in reports.values())
 
@@ -74,10 +75,11 @@ def test_without_a_capacity_the_host_waits_once_per_layer_of_spread_experts(
     layout: dict[str, Any], waits: int, dry: DryRunner
 ) -> None:
     """It reads how many rows go to each rank. The case above has a capacity, where it waits for nothing."""
-    found = dry.report(layout, model={**MIXTURE, "capacity_factor": None}).host_syncs
-    of_mixtures = [wait for wait in found if not wait.line.startswith("strategies/grad_clip.py")]
-    assert sum(wait.count for wait in of_mixtures) == waits
-    assert {wait.line.partition(":")[0] for wait in of_mixtures} <= {"strategies/expert_parallel.py"}
+    found = dry.report(layout, model={**MIXTURE, "capacity_factor": None})
+    of_the_step = [wait for wait in found.host_syncs if not wait.line.startswith("strategies/grad_clip.py")]
+    for of_mixtures in (of_the_step, found.validation_syncs):
+        assert sum(wait.count for wait in of_mixtures) == waits
+        assert {wait.line.partition(":")[0] for wait in of_mixtures} <= {"strategies/expert_parallel.py"}
 
 
 @pytest.mark.parametrize("zero", [2, 3])
@@ -87,3 +89,4 @@ def test_a_module_of_the_users_own_waits_once_too(zero: int, dry: DryRunner) -> 
     assert found.parameters == 2 * 256 * 64 + (64 * 256 + 256) + (256 * 64 + 64) + (64 * 256 + 256)
     assert found.state_bytes < 16 * found.parameters
     _assert_allowed_waits(found.host_syncs)
+    assert found.validation_syncs == ()

@@ -19,6 +19,7 @@ class Measured:
     host_bytes: int
     sites: Mapping[Site, Use]
     syncs: Counter[tuple[str, HostWait]]
+    validation_syncs: Counter[tuple[str, HostWait]]
     sent: Mapping[tuple[str, str], tuple[int, float]]  # (axis, collective) → calls, bytes
     messages: Sequence[Message]
     meetings: Mapping[str, Sequence[Meeting]]
@@ -30,6 +31,9 @@ def combined(train: TrainSpec, vocab: int, rank: int, grid: Grid, runs: Mapping[
 
     def value(of: Callable[[Measured], float]) -> float:
         return grid.value(lambda size: of(runs[size]))
+
+    def waits(of: Callable[[Measured], Counter[tuple[str, HostWait]]]) -> tuple[HostSync, ...]:
+        return tuple(HostSync(*key, round(value(lambda run: of(run)[key]))) for key in sorted(of(largest)))  # noqa: B023
 
     largest = runs[grid.sizes[-1]]
     architecture = train.architecture(vocab)
@@ -47,7 +51,8 @@ def combined(train: TrainSpec, vocab: int, rank: int, grid: Grid, runs: Mapping[
         host_bytes=round(value(lambda run: run.host_bytes)),
         by_kind=_by_kind(value, max(of_the_step, key=lambda one: one.bytes)),
         phases=tuple(PhasePeak(one.site.phase, one.bytes, one.site.operator, one.site.line) for one in peaks),
-        host_syncs=tuple(HostSync(*key, round(value(lambda run: run.syncs[key]))) for key in sorted(largest.syncs)),  # noqa: B023
+        host_syncs=waits(lambda run: run.syncs),
+        validation_syncs=waits(lambda run: run.validation_syncs),
         collectives=tuple(
             Collectives(*key, round(value(lambda run: run.sent[key][0])), value(lambda run: run.sent[key][1]))  # noqa: B023
             for key in sorted(largest.sent)

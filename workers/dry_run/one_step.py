@@ -188,6 +188,7 @@ class _Rank:
         for step in range(1, _STEPS + 1):
             self._step(step)
         syncs, digests = self._meter.syncs.copy(), self._log.digests()
+        self._meter.syncs.clear()
         sent = {
             (axis, kind): (moved.calls, moved.bytes)
             for axis, kinds in self._log.moved.items()
@@ -201,6 +202,7 @@ class _Rank:
             host_bytes=self._meter.host_bytes,
             sites={**built, **self._meter.sites},
             syncs=syncs,
+            validation_syncs=self._meter.syncs,
             sent=sent,
             messages=tuple(self._log.messages),
             meetings=self._log.meetings,

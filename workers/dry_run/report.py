@@ -28,7 +28,7 @@ class PhasePeak:
 
 @dataclass(frozen=True)
 class HostSync:
-    """A place at which the host waits for the device in every step."""
+    """A place at which the host waits for the device in every step, or in a validation batch."""
 
     line: str
     what: HostWait
@@ -90,6 +90,7 @@ class DryRun:
     #: (blocks per stage, micro-batches) of the runs from which the numbers were extrapolated; empty if the whole step was run.
     #: `sequence`, `messages` and `meetings` are those of the largest of them.
     extrapolated_from: tuple[tuple[int, int], ...] = ()
+    validation_syncs: tuple[HostSync, ...] = ()  # of the validation batch after the step
     precision: str = ""  # the dtype of computation
     choices: tuple[str, ...] = ()  # for each option that is `auto` in the spec: its value, and why
     seconds: float = 0.0

@@ -12,7 +12,7 @@ from ....strategies.layout import Layout, Refusal
 from ....workers.data.errors import DataError
 from ....workers.data.tokenizer import load_tokenizer
 from ....workers.dry_run.processes import DryRunFailed, Request, disagreements, dry_runs, representatives
-from ....workers.dry_run.report import DryRun
+from ....workers.dry_run.report import DryRun, HostSync
 from ....workers.gpu_models import GpuModel
 from ....workers.models.presets import Architecture
 from ....workers.spec import TrainSpec
@@ -160,18 +160,20 @@ def _show(screen: Screen, reports: Mapping[int, DryRun], model: GpuModel) -> Non
         screen.table(("RANK", "NEEDS", "STATE", "PEAK IN"), rows)
     phases = [(peak.phase, size(peak.bytes) or "", peak.line or "(backward)", peak.operator) for peak in fullest.phases]
     screen.table(("PHASE", "PEAK", "AT", "OPERATOR"), phases)
-    waits = sorted(fullest.host_syncs, key=lambda sync: -sync.count)
-    if waits:
-        screen.table(
-            ("HOST WAITS PER STEP", "FOR", "AT"),
-            [(str(wait.count), wait.what, wait.line) for wait in waits[:_MOST_LINES]],
-        )
+    _show_waits(screen, "HOST WAITS PER STEP", fullest.host_syncs)
+    _show_waits(screen, "HOST WAITS PER VALIDATION BATCH", fullest.validation_syncs)
     sent = sorted(fullest.collectives, key=lambda one: -one.bytes)
     if sent:
         screen.table(
             ("COLLECTIVES PER STEP", "AXIS", "CALLS", "SENT"),
             [(one.kind, one.axis, number(one.calls) or "", size(one.bytes) or "") for one in sent[:_MOST_LINES]],
         )
+
+
+def _show_waits(screen: Screen, title: str, waits: Sequence[HostSync]) -> None:
+    if waits:
+        most = sorted(waits, key=lambda sync: -sync.count)[:_MOST_LINES]
+        screen.table((title, "FOR", "AT"), [(str(wait.count), wait.what, wait.line) for wait in most])
 
 
 def _run(report: DryRun) -> str:

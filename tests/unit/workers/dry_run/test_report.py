@@ -17,6 +17,7 @@ REPORT = DryRun(
     host_syncs=(HostSync("strategies/grad_clip.py:33", "read from device", 1),),
     collectives=(Collectives("data", "all_reduce", 1, 12.0),),
     sequence={"0,1": "ab"},
+    validation_syncs=(HostSync("strategies/expert_parallel.py:1", "copy to host", 4),),
 )
 
 
