@@ -12,6 +12,16 @@ from shardyard.workers.dry_run.processes import disagreements, representatives
 
 MIXTURE = {"family": "moe", "preset": "nano", "capacity_factor": 1.25}
 BIASED = {**MIXTURE, "balance": "bias", "shared_experts": 1}
+PACKED = {"seq_len": 128, "documents": "packed"}
+#: One of each context method, and of several axes.
+WITH_DOCUMENTS = (
+    "ring2",
+    "ulysses2-zbv2",
+    "gather2-data2-zero3",
+    "scores2",
+    "windows2-tensor2-zero3",
+    "ring2-inside-ulysses2",
+)
 ALL = {
     **{name: (layout, {}) for name, layout in LAYOUTS.items()},
     **{f"context-{name}": (layout, {}) for name, layout in CONTEXT_LAYOUTS.items()},
@@ -19,6 +29,8 @@ ALL = {
     **{f"quantised-{name}": (layout, {}) for name, layout in QUANTISED_LAYOUTS.items()},
     **{f"delayed-{name}": (layout, {}) for name, layout in DELAYED_LAYOUTS.items()},
     **{f"biased-{name}": (EXPERT_LAYOUTS[name], {"model": BIASED}) for name in ("data2-expert2", "zbv2-expert2-zero3")},
+    **{f"packed-{name}": (CONTEXT_LAYOUTS[name], {"data": PACKED}) for name in WITH_DOCUMENTS},
+    "packed-accumulate": (LAYOUTS["accumulate"], {"data": PACKED}),
 }
 #: What `make test` runs; `make test-all` runs every one, and always with all ranks.
 CORE = (
@@ -49,9 +61,7 @@ def test_ranks_agree_and_the_host_waits_once(name: str, every: bool, dry: DryRun
     batch = 12 if layout.data == 3 else 16
     ranks = range(layout.world_size) if every else sorted({*representatives(layout), layout.world_size - 1})
     races = name in RACES or name not in CORE
-    reports = {
-        rank: dry.report(given, rank, races=races and not rank, global_batch=batch, **changes) for rank in ranks
-    }
+    reports = {rank: dry.report(given, rank, races=races and not rank, global_batch=batch, **changes) for rank in ranks}
     assert disagreements(reports) == []
     for report in reports.values():
         assert sum(report.by_kind.values()) == max(
