@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +112,36 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "No CUDA device here: nothing was checked.\n"
     assert not (tmp_path / "out").exists()
+
+
+def make(folder: Path, before: str = "") -> "subprocess.CompletedProcess[str]":
+    """`make gpu-check` with this Python, into whose path `before` is put."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{before}$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    command = ["make", "--no-print-directory", "gpu-check", f"GPU_PYTHON={python}"]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_without_a_package_of_the_tests_they_are_left_out_and_it_says_which(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ALONE)
+    done = make(tmp_path, before=f"{tmp_path}:")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout.splitlines()[-1]
+    assert said.startswith("The GPU tests were left out: ") and "No module named 'httpx2'" in said
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_all_tests_that_need_a_gpu_are_collected(tmp_path: Path) -> None:
+    """Without a GPU each of them is skipped."""
+    done = make(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for file in ("parity/test_gpu", "parity/test_gpu_ras", "trainer/test_segment_mapping", "trainer/test_cpu_binding"):
+        assert f"{file}.py" in done.stdout
+    assert re.search(r"^=+ \d+ skipped, \d+ deselected", done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.fixture

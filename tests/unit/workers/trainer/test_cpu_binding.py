@@ -108,6 +108,7 @@ def test_a_gpu_is_found_by_the_address_that_torch_reports(
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.usefixtures("restored")
 def test_torch_reports_an_address_that_sysfs_has() -> None:
     address = cpu_binding._pci_address(torch.device("cuda", 0))

@@ -44,6 +44,7 @@ def test_a_segment_that_cannot_be_unregistered_stays_mapped(fd: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_pins_and_reports_what_it_refuses(fd: int) -> None:
     device = torch.device("cuda", 0)
     pinning = CudaPinning(device)
