@@ -29,12 +29,12 @@ class GpuModel:
 
 GPU_MODELS: Final = (
     GpuModel("GB200", ("NVIDIA GB200",), (10, 0), 189471, 2500.0, 80.0, 8000, 900),
-    GpuModel("B200", ("NVIDIA B200",), (10, 0), 183359, 2250.0, 80.0, 8000, 900),
+    GpuModel("B200", ("NVIDIA B200",), (10, 0), 183359, 2250.0, 75.0, 7700, 900),
     GpuModel("H200", ("NVIDIA H200",), (9, 0), 143771, 989.4, 66.9, 4800, 450),
     GpuModel("H200 NVL", ("NVIDIA H200 NVL",), (9, 0), 143771, 835.5, 60.0, 4800, 450),
     GpuModel("H100", ("NVIDIA H100 80GB HBM3",), (9, 0), 81559, 989.4, 66.9, 3350, 450),
     GpuModel("H100 PCIe", ("NVIDIA H100 PCIe",), (9, 0), 81559, 756.0, 51.2, 2000, 64),
-    GpuModel("H100 NVL", ("NVIDIA H100 NVL",), (9, 0), 95830, 835.0, 60.0, 3900, 300),
+    GpuModel("H100 NVL", ("NVIDIA H100 NVL",), (9, 0), 95830, 835.5, 60.0, 3900, 300),
     GpuModel("A100 80GB", ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"), (8, 0), 81920, 312.0, 19.5, 2039, 300),
     GpuModel("A100 40GB", ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB"), (8, 0), 40960, 312.0, 19.5, 1555, 300),
     GpuModel("L40S", ("NVIDIA L40S",), (8, 9), 46068, 362.05, 91.6, 864, 32),

@@ -31,3 +31,19 @@ def test_what_is_not_known_is_null(flops: int | None, peak: float | None) -> Non
 )
 def test_peaks_by_name(name: str, precision: str, peak: float | None) -> None:
     assert peak_flops(name, precision) == pytest.approx(peak)
+
+
+@pytest.mark.parametrize(
+    ("name", "sparse", "single"),
+    [
+        ("NVIDIA H100 NVL", 1671, 60),  # "NVIDIA H100 Tensor Core GPU", H100 NVL
+        ("NVIDIA H200", 1979, 67),  # "NVIDIA H200 Tensor Core GPU", H200 SXM
+        ("NVIDIA H200 NVL", 1671, 60),  # the same, H200 NVL
+        ("NVIDIA B200", 4500, 75),  # "NVIDIA Blackwell", each GPU of an HGX B200
+        ("NVIDIA GB200", 5000, 80),  # the same, each GPU of a GB200 NVL72
+    ],
+)
+def test_peaks_are_those_of_the_data_sheets(name: str, sparse: int, single: int) -> None:
+    """TFLOP/s as NVIDIA's data sheets round them: of bf16 tensor cores with sparsity, which is twice the dense peak, and of fp32."""
+    assert peak_flops(name, "bf16") == pytest.approx(sparse / 2 * 1e12, abs=0.25e12)
+    assert peak_flops(name, "fp32") == pytest.approx(single * 1e12, abs=0.5e12)
