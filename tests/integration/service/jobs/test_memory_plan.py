@@ -1,12 +1,16 @@
 """A job that cannot fit is refused with its breakdown and the smallest change; what is not known is not refused."""
 
+import copy
+import re
 from typing import Any
 
 import pytest
+import yaml
 from harness.databases import POSTGRESQL_IN_FULL
+from harness.unfit_specs import UNFIT
 
 from shardyard.service.errors import DoesNotFit, TooManyRanks
-from shardyard.service.jobs import preview
+from shardyard.service.jobs import memory_plan, preview
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.memory_plan import MemoryPlan
@@ -15,12 +19,15 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
+from shardyard.workers.gpu_models import gpu_named
 
 from ..gang_events import NODE
 
 GIB = 2**30
 H100 = {"cpu": 64.0, "gpu": 8.0, "gpu_model": "H100"}
 LLAMA_8B: dict[str, Any] = {"preset": "8B", "vocab": 128256}
+#: Of the specs that cannot fit, those that `make test` submits; `make test-all` submits all of them.
+CORE = ("8B-zero1", "70B-pipeline", "405B-tensor8", "gpt3-13b", "mixtral-replicas", "124M-batch")
 
 
 def job(layout: dict[str, Any], device: str = "auto", force: bool = False, **train: Any) -> JobSpec:
@@ -171,3 +178,45 @@ async def test_an_elastic_job_fits_if_one_of_its_layouts_does(store: Store, sett
     await refused(store, settings, job({"data": 8}, **spec))
     found = await planned(store, settings, job({"data": {"min": 1, "max": 8}}, **spec))
     assert found is not None and found.fits is False and "Only a smaller layout" in found.notes[-1]
+
+
+def with_the_change(train: dict[str, Any], remedy: str) -> dict[str, Any]:
+    """The spec with the change that a refusal names."""
+    named = re.match(r"Set (.+): a rank then needs ", remedy)
+    assert named is not None, remedy
+    changed = copy.deepcopy(train)
+    for edit in named[1].split(", "):
+        path, value = edit.split(": ")
+        *outer, field = path.split(".")
+        part = changed
+        for name in outer:
+            part = part.setdefault(name, {})
+        part[field] = yaml.safe_load(value)
+    return changed
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "name", [name if name in CORE else pytest.param(name, marks=pytest.mark.full) for name in UNFIT]
+)
+async def test_a_spec_that_cannot_fit_is_refused_and_accepted_with_the_change_that_the_refusal_names(
+    name: str, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On enough GPUs of its model. Ray's names stand for models of several sizes, these for one."""
+    unfit = UNFIT[name]
+    monkeypatch.setattr(memory_plan, "gpus_of_ray", lambda ray: (gpu_named(ray),))
+    await known(store, {"cpu": 1e6, "gpu": 1e6, "gpu_model": unfit.gpu})
+
+    def spec(train: dict[str, Any]) -> JobSpec:
+        return JobSpec.model_validate({"name": "x", "train": train})
+
+    with pytest.raises(DoesNotFit) as error:
+        await submitting.submit(store, settings, spec(unfit.train), None, "", "tester")
+    assert "parameters" in error.value.message and "a GPU has" in error.value.message
+    changed = with_the_change(unfit.train, error.value.remedy or "")
+    assert changed["global_batch"] == unfit.train["global_batch"]
+    found = await planned(store, settings, spec(changed))
+    assert found is not None and found.fits is True and found.device == "cuda"
+    accepted, _ = await submitting.submit(store, settings, spec(changed), None, "", "tester")
+    assert accepted.state == "queued"
+    assert [job.id for job in (await jobs.list_jobs(store)).items] == [accepted.id]
