@@ -61,7 +61,18 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "zbv2": ({"pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),
     "1f1b2-data2-zero1": ({"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}, {}),
     "experts": ({"data": 2, "expert": 2}, {"model": MIXTURE}),
+    "experts-zero1": ({"data": 2, "expert": 2, "zero": 1}, {"model": MIXTURE}),
+    "gather2": ({"context": 2, "context_method": "all-gather"}, {}),
+    "ulysses2-ring2": ({"context": 4, "ulysses": 2}, {}),
+    "ring2-zero2-packed": ({"context": 2, "zero": 2}, {"data": {"documents": "packed"}}),
+    "zb-h1-2": ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {}),
+    "grid2x2": ({"tensor": {"mode": "2d", "shape": [2, 2]}}, {}),
+    "data4-secondary2": ({"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}}, {}),
 }
+
+
+def test_twenty_layouts_differ() -> None:
+    assert len({repr(layout) for layout, _ in LAYOUTS.values()}) >= 20
 
 
 def status(field: str) -> int:
@@ -114,7 +125,7 @@ def orders(spec: dict[str, Any], folder: Path) -> str:
 def test_a_rank_grows_by_its_plan(name: str, root: Path, make_spec: Make) -> None:
     layout, changes = LAYOUTS[name]
     spec = make_spec(layout, **{**COMMON, **changes})
-    spec["data"] = {**spec["data"], "seq_len": 128}
+    spec["data"] = {**make_spec(layout)["data"], **spec["data"], "seq_len": 128}
     small = {**spec, "model": {**spec["model"], **SMALL}}
     planned = planned_bytes(TrainSpec.model_validate(spec))
     ranks = spawn(grown, TrainSpec.model_validate(spec).layout.world_size, orders(small, root), orders(spec, root))
