@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shardyard.api.cli.commands import dry_run
+from shardyard.api.cli.commands import dry_run as command
 from shardyard.api.cli.main import run
 from shardyard.strategies import cxx_compiler
 from shardyard.workers.dry_run.processes import Request, dry_runs
 from shardyard.workers.dry_run.report import DryRun
+
+NEEDS_COMPILER = pytest.mark.skipif(
+    cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here"
+)
 
 SPEC = """\
 name: tiny
@@ -65,11 +70,11 @@ def _once(monkeypatch: pytest.MonkeyPatch) -> None:
             known[asked] = dry_runs(requests)
         return known[asked]
 
-    monkeypatch.setattr(dry_run, "dry_runs", reports)
+    monkeypatch.setattr(command, "dry_runs", reports)
 
 
 @pytest.mark.usefixtures("_once")
-@pytest.mark.skipif(cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here")
+@NEEDS_COMPILER
 def test_a_step_on_another_world_is_reported(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ["dry-run", spec, "--world", "16", "--rank", "3", "--gpu", "L4"]
     assert run([*wanted, "--json"]) == 0
@@ -80,3 +85,30 @@ def test_a_step_on_another_world_is_reported(spec: str, capsys: pytest.CaptureFi
     assert run(wanted) == 0
     shown = capsys.readouterr().out
     assert "fits on L4" in shown and "HOST WAITS PER STEP" in shown and "COLLECTIVES PER STEP" in shown
+
+
+@pytest.mark.full
+@NEEDS_COMPILER
+def test_all_ranks_are_run_and_those_that_disagree_are_named(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[DryRun] = []
+
+    def kept(requests: Sequence[Request]) -> list[DryRun]:
+        reports.extend(dry_runs(requests))
+        return reports
+
+    monkeypatch.setattr(command, "dry_runs", kept)
+    assert run(["dry-run", spec, "--rank", "all", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [report["rank"] for report in found["ranks"]] == [0, 1, 2, 3] and found["problems"] == []
+    groups = {group for report in found["ranks"] for group in report["sequence"]}
+    assert groups >= {"0,1", "2,3", "0,2", "1,3", "0,1,2,3"}
+    for group in groups:
+        assert len({found["ranks"][int(rank)]["sequence"][group] for rank in group.split(",")}) == 1
+
+    other = replace(reports[3], sequence=dict.fromkeys(reports[3].sequence, "another order"))
+    monkeypatch.setattr(command, "dry_runs", lambda _: [*reports[:3], other])
+    assert run(["dry-run", spec, "--rank", "all"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Ranks 2 and 3 start different collectives in the group of ranks 2,3." in said
