@@ -37,6 +37,12 @@ def test_what_blocks_orders(device: FakeDevice) -> None:
     device.call("waits_of_the_host")
 
 
+def test_each_wait_of_the_host_is_counted_by_its_kind(device: FakeDevice) -> None:
+    """But for events that are known to be over."""
+    expected = {"read from device": 1, "copy to device": 1, "copy to host": 1, "event": 2, "stream": 1, "device": 1}
+    assert device.call("counted_waits") == expected
+
+
 @pytest.mark.parametrize("without", ["", "wait_event", "synchronize", "settle"])
 def test_a_snapshot_is_copied_after_its_step_and_before_the_next_update(without: str, device: FakeDevice) -> None:
     _races_only_if(without, device, "snapshots")

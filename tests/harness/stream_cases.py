@@ -198,6 +198,35 @@ def waits_of_the_host() -> None:
             _ = x + 1  # the host, which gives it to the stream, has seen `x`
 
 
+def counted_waits() -> dict[str, int]:
+    """What the host waits for → how many times, by a meter, in a program that waits in every way."""
+    from shardyard.workers.dry_run.memory_meter import Meter
+
+    with FakeTensorMode(allow_non_fake_inputs=True), Meter().metering() as meter:
+        x, side, never = torch.zeros(4, device=CUDA), torch.cuda.Stream(), torch.cuda.Event()
+        first = torch.cuda.current_stream().record_event()
+        first.synchronize()
+        first.synchronize()  # it is over
+        never.synchronize()  # it was never recorded
+        before = torch.cuda.current_stream().record_event()
+        side.wait_stream(torch.cuda.current_stream())
+        beside = side.record_event()
+        x.tolist()
+        before.synchronize()  # it is over: the host has read what came after it
+        beside.synchronize()  # of another stream than the one that the host waited for
+        after = torch.cuda.current_stream().record_event()
+        x.copy_(torch.zeros(4))
+        after.synchronize()  # the host has waited for the copy
+        x.cpu()
+        after.query()
+        side.synchronize()
+        torch.cuda.synchronize()
+    counted: dict[str, int] = {}
+    for (_, what), times in meter.syncs.items():
+        counted[what] = counted.get(what, 0) + times
+    return counted
+
+
 def timed_events(share: float, steps: int) -> list[int]:
     """Timed events that the loop records in each step of one of two ranks, whose events cost `share` of a step."""
     from shardyard.strategies.telemetry.step_sampling import StepSampling

@@ -56,7 +56,7 @@ class Stream(Actor):
         host().follow(self.clock)
 
     def query(self) -> bool:
-        self.synchronize()
+        host().follow(self.clock)
         return True
 
     def __enter__(self) -> "Stream":
@@ -74,6 +74,7 @@ class Event:
     def record(self, stream: Stream | None = None) -> None:
         stream = stream or _current_stream()
         stream.follow(host().clock)
+        stream.tick()  # an action of its own: it is over only for who waits for it, or for what comes after it
         self.clock = dict(stream.clock)
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -83,7 +84,7 @@ class Event:
         host().follow(self.clock)
 
     def query(self) -> bool:
-        self.synchronize()
+        host().follow(self.clock)
         return True
 
     def elapsed_time(self, other: "Event") -> float:  # noqa: ARG002

@@ -20,8 +20,10 @@ from torch.utils._pytree import tree_iter
 
 from ...strategies.dispatch_mode import DispatchMode
 from .even_routing import value_of
+from .fake_streams import Event, Stream
 from .fake_tensors import FakeTensor, unset_fake_temporarily
 from .report import KINDS, HostWait, Kind, Phase
+from .vector_clocks import host
 
 #: What the caching allocator hands out is a multiple of this.
 _BLOCK: Final = 512
@@ -120,7 +122,7 @@ class Meter(DispatchMode):
     def read(self, tensor: torch.Tensor) -> Any:
         """What the host gets for a fake tensor, as a number or nested lists: its values where they are known, else ones."""
         if tensor.device.type == "cuda":
-            self.syncs[_line(), "read from device"] += 1
+            self._waits_for_stream("read from device")
         known = value_of(tensor)
         with unset_fake_temporarily():
             values = torch.ones(tensor.shape, dtype=tensor.dtype) if known is None else known
@@ -128,7 +130,7 @@ class Meter(DispatchMode):
 
     @contextmanager
     def metering(self) -> Iterator["Meter"]:
-        """Enter this meter, and see what does not pass through a dispatch mode: reads of whole tensors and resized storages."""
+        """Enter this meter, and see what does not pass through a dispatch mode: reads of tensors, resized storages, synchronisations."""
         fake, storage = cast(Any, FakeTensor), cast(Any, torch.UntypedStorage)
         resize = storage.resize_
 
@@ -141,11 +143,41 @@ class Meter(DispatchMode):
         storage.resize_ = resized
         fake.tolist = lambda tensor: self.read(tensor)  # noqa: PLW0108  (a method is no function of a class)
         try:
-            with self:
+            with self, self._synchronisations():
                 yield self
         finally:
             storage.resize_ = resize
             del fake.tolist
+
+    @contextmanager
+    def _synchronisations(self) -> Iterator[None]:
+        """Count where the host waits for an event, a stream or the device."""
+        events, streams, cuda = cast(Any, Event), cast(Any, Stream), cast(Any, torch.cuda)
+        of_event, of_stream, of_device = events.synchronize, streams.synchronize, cuda.synchronize
+
+        def event(self_: Event) -> None:
+            if not all(host().comes_after(actor, time) for actor, time in self_.clock.items()):
+                self.syncs[_line(), "event"] += 1
+            of_event(self_)
+
+        def stream(self_: Stream) -> None:
+            self.syncs[_line(), "stream"] += 1
+            of_stream(self_)
+
+        def everything(device: Any = None) -> None:
+            self.syncs[_line(), "device"] += 1
+            of_device(device)
+
+        events.synchronize, streams.synchronize, cuda.synchronize = event, stream, everything
+        try:
+            yield
+        finally:
+            events.synchronize, streams.synchronize, cuda.synchronize = of_event, of_stream, of_device
+
+    def _waits_for_stream(self, what: HostWait) -> None:
+        """Count a wait for all that the current stream has."""
+        self.syncs[_line(), what] += 1
+        host().follow(cast(Stream, torch.cuda.current_stream()).clock)
 
     def _note_copy(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Count a copy between host and device for which the host waits."""
@@ -157,7 +189,7 @@ class Meter(DispatchMode):
         else:
             return
         if target is not None and waits and {source.type, target.type} == {"cpu", "cuda"}:
-            self.syncs[_line(), "copy to device" if target.type == "cuda" else "copy to host"] += 1
+            self._waits_for_stream("copy to device" if target.type == "cuda" else "copy to host")
 
     def _see(self, tensor: torch.Tensor, name: str) -> None:
         storage, device = tensor.untyped_storage(), tensor.device.type

@@ -12,8 +12,8 @@ Phase = Literal[
     "build", "batch", "forward and backward", "gradients", "norm", "clip", "update", "publish", "validation"
 ]
 
-#: What a host waits for.
-HostWait = Literal["read from device", "copy to device", "copy to host"]
+#: What a host waits for. An event counts if the host does not know it to be over, a stream and the whole device always.
+HostWait = Literal["read from device", "copy to device", "copy to host", "event", "stream", "device"]
 
 
 @dataclass(frozen=True)
