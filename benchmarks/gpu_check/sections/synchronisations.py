@@ -1,6 +1,6 @@
 """How often the host waits for the device in a step, by two witnesses: the profiler's runtime calls and torch's debug mode.
 
-A dry run counts 1: the host reads the loss and the norm. The profiler's own calls cancel: two runs of different length are compared.
+A dry run counts 1 beside events: the host reads the loss and the norm. The profiler's own calls cancel: two runs of different length are compared.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from ..checks import Check, Place
 from ..engine import Engine
 from ..report import Line, measured
 
-#: What a dry run counts in a step of one device.
+#: What a dry run counts in a step of one device, without events.
 EXPECTED = 1
 #: Runtime calls by which the host waits for a stream or the device; an event that has passed does not hold it.
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize")
