@@ -118,7 +118,7 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
 def make(folder: Path, before: str = "") -> "subprocess.CompletedProcess[str]":
     """`make gpu-check` with this Python, into whose path `before` is put."""
     python = folder / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{before}$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH="{before}$PYTHONPATH"\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     command = ["make", "--no-print-directory", "gpu-check", f"GPU_PYTHON={python}"]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
