@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 #: On GPUs the world has gloo beside NCCL for what the host sends: objects such as checkpoint plans, and the clocks of traces. The groups
 #: of the mesh have NCCL only.
