@@ -53,7 +53,7 @@ class ParamShard:
     replicas: str = REPLICA
     borrowed: bool = False  # another pipeline rank's param shard of the same name owns the slice
     on_device: DeviceSide | None = None  # of a `tensor` that stays on the host (`activation_memory/host_optimizer.py`)
-    otherwise: tuple[str, ...] = ()  # of the saved tensors to read where a checkpoint has none of `name`: the first that it has
+    otherwise: tuple[str, ...] = ()  # of a checkpoint without `name` the first of these that it has is read
 
     @property
     def gradient(self) -> torch.Tensor | None:

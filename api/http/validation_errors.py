@@ -198,7 +198,9 @@ def _unknown(path: Path, document: Any) -> FieldError:
             remedy = "Add command, to run a program of yours on each rank."
             if "train" in document:
                 inside = key in _properties(("train",), kind)
-                remedy = f"Write it as train.{key}." if inside else "Leave it out, or write command in the place of train."
+                remedy = (
+                    f"Write it as train.{key}." if inside else "Leave it out, or write command in the place of train."
+                )
             return _finding(path, f"{key!r} is for a job that runs a command.", remedy)
         if "train" not in document:
             known |= {*of_command}

@@ -22,7 +22,8 @@ def pending(layout: Layout, microbatches: int, place: int) -> int:
         return 0
     if place == 0 and layout.schedule.startswith("zb-h"):  # whose backward passes are whole
         return 0
-    if layout.schedule == "zbv":  # torch plans 2p − 1 micro-batches and leaves out the passes of those that are not there
+    if layout.schedule == "zbv":
+        # Torch plans 2p − 1 micro-batches and leaves out the passes of those that are not there.
         more = min(microbatches, 2 * layout.pipeline - 1) - layout.pipeline
         return 1 + min(place, more) + max(0, place + 1 + more - layout.pipeline)
     return min(microbatches * layout.stages_per_rank, behind * place + 1)

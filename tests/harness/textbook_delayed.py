@@ -141,11 +141,11 @@ class Resumed(Delayed):
     def stale(self) -> list[Tensor]:
         newest = len(self.versions) - 1
         if newest < self.at:
-            delays, oldest = self.first, [0] * len(self.first)
+            versions = [max(0, newest - delay) for delay in self.first]
         else:
-            delays, oldest = self.then, [max(0, self.at - delay) for delay in self.first]
-        due = [self.due(newest - delay, least) for delay, least in zip(delays, oldest, strict=True)]
-        return [self.versions[version][place] for place, version in enumerate(due)]
+            oldest = [max(0, self.at - delay) for delay in self.first]
+            versions = [self.due(newest - delay, least) for delay, least in zip(self.then, oldest, strict=True)]
+        return [self.versions[version][place] for place, version in enumerate(versions)]
 
     def due(self, version: int, oldest: int) -> int:
         """The version that is used where `version` is due, and `oldest` is the oldest there is."""

@@ -67,10 +67,8 @@ def watch(job: JobName, rank: _Rank = None, all_ranks: _AllRanks = False, url: U
     with Client(url) as client:
         found = client.job(job)
         try:
-            if json:
-                ended_job = _print_events(client, screen, found, logs)
-            else:
-                ended_job = Follower(client, screen, logs).follow(found)
+            follower = Follower(client, screen, logs)
+            ended_job = _print_events(client, screen, found, logs) if json else follower.follow(found)
         except KeyboardInterrupt:
             screen.hint(f"The job keeps running. Watch it again with: shardyard watch {found.id}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "how-to" / "move.md").read_text()
 #: The specs of other tools on the page, by the comment in their first line.
 ON_PAGE = {
     name: yaml.safe_load(body)
-    for name, body in re.findall(r"^```yaml\n# (.+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    for name, body in re.findall(r"^```yaml\n# ([^\n]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     if name != "Shardyard"
 }
 

@@ -181,7 +181,7 @@ def test_a_model_that_no_spec_can_name_smaller_is_refused(numbers: dict[str, Any
     arch = Architecture.model_validate({**given.model_dump(), **numbers})
     with pytest.raises(Refusal) as refused:
         shrunk(train, arch)
-    assert refused.value.field == "model" and [*numbers][0] in refused.value.message
+    assert refused.value.field == "model" and next(iter(numbers)) in refused.value.message
     assert "--whole" in refused.value.remedy
 
 

@@ -66,7 +66,9 @@ def test_show_says_how_a_program_runs_and_what_it_logged_last(
 def test_show_has_the_first_line_of_a_script_and_a_part_of_many_values(
     plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, gang = running(plane, client, {"name": "text", "command": "cd src\npython a.py\npython b.py\n", "cwd": "/code"})
+    job, gang = running(
+        plane, client, {"name": "text", "command": "cd src\npython a.py\npython b.py\n", "cwd": "/code"}
+    )
     logs(gang, *((f"n{number:02}", 1, 1.0) for number in range(21)))
     assert run(["show", job]) == 0
     printed = capsys.readouterr()

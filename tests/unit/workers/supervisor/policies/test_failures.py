@@ -50,7 +50,9 @@ def test_a_store_that_dies_with_rank_0_is_no_fault_of_the_training_code() -> Non
     for error in (waited.value, asked.value):
         failed = FailedEvent(type=type(error).__name__, message=str(error), traceback="", facts=facts_of(error))
         for failure in (raised(failed, 3, "node"), failure_of(error)):
-            assert (failure.secondary, failure.is_repairable, failure.reason) == (True, True, "connection_lost"), failure
+            assert (failure.secondary, failure.is_repairable, failure.reason) == (True, True, "connection_lost"), (
+                failure
+            )
 
 
 def failure_of(error: Exception) -> Failure:
