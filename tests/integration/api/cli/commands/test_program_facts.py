@@ -64,16 +64,15 @@ def test_show_says_how_a_program_runs_and_what_it_logged_last(
 
 
 def test_show_has_the_first_line_of_a_script_and_a_part_of_many_values(
-    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+    plane: Plane, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, gang = running(
-        plane, client, {"name": "text", "command": "cd src\npython a.py\npython b.py\n", "cwd": "/code"}
-    )
+    script = "cd src\npython a.py\npython b.py\n"
+    job, gang = running(plane, client, {"name": "text", "command": script, "cwd": str(tmp_path)})
     logs(gang, *((f"n{number:02}", 1, 1.0) for number in range(21)))
     assert run(["show", job]) == 0
     printed = capsys.readouterr()
     found = facts(printed.out)
-    assert (found["command"], found["folder"]) == ("cd src … and 2 more lines", "/code")
+    assert (found["command"], found["folder"]) == ("cd src … and 2 more lines", str(tmp_path))
     assert "n19" in found and "n20" not in found and "env" not in found
     assert f"See all that it logged with: shardyard metrics {job}" in printed.err
 
