@@ -12,7 +12,7 @@ from ..messages.event import LogEvent, MetricsEvent, PreflightEvent, RankMetrics
 from ..messages.event_buffer import Event, Ranks
 from ..messages.exec_request import GATE_STREAM, STREAM
 from ..messages.gang_spec import GangSpec
-from ..messages.metric_block import printed_blocks
+from ..messages.metric_block import MetricBlock, printed_blocks
 from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
 from ..program.program import ENTRY
@@ -144,20 +144,14 @@ class EventPump:
         self.merger.log(event)
         if self._runs_program:
             self.watch.progress.began()
-            self._take_printed(members, member, found.lines, event["ts"])
+            blocks, unusable = printed_blocks(found.lines)
+            if blocks:
+                self.merger.of_program("metrics", _metrics(member, blocks), event["ts"])
+            if unusable is not None and not self._has_unusable:
+                self._has_unusable = True
+                failure = Failure("metric_line_unusable", member.rank, unusable)
+                self.merger.emit_incident(failure, _generation(members), [])
         return EventTaken(event["seq"])
-
-    def _take_printed(self, members: Sequence[Member], member: Member, lines: Sequence[str], ts: float) -> None:
-        """The metrics among a program's lines. The first line that was meant as metrics and cannot be used is an incident."""
-        blocks, unusable = printed_blocks(lines)
-        if blocks:
-            generation = member.reservation.generation if member.reservation else 0
-            metrics = MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks))
-            self.merger.of_program("metrics", to_json(metrics), ts)
-        if unusable is not None and not self._has_unusable:
-            self._has_unusable = True
-            failure = Failure("metric_line_unusable", member.rank, unusable)
-            self.merger.emit_incident(failure, _generation(members), [])
 
     def _take_logged(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
         self.watch.progress.began()
@@ -240,6 +234,12 @@ class EventPump:
     def _take_traced(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         self.traces.take_end(member.rank, event)
         return EventTaken(event["seq"])
+
+
+def _metrics(member: Member, blocks: Sequence[MetricBlock]) -> dict[str, Any]:
+    """The event of the metrics that a rank's program has printed."""
+    generation = member.reservation.generation if member.reservation else 0
+    return to_json(MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks)))
 
 
 def _generation(members: Sequence[Member]) -> int:
