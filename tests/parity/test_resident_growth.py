@@ -67,7 +67,6 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ring2-zero2-packed": ({"context": 2, "zero": 2}, {"data": {"documents": "packed"}}),
     "zb-h1-2": ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {}),
     "grid2x2": ({"tensor": {"mode": "2d", "shape": [2, 2]}}, {}),
-    "data4-secondary2": ({"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}}, {}),
 }
 
 

@@ -1,6 +1,7 @@
 """How often the host waits for the device in a step, by two witnesses: the profiler's runtime calls and torch's debug mode.
 
-A dry run counts 1 beside events: the host reads the loss and the norm. The profiler's own calls cancel: two runs of different length are compared.
+A dry run counts 1 beside events: the host reads the loss and the norm. The profiler's own calls cancel: two runs of different length
+are compared.
 """
 
 import warnings
