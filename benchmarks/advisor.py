@@ -23,7 +23,7 @@ from pathlib import Path
 from engines import STEPS, Ranks, in_turns, train_spec, workplace
 
 from shardyard.api.cli.commands.local_hardware import measured_here
-from shardyard.service.jobs.advice import Cpus, Wanted, question
+from shardyard.service.jobs.advice import AdviceRequest, Cpus, question
 from shardyard.strategies.advisor.step_time import step_time
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.advisor.known_hardware import Given, as_measured
@@ -46,7 +46,7 @@ def asked(train: TrainSpec, ranks: int) -> Question:
     architecture = train.architecture(256)
     given = Given()
     cores = len(os.sched_getaffinity(0))
-    found = question(train, architecture, Wanted(ranks, Cpus(cores, total_memory() or None), 1, given))
+    found = question(train, architecture, AdviceRequest(ranks, Cpus(cores, total_memory() or None), 1, given))
     measured = as_measured(found.hardware, measured_here(train, 256, ranks), given)
     return Question(train, found.architecture, measured, ranks, 1)
 

@@ -205,7 +205,7 @@ def measure(ranks: int, options: argparse.Namespace) -> dict[str, list[Turn]]:
 
 def in_turns(found: Mapping[str, Ranks], rounds: int) -> dict[str, list[Turn]]:
     """`{engine: [its turn in each round]}`, after a first turn in which their losses are compared."""
-    check_alike({name: held.turn(name, STEPS).losses for name, held in found.items()})
+    check_losses({name: held.turn(name, STEPS).losses for name, held in found.items()})
     turns: dict[str, list[Turn]] = {name: [] for name in found}
     names = list(found)
     for number in range(rounds):
@@ -215,7 +215,7 @@ def in_turns(found: Mapping[str, Ranks], rounds: int) -> dict[str, list[Turn]]:
     return turns
 
 
-def check_alike(losses: dict[str, list[float]]) -> None:
+def check_losses(losses: dict[str, list[float]]) -> None:
     """All engines train the same model on the same tokens: the same curve but for fp32's rounding, or but for `PARTING`."""
     first = next(iter(losses.values()))
     for name, values in losses.items():

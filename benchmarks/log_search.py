@@ -90,7 +90,7 @@ def _await(url: str, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _write(file: Path, job: str) -> None:
-    """The log, as the intake would have stored it."""
+    """The log, as the ingest would have stored it."""
     dice = random.Random(0)
     words = ["".join(dice.choices(string.ascii_lowercase, k=dice.randint(2, 9))) for _ in range(2000)]
     with contextlib.closing(sqlite3.connect(file, timeout=60)) as database, database:

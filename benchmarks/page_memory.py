@@ -52,7 +52,7 @@ def build() -> torch.nn.Module:
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     minute: float
     step: int
     bytes: float
@@ -75,15 +75,15 @@ def spec(folder: Path) -> dict[str, Any]:
     return {"name": "streams", "train": train}
 
 
-def look(page: Page, tools: CDPSession, began: float) -> Look:
+def look(page: Page, tools: CDPSession, began: float) -> Observation:
     """What is reachable now."""
     tools.send("HeapProfiler.collectGarbage")
     metrics = {each["name"]: each["value"] for each in tools.send("Performance.getMetrics")["metrics"]}
     shown = (page.locator(".job-head-progress strong").text_content() or "0").replace(",", "")
-    return Look((time.monotonic() - began) / 60, int(float(shown)), metrics["JSHeapUsedSize"], metrics["Nodes"])
+    return Observation((time.monotonic() - began) / 60, int(float(shown)), metrics["JSHeapUsedSize"], metrics["Nodes"])
 
 
-def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:
+def measure(plane: ControlPlane, minutes: float, every: float) -> list[Observation]:
     folder = plane.data / "slow"
     folder.mkdir()
     with plane.client() as client, chromium() as browser:
@@ -95,7 +95,7 @@ def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:
         page.goto(f"{client.url}/jobs/{job}/metrics")
         page.wait_for_selector(".chart canvas", timeout=240_000)
         began = time.monotonic()
-        found: list[Look] = []
+        found: list[Observation] = []
         while not found or found[-1].minute < minutes:
             page.wait_for_timeout(every * 1000)
             found.append(look(page, tools, began))
@@ -108,7 +108,7 @@ def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:
     return found
 
 
-def show(found: list[Look]) -> None:
+def show(found: list[Observation]) -> None:
     third = len(found) // 3
     second, last = found[third : 2 * third], found[2 * third :]
     for name, of in (("bytes", lambda one: one.bytes), ("nodes", lambda one: one.nodes)):

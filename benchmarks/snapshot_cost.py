@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.ranks import callback_of, group, spawn
 
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.spec import Run
 
 #: Steps of a block, or a little fewer: as many as make whole intervals between two snapshots.
@@ -46,9 +46,9 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
     device = group(rank, world, port, run.device)
     seconds: list[tuple[float, float]] = []
     built = build(run, make_mesh(run.train.layout, device))
-    switches: list[Callable[[], Ending]] = []
+    switches: list[Callable[[], StopRequest]] = []
 
-    def asked() -> Ending:
+    def asked() -> StopRequest:
         return switches[0]()
 
     loop = assemble(built, lambda *_: None, Instruments(asked), SnapshotMemory(shared_memory.allocate()))
@@ -57,7 +57,7 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
     return seconds
 
 
-def _switch(callback: Any, seconds: list[tuple[float, float]], enough_s: float) -> Callable[[], Ending]:
+def _switch(callback: Any, seconds: list[tuple[float, float]], enough_s: float) -> Callable[[], StopRequest]:
     """Asked at each step's start whether to end: turns the snapshots on or off where a block ends."""
     import torch
 
@@ -67,7 +67,7 @@ def _switch(callback: Any, seconds: list[tuple[float, float]], enough_s: float) 
     taking, none = callback.snapshots, Snapshots((), 0, [], torch.device("cpu"), Instruments())
     done, began = -WARM, _now()
 
-    def asked() -> Ending:
+    def asked() -> StopRequest:
         nonlocal done, began
         length = max(BLOCK // (taking._every or 1), 1) * (taking._every or 1)
         if done > 0 and done % length == 0:
@@ -79,7 +79,7 @@ def _switch(callback: Any, seconds: list[tuple[float, float]], enough_s: float) 
             began = _now()
         done += 1
         whole = seconds and len(seconds) % 2 == 0 and done % length == 1
-        return Ending.STOP if whole and sum(wall for wall, _ in seconds) > enough_s else Ending.NO
+        return StopRequest.STOP if whole and sum(wall for wall, _ in seconds) > enough_s else StopRequest.NO
 
     return asked
 

@@ -129,7 +129,7 @@ class Conductor:
             self.looks = len(data["spans"])
 
     def asked(self) -> Any:
-        from shardyard.workers.messages.stop_request import Ending
+        from shardyard.workers.messages.stop_request import StopRequest
         from shardyard.workers.messages.trace_request import Trace
 
         self._done += 1
@@ -142,7 +142,11 @@ class Conductor:
         if self._done >= 0 and self._done % (2 * BLOCK) == 0:  # it begins with the step after this one
             self.instruments.pending_trace.order(Trace(f"trace-{self._done}", TRACED))
         whole = self.blocks and len(self.blocks) % 2 == 0 and self._done % BLOCK == 1
-        return Ending.STOP if whole and sum(block["seconds"] for block in self.blocks) > self.enough_s else Ending.NO
+        return (
+            StopRequest.STOP
+            if whole and sum(block["seconds"] for block in self.blocks) > self.enough_s
+            else StopRequest.NO
+        )
 
 
 def _now() -> tuple[float, float]:

@@ -12,7 +12,7 @@ import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from shardyard.api.cli.exit_codes import in_words
+from shardyard.api.cli.exit_codes import format_exit_codes
 from shardyard.api.cli.main import app
 from shardyard.api.http.validation_errors import job_schema
 from shardyard.service.settings import Settings
@@ -152,7 +152,7 @@ def commands() -> str:
         "",
         "Every command that reads takes `--json`; pipes get plain lines, and `NO_COLOR` is respected.",
         "",
-        in_words(),
+        format_exit_codes(),
         "",
     ]
     for name in sorted(group.commands):  # type: ignore[attr-defined]

@@ -105,7 +105,7 @@ def _devices(row: RowMapping, settings: Settings) -> list[DeviceCapacity]:
 
 def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) -> NodeAllocation:
     ranks = round(share["gpu"] or share["cpu"] * settings.cpu_ranks_per_core)
-    sizes = [form["world_size"] for form in job["elastic"] or ()]
+    sizes = [layout["world_size"] for layout in job["elastic"] or ()]
     elastic = ElasticRanks(min=min(sizes), max=max(sizes)) if sizes else None
     return NodeAllocation(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
 

@@ -243,6 +243,6 @@ def _send(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGrou
     since = now()
     work = dist.all_to_all_single(received, rows, into, out, group=group, async_op=True)
     done = done_at(work)
-    turns.hand_over()
+    turns.yield_turn()
     wait_on(work.wait, "all_to_all", group, since, done)
     return received

@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 from .auto_layout import AutoLayout
 from .batch import Batch
 from .elastic import MOST, DataRange, number_or_range
-from .layout_words import in_words
+from .layout_text import format_layout
 from .number_object import beside_the_number
 from .pipeline_shape import PipelineShape, StageBlocks, StageSplit, stages_or_shape
 from .server_options import ParameterServer
@@ -271,7 +271,7 @@ class Layout(BaseModel):
         return [pipeline_rank + self.pipeline * turn for turn in range(self.stages_per_rank)]
 
     def __str__(self) -> str:
-        return in_words(self)
+        return format_layout(self)
 
     def batch(self, global_batch: int) -> Batch:
         """Derive the batch maths once. Raises `Refusal` where `global_batch` cannot be divided so."""

@@ -113,9 +113,9 @@ class Parameter:
 
     def gradient(self) -> torch.Tensor | None:
         """The plain local gradient. If it is still partial over the tensor axis, it is reduced here."""
-        return None if self.value.grad is None else self.plain(self.value.grad)
+        return None if self.value.grad is None else self.local_gradient(self.value.grad)
 
-    def plain(self, grad: torch.Tensor) -> torch.Tensor:
+    def local_gradient(self, grad: torch.Tensor) -> torch.Tensor:
         """`grad`, a gradient of this parameter, in the form that `gradient` returns."""
         if isinstance(grad, DTensor):
             assert isinstance(self.value, DTensor)
@@ -170,7 +170,7 @@ def manual_shards(module: nn.Module) -> dict[str, Placed]:
     return {
         f"{prefix}.{key}" if prefix else key: placed
         for prefix, owner in module.named_modules()
-        for key, placed in getattr(owner, "cut_by_hand", {}).items()
+        for key, placed in getattr(owner, "manual_shards", {}).items()
     }
 
 
@@ -180,7 +180,7 @@ def shard_manually(owner: nn.Module, name: str, cut: DimShard, replicas: str = R
     The parameter stays a plain tensor: no DTensor is used on an axis of experts, whose mesh shares no parent with the others.
     """
     whole = owner.get_parameter(name)
-    notes: dict[str, Placed] = owner.__dict__.setdefault("cut_by_hand", {})
+    notes: dict[str, Placed] = owner.__dict__.setdefault("manual_shards", {})
     before = notes.get(name, Placed(tuple(whole.shape), (), replicas))
     own = narrow(whole.detach(), *slice_of(whole.shape, (cut,))).clone()
     owner.register_parameter(name, nn.Parameter(own, whole.requires_grad))

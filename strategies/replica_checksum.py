@@ -72,22 +72,20 @@ def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, 
 
 
 @torch.no_grad()
-def difference(rectangles: Sequence[ReplicatedSlice], mesh: Mesh) -> ReplicaMismatch | None:
+def find_mismatch(slices: Sequence[ReplicatedSlice], mesh: Mesh) -> ReplicaMismatch | None:
     """The parts in which ranks hold different bits, or None; the same answer on all ranks. Collective over the world."""
     # Each on the mesh's device: offloaded state is on the host.
-    each = [checksum(r.tensor).to(mesh.device) for r in rectangles]
+    each = [checksum(r.tensor).to(mesh.device) for r in slices]
     sums = torch.stack(each) if each else torch.empty(0, dtype=torch.int64, device=mesh.device)
-    odd = torch.zeros(len(rectangles), dtype=torch.bool, device=mesh.device)
-    for axis in sorted({axis for r in rectangles for axis in r.axes}):
-        here = torch.tensor([axis in r.axes for r in rectangles], device=mesh.device)
+    odd = torch.zeros(len(slices), dtype=torch.bool, device=mesh.device)
+    for axis in sorted({axis for r in slices for axis in r.axes}):
+        here = torch.tensor([axis in r.axes for r in slices], device=mesh.device)
         odd[here] |= _differs(sums[here], mesh.group(axis))
     somewhere = odd.any().to(torch.int64).reshape(1)
     wait_on(lambda: dist.all_reduce(somewhere, dist.ReduceOp.MAX), "all_reduce")
     if not somewhere.item():
         return None
-    mine = {
-        r.place: int(one) for r, one, differs in zip(rectangles, sums.tolist(), odd.tolist(), strict=True) if differs
-    }
+    mine = {r.place: int(one) for r, one, differs in zip(slices, sums.tolist(), odd.tolist(), strict=True) if differs}
     everyone: list[dict[Place, int]] = [{}] * dist.get_world_size()
     wait_on(lambda: dist.all_gather_object(everyone, mine), "all_gather")
     return named(everyone)

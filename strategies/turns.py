@@ -79,7 +79,7 @@ class Turns:
         if failure is not None:
             raise failure
 
-    def hand_over(self) -> None:
+    def yield_turn(self) -> None:
         """Let the other function run until it hands over or ends. Returns at once if it has ended. Raises `Abandoned` if it has failed."""
         self._check()
         mine, other = self._now, self._next

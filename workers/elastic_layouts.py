@@ -12,7 +12,7 @@ from .spec import TrainSpec
 
 
 @dataclass(frozen=True)
-class Form:
+class ElasticLayout:
     """One degree of data parallelism, or number of ranks of a command, and what follows from it. `layout` and `batch` are text."""
 
     data: int
@@ -21,7 +21,7 @@ class Form:
     batch: str
 
 
-def forms(train: TrainSpec, facts: ModelFacts) -> tuple[Form, ...]:
+def elastic_layouts(train: TrainSpec, facts: ModelFacts) -> tuple[ElasticLayout, ...]:
     """The layouts of an elastic job; empty for any other job. Raises `Refusal` for a range of which at most one degree can run."""
     allowed = train.layout.elastic
     if allowed is None or allowed.min == allowed.max:
@@ -39,7 +39,7 @@ def forms(train: TrainSpec, facts: ModelFacts) -> tuple[Form, ...]:
     )
 
 
-def _legal(train: TrainSpec, facts: ModelFacts, degrees: range) -> Iterator[Form]:
+def _legal(train: TrainSpec, facts: ModelFacts, degrees: range) -> Iterator[ElasticLayout]:
     for data in degrees:
         if train.global_batch % data:
             continue
@@ -48,4 +48,4 @@ def _legal(train: TrainSpec, facts: ModelFacts, degrees: range) -> Iterator[Form
             batch: Batch = changed.check_facts(facts)
         except Refusal:
             continue
-        yield Form(data, changed.layout.world_size, str(changed.layout), str(batch))
+        yield ElasticLayout(data, changed.layout.world_size, str(changed.layout), str(batch))

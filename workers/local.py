@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from .chrome_trace import chrome_trace
-from .messages.event_text import in_words
+from .messages.event_text import format_event
 from .messages.trace_request import Trace
 from .spec import Run, TrainSpec
 
@@ -116,7 +116,7 @@ def _print_json(kind: str, data: dict[str, Any]) -> None:
 
 
 def _print_event(kind: str, data: dict[str, Any]) -> None:
-    line = in_words(kind, data)
+    line = format_event(kind, data)
     if line is not None:
         _print(line)
 

@@ -11,7 +11,7 @@ EVERY_S: Final = 1.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Footprint:
+class MemorySampler:
     """Calls `read`, which returns bytes, at most once every `every_s` seconds."""
 
     def __init__(self, read: Callable[[], int | None], every_s: float = EVERY_S) -> None:

@@ -13,7 +13,7 @@ from ..strategies.layout import Refusal
 from ..strategies.param_shard import ParamShard
 from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import read
-from .checkpoint.reader import fill
+from .checkpoint.reader import load_into
 from .checkpoint.verify import verify
 from .data.tokenizer import ENDING_BYTES, Tokenizer, load_tokenizer
 from .huggingface.import_weights import Pretrained
@@ -69,7 +69,7 @@ def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
     arch = Architecture.model_validate(manifest.training["model"])
     verify(checkpoint, manifest)
     model = _empty(arch)
-    fill(checkpoint, manifest, [_whole(name, value) for name, value in model.named_parameters()])
+    load_into(checkpoint, manifest, [_whole(name, value) for name, value in model.named_parameters()])
     context = int((manifest.training.get("data") or {}).get("seq_len") or arch.max_seq_len)
     packed = (manifest.training.get("data") or {}).get("tokenizer") == ENDING_BYTES
     return _writer(model, arch, tokenizer or str(manifest.training.get("tokenizer") or "bytes"), context, packed)

@@ -29,6 +29,6 @@ def of_state(state: str) -> int:
     return _BY_STATE.get(state, ExitCode.ERROR)
 
 
-def in_words() -> str:
+def format_exit_codes() -> str:
     """All exit codes, as the last lines of the help."""
     return "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANING.items()) + "."

@@ -49,13 +49,13 @@ from .commands import (
     up_down,
     verify,
 )
-from .exit_codes import ExitCode, in_words
+from .exit_codes import ExitCode, format_exit_codes
 from .terminal.screen import Screen
 
 app = typer.Typer(
     name="shardyard",
     help="Distributed training jobs on Ray.",
-    epilog=in_words(),
+    epilog=format_exit_codes(),
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

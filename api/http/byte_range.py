@@ -10,7 +10,7 @@ class Unsatisfiable(Exception):
     """The range begins after the end of the file."""
 
 
-def wanted(header: str | None, if_range: str | None, etag: str, size: int) -> tuple[int, int] | None:
+def requested_range(header: str | None, if_range: str | None, etag: str, size: int) -> tuple[int, int] | None:
     """First byte, and the one after the last, that a request asks for; None: all of them. Raises Unsatisfiable.
 
     `if_range`: the file's tag as the client knows it. If the file is another one now, the client gets the whole one.

@@ -27,7 +27,7 @@ class Context:
     reads: StorageReads
     files: SpecFiles = field(default_factory=SpecFiles)
 
-    def stir(self) -> None:
+    def wake_dispatcher(self) -> None:
         """Wake a dispatcher in this process, because jobs changed: it need not wait for its next poll."""
         self.wake.set()
 

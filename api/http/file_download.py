@@ -12,7 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 from ...service.queries import stored_file
 from ...service.queries.stored_file import StoredFile
 from . import problems
-from .byte_range import Unsatisfiable, wanted
+from .byte_range import Unsatisfiable, requested_range
 from .dependencies import Context
 
 _SAFE: Final = {
@@ -42,7 +42,7 @@ async def answer(
     if _names(request.headers.getlist("If-None-Match"), etag):
         return Response(status_code=304, headers=headers)
     try:
-        part = wanted(asked, request.headers.get("If-Range"), etag, file.bytes)
+        part = requested_range(asked, request.headers.get("If-Range"), etag, file.bytes)
     except Unsatisfiable:
         detail = f"The file has {file.bytes:,} bytes, and the range begins after them."
         size = {"Content-Range": f"bytes */{file.bytes}"}

@@ -16,7 +16,7 @@ from ...workers.spec import MAX_SPEC_BYTES
 from ..errors import RequestTimeout, SpecTooLarge, UnsupportedMediaType
 from ..spec_document import Format
 
-Wanted = TypeVar("Wanted", bound=BaseModel)
+Body = TypeVar("Body", bound=BaseModel)
 
 #: Seconds in which a whole body must arrive.
 BODY_S = 30.0
@@ -83,7 +83,7 @@ async def read(request: Request, most: int = MAX_SPEC_BYTES) -> bytes:
         raise RequestTimeout(f"The body did not arrive within {BODY_S:g} s.", remedy="Send it again.") from None
 
 
-def validated(kind: type[Wanted], document: object) -> Wanted:
+def validated(kind: type[Body], document: object) -> Body:
     """The parsed body as a value of class `kind`. Raises `RequestValidationError`, which never contains the input."""
     try:
         return kind.model_validate(document)

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from ...service.jobs import advice
-from ...service.jobs.advice import MOST_RANKS, Cpus, Wanted
+from ...service.jobs.advice import MOST_RANKS, AdviceRequest, Cpus
 from ...service.schemas.advice import LayoutAdvice
 from ...service.spec import JobSpec
 from ...workers.advisor.known_hardware import Given
@@ -84,7 +84,7 @@ async def advise_job(
     devices: Cpus | GpuModel = (
         Cpus(ranks) if model is None and spec.device == "cpu" else model or gpu_model("H100", "gpu")
     )
-    return await advice.advice(context.settings, spec, context.files, Wanted(ranks, devices, top, given))
+    return await advice.advice(context.settings, spec, context.files, AdviceRequest(ranks, devices, top, given))
 
 
 def _read(content: bytes, form: Format) -> JobSpec:

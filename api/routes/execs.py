@@ -44,7 +44,7 @@ async def execute(job: str, request: Request, context: In, actor: Actor, key: Ke
     form = request_body.format_of(request)
     body = request_body.validated(ExecRequest, parse(await request_body.read(request), form))
     created = await rank_commands.create(context.store, context.settings, job, body, key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 

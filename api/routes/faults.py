@@ -39,5 +39,5 @@ async def inject(job: str, request: Request, context: In, actor: Actor, key: Key
     form = request_body.format_of(request)
     body = request_body.validated(FaultRequest, parse(await request_body.read(request), form))
     created = await fault_injection.create(context.store, context.settings, job, body, key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created

@@ -38,7 +38,7 @@ async def retry(job: str, answer: Response, context: In, actor: Actor, idempoten
     digest = hashlib.sha256(f"retry {job}".encode()).hexdigest()
     request = Request(idempotency_key, digest, actor)
     made, created = await retrying.retry(context.store, context.settings, job, request, context.files, read_text)
-    context.stir()
+    context.wake_dispatcher()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{made.id}"
     return made

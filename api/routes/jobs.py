@@ -100,7 +100,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     text = await asyncio.to_thread(_text, content, form)
     asked = submitting.Request(idempotency_key, digest, actor, text=text)
     job, created = await submitting.requested(context.store, context.settings, spec, asked, context.files)
-    context.stir()
+    context.wake_dispatcher()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
     return job.model_copy(update={"warnings": warnings(spec)})
@@ -127,7 +127,7 @@ async def preview_job(request: Request, context: In) -> Preview:
     return await preview.preview(context.store, context.settings, spec, context.files)
 
 
-def _wanted(
+def _filter(
     state: Annotated[State | None, Query(description="Only jobs in this state.")] = None,
     label: Annotated[
         list[str] | None,
@@ -147,7 +147,7 @@ def _wanted(
 )
 async def list_jobs(
     context: In,
-    wanted: Annotated[Filter, Depends(_wanted)],
+    wanted: Annotated[Filter, Depends(_filter)],
     sort: Annotated[Order, Query(description="Order: by time of submission, or by name.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
@@ -207,7 +207,7 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     """Cancel a job. Repeating is harmless; a job that has succeeded or failed cannot be cancelled."""
     found = await jobs.get_job(context.store, job)
     cancelled = await submitting.cancel(context.store, found.id, actor)
-    context.stir()
+    context.wake_dispatcher()
     return cancelled
 
 
@@ -225,7 +225,7 @@ async def pause(job: str, context: In, actor: Actor) -> Job:
     """
     found = await jobs.get_job(context.store, job)
     paused = await pausing.pause(context.store, found.id, actor)
-    context.stir()
+    context.wake_dispatcher()
     return paused
 
 
@@ -240,7 +240,7 @@ async def resume(job: str, context: In, actor: Actor) -> Job:
     """Queue a paused job again. It continues from its newest checkpoint. Repeating is harmless."""
     found = await jobs.get_job(context.store, job)
     resumed = await pausing.resume(context.store, found.id, actor)
-    context.stir()
+    context.wake_dispatcher()
     return resumed
 
 
@@ -267,7 +267,7 @@ async def reshard(job: str, request: Request, context: In, actor: Actor) -> Job:
     found = await jobs.get_job(context.store, job)
     spec = await asyncio.to_thread(_with_layout, found.spec, content, form)
     changed = await layouts.reshard(context.store, context.settings, found.id, spec, actor, context.files)
-    context.stir()
+    context.wake_dispatcher()
     return changed
 
 

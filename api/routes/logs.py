@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from ...service.queries import jobs
 from ...service.queries import logs as lines
-from ...service.queries.logs import Level, Stream, Wanted
+from ...service.queries.logs import Level, LogFilter, Stream
 from ...service.schemas.log import Logs, LogSearchResult
 from ..http.dependencies import In
 from ..http.disconnect import while_connected
@@ -56,7 +56,7 @@ def _period(
     return since, until
 
 
-def _wanted(
+def _filter(
     period: Annotated[tuple[float | None, float | None], Depends(_period)],
     text: Annotated[str, Query(max_length=255, description="Text that a line must contain; case is ignored.")] = "",
     regex: Annotated[
@@ -68,8 +68,8 @@ def _wanted(
         Level | None, Query(description="`error`: lines with an error. `warning`: lines with a warning or an error.")
     ] = None,
     stream: Annotated[Stream | None, Query(description="Only lines of this stream.")] = None,
-) -> Wanted:
-    return Wanted(text, rank, level, *period, stream, regex)
+) -> LogFilter:
+    return LogFilter(text, rank, level, *period, stream, regex)
 
 
 @router.get(
@@ -82,7 +82,7 @@ async def search_logs(
     request: Request,
     job: str,
     context: In,
-    wanted: Annotated[Wanted, Depends(_wanted)],
+    wanted: Annotated[LogFilter, Depends(_filter)],
     after: Annotated[Place, Query(description="Continue the scan after this position.")] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> LogSearchResult:

@@ -134,7 +134,7 @@ async def create_version(
     wanted = await _read(request, VersionRequest)
     asked = Asked(idempotency_key, hashlib.sha256(f"{model}\n{wanted.model_dump_json()}".encode()).hexdigest(), actor)
     made, created = await versions.create(context.store, model, wanted, asked)
-    context.stir()
+    context.wake_dispatcher()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/models/{model}/versions/{made.number}"
     return made

@@ -36,7 +36,7 @@ async def list_nodes(context: In) -> Nodes:
 async def cordon(node: str, context: In, actor: Actor, seconds: Seconds = None, message: Why = "") -> Node:
     """Place no new gangs on a machine (id, prefix of an id, or host). Running gangs continue."""
     found = await nodes.cordon(context.store, context.settings, node, seconds, message, actor)
-    context.stir()
+    context.wake_dispatcher()
     return found
 
 
@@ -44,7 +44,7 @@ async def cordon(node: str, context: In, actor: Actor, seconds: Seconds = None, 
 async def uncordon(node: str, context: In, actor: Actor) -> Node:
     """Allow new gangs on a machine again, and clear its faults. Harmless if it is not cordoned."""
     found = await nodes.uncordon(context.store, context.settings, node, actor)
-    context.stir()
+    context.wake_dispatcher()
     return found
 
 

@@ -30,7 +30,7 @@ _ASKING = (
 async def verify(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Compare every file with its checksum, on the cluster. Poll the operation until it is done or failed."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("verify", position), key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 
@@ -54,7 +54,7 @@ async def export(
     created = await checkpoint_operations.create(
         context.store, job, OperationRequest("export", position, dtype), key, actor
     )
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 
@@ -68,7 +68,7 @@ async def export(
 async def pin(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Keep a checkpoint, whatever the job saves later. The cluster writes the pin beside the checkpoint's files."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("pin", position), key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 
@@ -82,7 +82,7 @@ async def pin(job: str, position: N, context: In, actor: Actor, key: Key = None)
 async def unpin(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Let later saves of the job remove the checkpoint. Refused while a version of a model names it."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("unpin", position), key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 

@@ -41,7 +41,7 @@ async def profile(job: str, request: Request, context: In, actor: Actor, key: Ke
     form = request_body.format_of(request)
     body = request_body.validated(ProfileRequest, parse(await request_body.read(request), form))
     created = await rank_profiles.create(context.store, job, body, key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 

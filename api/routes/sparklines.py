@@ -19,7 +19,7 @@ Ids = Annotated[
 
 @router.get(
     "/sparklines",
-    operation_id="listOutlines",
+    operation_id="listSparklines",
     summary="Read loss sparklines of jobs",
     responses=describe("invalid_request"),
 )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, WebSocket
 
 from ...service.orders import stream_gates
-from ...service.orders.stream_gates import Wanted
+from ...service.orders.stream_gates import StreamRequest
 from ...service.schemas.exec import Argument
 from ..http.dependencies import Actor, In
 from ..http.stream_relay import relay
@@ -26,18 +26,20 @@ def _terminal(
     return {"command": command or [], "keep": keep, "rows": rows, "columns": columns, "term": term}
 
 
-def _wanted(
+def _stream_request(
     job: str,
     actor: Actor,
     terminal: Annotated[dict[str, Any], Depends(_terminal)],
     rank: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
     port: Annotated[int | None, Query(ge=1, le=65535)] = None,
-) -> Wanted:
-    return Wanted(job, rank, terminal if port is None else {"port": port}, actor)
+) -> StreamRequest:
+    return StreamRequest(job, rank, terminal if port is None else {"port": port}, actor)
 
 
 @router.websocket("/jobs/{job}/streams")
-async def streams(websocket: WebSocket, context: In, wanted: Annotated[Wanted, Depends(_wanted)]) -> None:
+async def streams(
+    websocket: WebSocket, context: In, wanted: Annotated[StreamRequest, Depends(_stream_request)]
+) -> None:
     """Connect with `port` of a rank's node, or else with a terminal there. Binary messages are data, texts are JSON.
 
     The server's texts are `{"exit": status}` of a terminal's program, `{"replaced": true}` where another client shows the kept terminal
@@ -45,7 +47,7 @@ async def streams(websocket: WebSocket, context: In, wanted: Annotated[Wanted, D
     `{"eof": true}` of a port. A refusal is the answer to the handshake, with a problem body as of every route.
     """
     sign = None if context.authenticator is None else context.authenticator.keys.gate_token
-    stream = await stream_gates.connect(context.store, context.settings, wanted, sign, context.stir)
+    stream = await stream_gates.connect(context.store, context.settings, wanted, sign, context.wake_dispatcher)
     try:
         await websocket.accept()
         await relay(websocket, stream)

@@ -47,7 +47,7 @@ async def trace(
 ) -> Trace:
     """Record the next steps of every rank, on one clock. The event `trace_finished` reports the end, or why the trace failed."""
     created = await step_traces.create(context.store, job, steps, key, actor)
-    context.stir()
+    context.wake_dispatcher()
     return created
 
 

@@ -82,14 +82,14 @@ def guarded(check: Check) -> Iterator[Line]:
     except Refusal as refusal:
         yield skipped(check.name, str(refusal))
     except Exception as error:
-        yield failed(check.name, _in_words(error))
+        yield failed(check.name, _format_error(error))
     finally:
         gc.collect()  # a model of torch's FSDP2 is a cycle
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
 
-def _in_words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """Type, first line, and the line of code that raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = (str(error).strip().splitlines() or [""])[0]

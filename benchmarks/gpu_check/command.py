@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .processes import NO_DEVICE, NoDevice, Orders, run_sections
-from .report import Line, Report, in_words, markdown, to_json
+from .report import Line, Report, format_line, markdown, to_json
 from .sections import NAMES
 
 
@@ -80,5 +80,5 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(line: Line) -> None:
-    sys.stdout.write(in_words(line) + "\n")
+    sys.stdout.write(format_line(line) + "\n")
     sys.stdout.flush()

@@ -18,7 +18,7 @@ from shardyard.strategies.compile import apply_compile
 from shardyard.strategies.fp8 import apply_fp8
 from shardyard.strategies.precision import PRECISIONS
 from shardyard.workers.models.init import initial_values
-from shardyard.workers.models.normal_values import Rectangle
+from shardyard.workers.models.normal_values import ParamSlice
 from shardyard.workers.models.registry import make
 
 from .checks import Place
@@ -41,7 +41,7 @@ class PlainFsdp2:
         self.model.to_empty(device=at.device)
         with torch.no_grad():
             for name, value in self.model.named_parameters():
-                whole = Rectangle(tuple(value.shape), (0,) * value.dim(), tuple(value.shape))
+                whole = ParamSlice(tuple(value.shape), (0,) * value.dim(), tuple(value.shape))
                 value.copy_(initial_values(name, whole, 0, arch, at.device))
         blocks = list(self.model.get_submodule("blocks").children())
         apply_fp8(blocks, PRECISIONS[train.precision.compute], at.device)

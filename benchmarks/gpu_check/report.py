@@ -136,7 +136,7 @@ def markdown(report: Report) -> str:
     return head + "\n".join(rows) + "\n"
 
 
-def in_words(line: Line) -> str:
+def format_line(line: Line) -> str:
     """One line for a terminal."""
     word = {"ok": "ok", "failed": "FAIL", "skipped": "skip"}[line.verdict]
     parts = (number(line.value, line.unit), _bound(line), line.reason)

@@ -18,11 +18,11 @@ FILES = (
     "downloads.py",
     "job.py",
     "job_changes.py",
-    "metric_questions.py",
-    "model_questions.py",
-    "questions.py",
-    "service_questions.py",
-    "sweep_questions.py",
+    "metric_endpoints.py",
+    "model_endpoints.py",
+    "endpoints.py",
+    "service_endpoints.py",
+    "sweep_endpoints.py",
 )
 
 HEADER = "# Generated from api/client/_async/{name}; change that file, then run: make sync-client\n"
@@ -37,11 +37,11 @@ NAMES = {
     "AsyncJobActions": "JobActions",
     "AsyncJobChanges": "JobChanges",
     "AsyncJobHandle": "JobHandle",
-    "AsyncMetricQuestions": "MetricQuestions",
-    "AsyncModelQuestions": "ModelQuestions",
-    "AsyncQuestions": "Questions",
-    "AsyncServiceQuestions": "ServiceQuestions",
-    "AsyncSweepQuestions": "SweepQuestions",
+    "AsyncMetricEndpoints": "MetricEndpoints",
+    "AsyncModelEndpoints": "ModelEndpoints",
+    "AsyncEndpoints": "Endpoints",
+    "AsyncServiceEndpoints": "ServiceEndpoints",
+    "AsyncSweepEndpoints": "SweepEndpoints",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
@@ -50,7 +50,7 @@ NAMES = {
     "aread": "read",
 }
 _IN_TEXT = re.compile(
-    r"\bAsync(Client|Downloads|JobActions|JobChanges|JobHandle|MetricQuestions|ModelQuestions|Questions|ServiceQuestions|SweepQuestions)\b"
+    r"\bAsync(Client|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|ServiceEndpoints|SweepEndpoints)\b"
 )
 
 

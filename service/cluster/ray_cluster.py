@@ -77,13 +77,13 @@ class Cluster:
         restore_sigterm()
 
     async def nodes(self) -> list[ClusterNode]:
-        self._look_at_head()
+        self._check_head()
         return await in_thread(read_nodes, ANSWER_S)
 
     async def start_gang(self, spec: GangSpec) -> None:
         """Start the gang's supervisor, which starts the rest. Harmless when it exists."""
         spec = replace(spec, cpus_per_rank=1 / self.settings.cpu_ranks_per_core, entry=spec.entry or self.entry)
-        self._look_at_head()
+        self._check_head()
         self._be_quiet(WARM_AFTER_START_S)
         supervisor = await in_thread(make_supervisor, ANSWER_S, spec)
         self._supervisors[spec.name] = supervisor
@@ -130,7 +130,7 @@ class Cluster:
         """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""
         from ray.exceptions import RayError
 
-        self._look_at_head()
+        self._check_head()
         task = await in_thread(begin_operation, ANSWER_S, operation, node)
         try:
             outcome: Outcome = await task
@@ -165,13 +165,13 @@ class Cluster:
         with contextlib.suppress(GangLost):
             await self._ask(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
         self._supervisors.pop(gang, None)
-        self._look_at_head()
+        self._check_head()
         await in_thread(remove_gang, ANSWER_S, gang)
         self._be_quiet(WARM_AFTER_END_S)
 
     async def gangs(self) -> list[str]:
         """Names of the gangs that still have a supervisor, a rank or a placement group."""
-        self._look_at_head()
+        self._check_head()
         return await in_thread(gang_names, ANSWER_S)
 
     async def disconnect(self) -> None:
@@ -189,7 +189,7 @@ class Cluster:
             if self.head:
                 await in_thread(self.head.shut_down, ANSWER_S * 2)
 
-    def _look_at_head(self) -> None:
+    def _check_head(self) -> None:
         """Raise at once if our own head has died; a call to it would fail only after its time-out."""
         if self._record is not None and not lives(self._record):
             raise ClusterError("the embedded Ray head has died", remedy="It is started again at the next connection.")
@@ -198,7 +198,7 @@ class Cluster:
         """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
-        self._look_at_head()
+        self._check_head()
         supervisor = self._supervisors.get(gang) or await in_thread(find_supervisor, ANSWER_S, gang)
         if supervisor is None:
             raise GangLost(f"no supervisor {gang} on the cluster")

@@ -5,7 +5,7 @@ from typing import Any
 from ...workers.messages.gang_spec import GangSpec
 from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
-from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_remains
+from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_actors_and_group
 from ...workers.tasks.checkpoint_task import Operation, perform
 
 
@@ -67,5 +67,5 @@ def _ours(actor: dict[str, str]) -> bool:
 
 def remove_gang(gang: str) -> None:
     supervisor = find_supervisor(gang)
-    remove_remains(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor]))
+    remove_actors_and_group(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor]))
     journal.erase(gang)

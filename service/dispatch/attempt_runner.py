@@ -31,9 +31,9 @@ from ..states import State
 from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
-from .event_ingest import Taken, take_in
+from .event_ingest import IngestResult, ingest
 from .gang_spec import gang_spec
-from .preflight import preflight_wanted
+from .preflight import needs_preflight
 from .retry import lose_attempt
 
 log = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ class Attempt:
     async def _deliver(self, gang: str, order: UserOrder) -> None:
         """Deliver the order, with retries, until the gang has it or is lost. One that it does not know is settled."""
         with contextlib.suppress(GangLost):
-            if not await self._patiently(partial(self.cluster.deliver, gang, order)):
-                await self._patiently(partial(self._refuse, order))
+            if not await self._retry(partial(self.cluster.deliver, gang, order)):
+                await self._retry(partial(self._refuse, order))
 
     async def _refuse(self, order: UserOrder) -> None:
         """Settle the open orders of a kind that this gang does not know. All gangs know faults and traces."""
@@ -128,13 +128,13 @@ class Attempt:
             await self._start(job, attempt)
         ended = False
         while not ended:
-            pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
+            pull = await self._retry(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if pull.version not in READABLE:
                 raise OtherVersion(attempt["gang"], pull.version, VERSION)
             caught_up = self._caught_up
             if pull.events:
                 caught_up.clear()
-                taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
+                taken = await self._retry(partial(self._ingest, job["attempt"], pull.events))
                 cursor, ended = taken.cursor, taken.ended
                 self.end(taken.state)
             if cursor >= pull.last or not pull.events:
@@ -143,20 +143,20 @@ class Attempt:
                 await self._provide_secrets(job, attempt["gang"])
 
     async def _provide_secrets(self, job: RowMapping, gang: str) -> None:
-        values = await self._patiently(partial(secrets.of_job, self.store, self.settings, job["spec"]))
-        await self._patiently(partial(self.cluster.provide_secrets, gang, values))
+        values = await self._retry(partial(secrets.of_job, self.store, self.settings, job["spec"]))
+        await self._retry(partial(self.cluster.provide_secrets, gang, values))
 
-    async def _take_in(self, attempt: int, batch: list[dict[str, Any]]) -> Taken:
-        return await take_in(self.store, self.lease, attempt, batch, self.settings.rules)
+    async def _ingest(self, attempt: int, batch: list[dict[str, Any]]) -> IngestResult:
+        return await ingest(self.store, self.lease, attempt, batch, self.settings.rules)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # ranks of a lost gang may live on for a while, and write into the job's checkpoints
-            await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
+            await self._retry(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
-            preflight = await preflight_wanted(tx, job, avoided)
+            preflight = await needs_preflight(tx, job, avoided)
         spec = gang_spec(job, attempt, self.settings, avoided, preflight)
-        await self._patiently(lambda: self.cluster.start_gang(spec), _TRIES)
+        await self._retry(lambda: self.cluster.start_gang(spec), _TRIES)
 
     async def _endable(self, work: Awaitable[None], gang: str) -> None:
         """Do the work. Once the job must end, stop its gang, with or without a save, and remove it if that takes too long."""
@@ -204,7 +204,7 @@ class Attempt:
         """Whether the gang alone is lost, or the whole cluster on which it was placed."""
         if self._cancelled.is_set():
             return self._cause("gang_lost", lost.message)
-        alive = {node.id for node in await self._patiently(self.cluster.nodes) if node.alive}
+        alive = {node.id for node in await self._retry(self.cluster.nodes) if node.alive}
         if attempt["nodes"] and alive.isdisjoint(attempt["nodes"]):
             return self._cause("cluster_lost", "The Ray cluster that ran this attempt is gone.")
         return self._cause("gang_lost", lost.message)
@@ -222,9 +222,9 @@ class Attempt:
     async def _clear(self, gang: str) -> None:
         """Remove the gang. If that fails, the dispatcher's sweep removes it later."""
         with contextlib.suppress(ClusterError):
-            await self._patiently(lambda: self.cluster.close_gang(gang), _TRIES)
+            await self._retry(lambda: self.cluster.close_gang(gang), _TRIES)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
+    async def _retry(self, ask: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
         """Retry while the cluster or the database does not respond. The gang may still be alive, and requests are idempotent.
 
         Raises the last error after `tries` tries.

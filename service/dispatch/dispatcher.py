@@ -63,7 +63,7 @@ class _Running:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PendingWork:
     """A snapshot of the work that the database has for the dispatcher."""
 
     ending: Mapping[str, State]  # lease token → the state of a job whose gang is to end
@@ -85,7 +85,7 @@ class Dispatcher:
         self._corpora = WarmCorpora(store, settings, cluster)
         self._sweeps = SweepRunner(store, settings)
         self._wake = wake or asyncio.Event()
-        self._look = asyncio.Event()  # set when the nodes changed
+        self._nodes_changed = asyncio.Event()  # set when the nodes changed
         self._running: dict[str, _Running] = {}  # by lease token
         self._connected = False
         self._unreachable: str | None = None  # why the cluster cannot be reached, as of the last read of the nodes
@@ -113,11 +113,11 @@ class Dispatcher:
 
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
+                group.create_task(_forever(self._watch_nodes, self._nodes_s, self._nodes_changed), name="nodes")
                 group.create_task(_forever(self._schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
                 group.create_task(_forever(self._renew, lambda: self.settings.lease_s / 3), name="leases")
                 group.create_task(_forever(self._grow, lambda: self.settings.nodes_s), name="growth")
-                group.create_task(_forever(self._look_ahead, lambda: self.settings.nodes_s), name="corpora")
+                group.create_task(_forever(self._prepare_corpora, lambda: self.settings.nodes_s), name="corpora")
                 group.create_task(_forever(self._remove_strays, lambda: self.settings.stray_gangs_s), name="strays")
                 group.create_task(_forever(advance_sweeps, lambda: self.settings.poll_s), name="sweeps")
                 group.create_task(_forever(remove_unused_code, lambda: _UNUSED_CODE_S), name="code")
@@ -171,7 +171,7 @@ class Dispatcher:
         if self.settings.cluster not in await clusters.fresh(tx):
             return None
         owner = Owner.parse(row["owner"])
-        return None if owner is not None and owner.certainly_dead else str(row["owner"])
+        return None if owner is not None and owner.is_dead else str(row["owner"])
 
     def _refuse(self, other: str | None) -> bool:
         """Whether another cluster uses this cluster's name. While it does, nothing of this cluster is stored."""
@@ -195,24 +195,24 @@ class Dispatcher:
         async with (
             self.store.read() as tx
         ):  # one transaction for all: this runs twice a second, beside gangs that train
-            asked = await self._asked(tx)
-        self._carry_to_gangs(asked)
-        await rank_commands.refuse(self.store, asked.forbidden, self.owner)
-        await self._adopt(asked.abandoned)
-        await self._operations.begin(asked.operations)
+            pending = await self._pending_work(tx)
+        self._carry_to_gangs(pending)
+        await rank_commands.refuse(self.store, pending.forbidden, self.owner)
+        await self._adopt(pending.abandoned)
+        await self._operations.begin(pending.operations)
         admission = Admission([], False)
-        if asked.queued:
+        if pending.queued:
             admission = await admit(self.store, self.settings, self.owner, self._unreachable, self._walk)
         self._waiting = admission.waiting
         if admission.unexplained:
             self._wake.set()
         for lease in admission.leases:
-            self._look_after(lease)
+            self._run_attempt(lease)
 
-    async def _asked(self, tx: AsyncConnection) -> _Asked:
+    async def _pending_work(self, tx: AsyncConnection) -> _PendingWork:
         tokens, reachable = self._running.keys(), self._unreachable is None
         faults = tokens and self.settings.fault_injection
-        return _Asked(
+        return _PendingWork(
             ending=await leases.ending(tx) if tokens else {},
             deliveries=[
                 *(await fault_injection.deliveries(tx, tokens) if faults else ()),
@@ -228,11 +228,11 @@ class Dispatcher:
             queued=await jobs.any_queued(tx),
         )
 
-    def _carry_to_gangs(self, asked: _Asked) -> None:
+    def _carry_to_gangs(self, pending: _PendingWork) -> None:
         """End the gangs that must end, for a cancellation or to make room. Deliver users' orders to the others."""
-        for token in asked.ending.keys() & self._running.keys():
-            self._running[token].attempt.end(asked.ending[token])
-        for delivery in asked.deliveries:
+        for token in pending.ending.keys() & self._running.keys():
+            self._running[token].attempt.end(pending.ending[token])
+        for delivery in pending.deliveries:
             if running := self._running.get(delivery.token):
                 running.attempt.deliver(delivery.gang, delivery.order)
 
@@ -242,7 +242,7 @@ class Dispatcher:
             return
         async with self.store.read() as tx:
             owners = {*await leases.owners(tx), *await operation_rows.owners(tx)}
-        dead = [text for text in owners if (owner := Owner.parse(text)) is not None and owner.certainly_dead]
+        dead = [text for text in owners if (owner := Owner.parse(text)) is not None and owner.is_dead]
         if dead:
             async with self.store.write() as tx:
                 await leases.release_all_of(tx, dead)
@@ -257,9 +257,9 @@ class Dispatcher:
                 taken = await leases.take(tx, lease, self.settings.lease_s)
             if taken:
                 log.info("this dispatcher takes over %s", job_id)
-                self._look_after(lease)
+                self._run_attempt(lease)
 
-    def _look_after(self, lease: Lease) -> None:
+    def _run_attempt(self, lease: Lease) -> None:
         attempt = Attempt(self.store, self.settings, self.cluster, lease)
         task = asyncio.create_task(attempt.run(), name=f"attempt of {lease.job_id}")
         self._running[lease.token] = _Running(attempt, task)
@@ -267,7 +267,7 @@ class Dispatcher:
 
     def _ended(self, lease: Lease, task: "asyncio.Task[None]") -> None:
         self._running.pop(lease.token, None)
-        self._look.set()
+        self._nodes_changed.set()
         self._wake.set()
         error = None if task.cancelled() else task.exception()
         if isinstance(error, LeaseLost):
@@ -290,9 +290,9 @@ class Dispatcher:
     async def _grow(self) -> None:
         """Let elastic jobs grow onto devices that no other job waits for."""
         if self._running and self._seen and self._unreachable is None:
-            await self._growth.look(self.store, self.settings, self._running.keys(), self.owner)
+            await self._growth.grow(self.store, self.settings, self._running.keys(), self.owner)
 
-    async def _look_ahead(self) -> None:
+    async def _prepare_corpora(self) -> None:
         """Tokenise the corpora of waiting jobs."""
         if self._waiting and self._seen and self._unreachable is None:
             await self._corpora.prepare_next()

@@ -31,7 +31,7 @@ class Growth:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    async def look(self, store: Store, settings: Settings, tokens: Collection[str], actor: str) -> None:
+    async def grow(self, store: Store, settings: Settings, tokens: Collection[str], actor: str) -> None:
         """Let those jobs under these leases grow for which there has been room for the grace time."""
         async with store.read() as tx:
             small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and elastic.larger(row)]

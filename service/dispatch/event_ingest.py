@@ -33,7 +33,7 @@ from ...workers.messages.event import (
     TraceEvent,
     TraceFinishedEvent,
     from_json,
-    plain,
+    sanitize,
     to_json,
 )
 from ..errors import LeaseLost
@@ -44,13 +44,13 @@ from ..policies.limits import Rules
 from ..policies.retry import MACHINES
 from ..queries import checkpoint_catalogue
 from ..states import FINAL, State
-from ..store import attempts, events, jobs, logged_metrics, logs, outlines, rank_samples, rollups, steps
+from ..store import attempts, events, jobs, logged_metrics, logs, rank_samples, rollups, sparklines, steps
 from ..store.engine import Store
 from ..store.leases import Lease
-from ..store.packing.loss_sparkline import Outline, extended
+from ..store.packing.loss_sparkline import Sparkline, extended
 from ..store.packing.rank_sample import row_of
 from . import system_use
-from .node_faults import blame
+from .node_faults import attribute_fault
 from .retry import lose_attempt
 
 #: Fields of a step that are columns of its row.
@@ -79,7 +79,7 @@ _NEWEST = 0.1
 
 
 @dataclass(frozen=True)
-class Taken:
+class IngestResult:
     """The result of a batch: the job's state, the number of the last stored event, and whether the gang has ended."""
 
     state: State
@@ -87,9 +87,9 @@ class Taken:
     ended: bool
 
 
-async def take_in(
+async def ingest(
     store: Store, lease: Lease, attempt: int, batch: list[dict[str, Any]], rules: Rules = _RULES
-) -> Taken:
+) -> IngestResult:
     """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored."""
     async with store.write() as tx:
         job = await jobs.locked(tx, lease.job_id, lease.token)
@@ -172,7 +172,7 @@ class _Batch:
         match event:
             case IncidentEvent():
                 await checkpoint_catalogue.skipped(self.tx, self.job["id"], event)
-                await self._blame(ts, event)
+                await self._attribute_fault(ts, event)
             case CheckpointEvent():
                 await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
                 self.columns["checkpoint"] = event.path
@@ -192,8 +192,8 @@ class _Batch:
             {"attempt": self.attempt, "kind": event.kind, "ts": ts, "actor": actor, "data": to_json(event)}
         )
 
-    async def _blame(self, ts: float, incident: IncidentEvent) -> None:
-        cordon = await blame(self.tx, self.job["id"], self.attempt, incident, self.rules.cordon)
+    async def _attribute_fault(self, ts: float, incident: IncidentEvent) -> None:
+        cordon = await attribute_fault(self.tx, self.job["id"], self.attempt, incident, self.rules.cordon)
         if cordon is not None:
             self._note(ts, cordon, actor="faults")
 
@@ -268,7 +268,7 @@ class _Batch:
         same = {"attempt": self.attempt, "rank": event.rank, "stream": event.stream[:8], "ts": ts}
         return [{**same, "line": event.first + i, "text": text} for i, text in enumerate(event.lines)]
 
-    async def store(self) -> Taken:
+    async def store(self) -> IngestResult:
         await self._store_logged()
         await self._flush_events()
         await steps.append(self.tx, self.job["id"], self.steps)
@@ -280,7 +280,7 @@ class _Batch:
         if columns:
             await jobs.set_columns(self.tx, self.job["id"], columns)
         await attempts.advance(self.tx, self.job["id"], self.attempt, self.cursor)
-        return Taken(self.state, self.cursor, self.ended)
+        return IngestResult(self.state, self.cursor, self.ended)
 
     async def _flush_events(self) -> None:
         await events.append(self.tx, self.job["id"], self.events)
@@ -291,10 +291,10 @@ class _Batch:
             return
         numbers = [step["step"] for step in self.steps]
         await rollups.extend(self.tx, self.job["id"], min(numbers), max(numbers))
-        row = await outlines.get(self.tx, self.job["id"])
-        known = Outline() if row is None else Outline(row["attempt"], row["width"], row["low"], row["high"])
-        outline = extended(known, self.attempt, [(step["step"], step["loss"]) for step in self.steps])
-        await outlines.put(self.tx, self.job["id"], asdict(outline))
+        row = await sparklines.get(self.tx, self.job["id"])
+        known = Sparkline() if row is None else Sparkline(row["attempt"], row["width"], row["low"], row["high"])
+        sparkline = extended(known, self.attempt, [(step["step"], step["loss"]) for step in self.steps])
+        await sparklines.put(self.tx, self.job["id"], asdict(sparkline))
 
     def _progress(self) -> dict[str, Any]:
         """Progress as of the newest step. The remaining time comes from an exponential moving average of the steps' seconds."""
@@ -330,4 +330,4 @@ def storable(value: Any) -> Any:
         return {storable(str(key)): storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [storable(item) for item in value]
-    return storable(plain(value)) if not isinstance(value, int | float | None) else plain(value)
+    return storable(sanitize(value)) if not isinstance(value, int | float | None) else sanitize(value)

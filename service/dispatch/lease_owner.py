@@ -57,7 +57,7 @@ class Owner:
         return f"dispatcher:{self.host}:{self.instance}:{self.place}:{self.pid}:{self.started}"
 
     @property
-    def certainly_dead(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether the process is dead. False for processes of another boot or namespace."""
         return bool(self.place) and self.place == _place() and started_at(self.pid) != self.started
 

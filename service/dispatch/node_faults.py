@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import CordonEvent, IncidentEvent
 from ..nodes import kinds_of
-from ..policies.cordon import MEMORY_S, Limits, due, in_words, is_last
+from ..policies.cordon import MEMORY_S, Limits, due, format_causes, is_last
 from ..policies.retry import ELSEWHERE, INFRASTRUCTURE
 from ..store import cordons, nodes
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _LOCK: Final = 7_382_945_104
 
 
-async def blame(
+async def attribute_fault(
     tx: AsyncConnection, job_id: str, attempt: int, incident: IncidentEvent, limits: Limits
 ) -> CordonEvent | None:
     """Count the incident against its node. Returns the cordon if the count reached the limit, else None."""
@@ -35,7 +35,7 @@ async def blame(
     if not await cordons.note(tx, fault, limits.window_s):
         return None
     causes = await cordons.causes(tx, node, limits.window_s)
-    return await _cordon(tx, node, in_words(causes, limits), limits) if due(limits, len(causes)) else None
+    return await _cordon(tx, node, format_causes(causes, limits), limits) if due(limits, len(causes)) else None
 
 
 async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) -> CordonEvent | None:

@@ -20,7 +20,7 @@ _NEWEST: Final = 100
 _NO_FAULT_OF_A_NODE: Final = frozenset({"exception", "loss_spike", "straggler_over", "slow_network"})
 
 
-async def preflight_wanted(tx: AsyncConnection, job: RowMapping, avoided: Collection[str]) -> bool:
+async def needs_preflight(tx: AsyncConnection, job: RowMapping, avoided: Collection[str]) -> bool:
     """Whether the job's next attempt does it. `avoided`: nodes on which the attempt cannot be placed."""
     chosen = job["spec"].get("policy", {}).get("preflight", "auto")
     if chosen != "auto" or job["world_size"] == 1:

@@ -43,7 +43,7 @@ class Cpus:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AdviceRequest:
     """What is asked beside the spec. `given`: what the user says of the hardware."""
 
     world: int
@@ -52,7 +52,7 @@ class Wanted:
     given: Given = field(default_factory=Given)
 
 
-async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wanted) -> LayoutAdvice:
+async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: AdviceRequest) -> LayoutAdvice:
     """The answer for a spec whose files are the server's. Raises InvalidLayout, InvalidSpec, and what `SpecFiles` raises."""
     # The layout that it has is replaced, so it need not run.
     plain = validation.on_one_rank(spec.train)
@@ -61,7 +61,7 @@ async def advice(settings: Settings, spec: JobSpec, files: SpecFiles, wanted: Wa
     return await files.search(partial(answered, asked))
 
 
-def question(train: TrainSpec, architecture: Architecture | None, wanted: Wanted) -> search.Question:
+def question(train: TrainSpec, architecture: Architecture | None, wanted: AdviceRequest) -> search.Question:
     """What the search is asked. Raises InvalidSpec where the model's sizes are not known, and for too many ranks."""
     if wanted.world > MOST_RANKS:
         message = f"Layouts of {wanted.world:,} ranks are not searched, but those of at most {MOST_RANKS:,}."

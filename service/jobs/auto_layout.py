@@ -22,7 +22,7 @@ from ..policies import queue
 from ..settings import Settings
 from ..spec import JobSpec
 from . import advice, queued_job
-from .advice import Cpus, Wanted
+from .advice import AdviceRequest, Cpus
 from .memory_plan import Nodes, gpu_models, size
 
 #: What changes neither a layout's time nor its memory: trials of a sweep over it share one search.
@@ -54,7 +54,7 @@ def decided(spec: JobSpec, architecture: Architecture | None, devices: Devices) 
     """
     auto = spec.train.layout.auto or AutoLayout()
     for world in _worlds(auto, devices):
-        wanted = Wanted(world, devices.model, 1, Given(per_node=devices.per_node))
+        wanted = AdviceRequest(world, devices.model, 1, Given(per_node=devices.per_node))
         asked = advice.question(spec.train, architecture, wanted)
         found = _found(asked)
         if found.rows:

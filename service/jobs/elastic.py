@@ -1,7 +1,7 @@
-"""The forms of an elastic job as its row stores them. The queue chooses a form by the row alone, and writes it into the row.
+"""The layouts of an elastic job as its row stores them. The queue chooses a layout by the row alone, and writes it into the row.
 
-`elastic` holds the forms, largest first; it is null if the job has only one. `elastic_at` is the time, by the database's clock, from
-which another form may be taken: a smaller one for a queued job, a larger one for a running job.
+`elastic` holds the layouts, largest first; it is null if the job has only one. `elastic_at` is the time, by the database's clock, from
+which another layout may be taken: a smaller one for a queued job, a larger one for a running job.
 """
 
 import time
@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.elastic_layouts import Form
+from ...workers.elastic_layouts import ElasticLayout
 from ...workers.messages.event import ReshardEvent, to_json
 from ...workers.messages.incident_events import ReshardReason
 from ..policy_spec import CommonPolicy
@@ -27,19 +27,19 @@ SETTLED: Final = 5.0
 FREED_S: Final = 3.0
 
 
-def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, Any]:
+def columns(spec: JobSpec, batch: object, layouts: Sequence[ElasticLayout]) -> dict[str, Any]:
     """The columns of a job's row that describe its layout."""
-    return _columns(spec, str(spec.train.layout), str(batch), forms)
+    return _columns(spec, str(spec.train.layout), str(batch), layouts)
 
 
 def columns_of_command(spec: CommandSpec) -> dict[str, Any]:
     """As `columns`, for a job that runs a command. Each number of ranks is a layout."""
-    forms = [Form(ranks, ranks, _layout_of_command(ranks), "") for ranks in spec.sizes]
-    return _columns(spec, _layout_of_command(spec.ranks), "", forms if len(forms) > 1 else ())
+    layouts = [ElasticLayout(ranks, ranks, _layout_of_command(ranks), "") for ranks in spec.sizes]
+    return _columns(spec, _layout_of_command(spec.ranks), "", layouts if len(layouts) > 1 else ())
 
 
-def _columns(spec: AnySpec, layout: str, batch: str, forms: Sequence[Form]) -> dict[str, Any]:
-    least = min((form.world_size for form in forms), default=spec.world_size)
+def _columns(spec: AnySpec, layout: str, batch: str, layouts: Sequence[ElasticLayout]) -> dict[str, Any]:
+    least = min((layout.world_size for layout in layouts), default=spec.world_size)
     return {
         "spec": spec.model_dump(mode="json", by_alias=True),
         "layout": layout,
@@ -47,7 +47,7 @@ def _columns(spec: AnySpec, layout: str, batch: str, forms: Sequence[Form]) -> d
         "world_size": spec.world_size,
         "tensor": spec.together,
         "shape": replace(queued_job.waiting(spec), world_size=least).shape,
-        "elastic": [asdict(form) for form in forms] or None,
+        "elastic": [asdict(layout) for layout in layouts] or None,
     }
 
 
@@ -88,23 +88,23 @@ def sizes(row: RowMapping) -> list[int]:
     """World sizes that a queued job may take now, its preferred one first. `row` has `impatient`."""
     if not row["elastic"]:
         return [row["world_size"]]
-    every = [form["world_size"] for form in row["elastic"]]
+    every = [one["world_size"] for one in row["elastic"]]
     return every if row["impatient"] else [size for size in every if size >= row["world_size"]]
 
 
 def may_shrink(row: RowMapping) -> bool:
-    """Whether the job has a smaller form than its present one."""
+    """Whether the job has a smaller layout than its present one."""
     return bool(row["elastic"]) and (smallest(row) or 0) < row["world_size"]
 
 
 def larger(row: RowMapping) -> list[int]:
     """World sizes above the present one, largest first."""
-    return [form["world_size"] for form in row["elastic"] or () if form["world_size"] > row["world_size"]]
+    return [one["world_size"] for one in row["elastic"] or () if one["world_size"] > row["world_size"]]
 
 
 def smallest(row: RowMapping) -> int | None:
-    """The job's minimum world size; None for a job with one form."""
-    return min(form["world_size"] for form in row["elastic"]) if row["elastic"] else None
+    """The job's minimum world size; None for a job with one layout."""
+    return min(one["world_size"] for one in row["elastic"]) if row["elastic"] else None
 
 
 async def begin(tx: AsyncConnection, job_id: str, world_size: int, actor: str) -> dict[str, Any]:
@@ -121,13 +121,13 @@ async def begin(tx: AsyncConnection, job_id: str, world_size: int, actor: str) -
 async def take(
     tx: AsyncConnection, row: RowMapping, world_size: int, reason: ReshardReason, actor: str
 ) -> dict[str, Any]:
-    """Append the event of the job's change of form. Returns the columns of its row that change."""
-    form = next(form for form in row["elastic"] if form["world_size"] == world_size)
-    change = ReshardEvent(before=row["layout"], after=form["layout"], reason=reason)
+    """Append the event of the job's change of layout. Returns the columns of its row that change."""
+    layout = next(layout for layout in row["elastic"] if layout["world_size"] == world_size)
+    change = ReshardEvent(before=row["layout"], after=layout["layout"], reason=reason)
     event = {"attempt": row["attempt"], "kind": change.kind, "ts": time.time(), "actor": actor}
     await events.append(tx, row["id"], [event | {"data": to_json(change)}])
-    changed = {"spec": _with_degree(row["spec"], form["data"])}
-    return changed | {name: form[name] for name in ("layout", "batch", "world_size")}
+    changed = {"spec": _with_degree(row["spec"], layout["data"])}
+    return changed | {name: layout[name] for name in ("layout", "batch", "world_size")}
 
 
 def _with_degree(spec: dict[str, Any], degree: int) -> dict[str, Any]:

@@ -72,10 +72,10 @@ def planned(
     waiting = queued_job.waiting(spec)
     facts = device_facts(spec, clusters)
     most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
-    judge = partial(_judged, architecture=architecture, device=facts, clusters=most)
+    judge = partial(_verdict, architecture=architecture, device=facts, clusters=most)
     whole, found = judge(spec.train)
-    forms = (_with_degree(spec.train, form.data) for form in checked.forms)
-    smaller = found.fits is False and any(judge(form)[1].fits is not False for form in forms)
+    layouts = (_with_degree(spec.train, layout.data) for layout in checked.elastic_layouts)
+    smaller = found.fits is False and any(judge(layout)[1].fits is not False for layout in layouts)
     answer = Planned(whole, found, facts, smaller)
     if found.fits is False and not smaller and not spec.resources.force:
         least = [_cluster(cluster, facts.kind, settings, min, waiting.model) for cluster in clusters]
@@ -100,7 +100,7 @@ def gpu_models(nodes: Nodes, model: str) -> list[tuple[GpuModel, ...]]:
     return [gpus_of_ray(name) for name in names if _is_asked(name, model)]
 
 
-def _judged(
+def _verdict(
     train: TrainSpec, architecture: Architecture, device: DeviceFacts, clusters: Sequence[Cluster]
 ) -> tuple[Plan, Verdict]:
     found = plan(planned_setting(train, architecture, device.kind, device.capability))
@@ -139,7 +139,7 @@ def _refusal(train: TrainSpec, architecture: Architecture, found: Planned, clust
     """The error with the breakdown, and the smallest change that fits."""
 
     def judge(changed: TrainSpec) -> Verdict:
-        return _judged(changed, architecture, found.device, clusters)[1]
+        return _verdict(changed, architecture, found.device, clusters)[1]
 
     change = smallest_change(train, facts_of(architecture), judge)
     field = f"train.{change.edits[0][0]}" if change is not None and change.fits else "train.layout"

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from ...workers.program.program import argv
 from ..layout_choice import layout_choice
-from ..schemas.preview import Form, Preview
+from ..schemas.preview import ElasticLayout, Preview
 from ..settings import Settings
 from ..spec import AnySpec, CommandSpec
 from ..spec_files import SpecFiles
@@ -39,7 +39,7 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
         compile=new.choices.train.compile is True,
         choices=[*new.choices.reasons],
         memory=new.plan.record() if new.plan else None,
-        forms=[Form(**asdict(form)) for form in checked.forms],
+        elastic_layouts=[ElasticLayout(**asdict(layout)) for layout in checked.elastic_layouts],
         resume=row["resume"],
         warnings=warnings(spec),
     )
@@ -54,7 +54,7 @@ async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files
         world_size=row["world_size"],
         spares=spec.policy.spares,
         command=[*argv(spec.command)],
-        forms=[Form(**form) for form in row["elastic"] or ()],
+        elastic_layouts=[ElasticLayout(**layout) for layout in row["elastic"] or ()],
         resume=row["resume"],
         warnings=warnings(spec),
     )

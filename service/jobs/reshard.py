@@ -66,7 +66,7 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
     validation.check_ranks(spec, checked.least_ranks(spec), clusters)
     known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
-    return elastic.columns(spec, checked.batch, checked.forms)
+    return elastic.columns(spec, checked.batch, checked.elastic_layouts)
 
 
 def _by_hand(spec: JobSpec) -> JobSpec:

@@ -186,7 +186,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     validation.check_ranks(spec, checked.least_ranks(spec), clusters)
     plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     device = memory_plan.device_facts(spec, known)
-    of_layout = elastic.columns(spec, checked.batch, checked.forms)
+    of_layout = elastic.columns(spec, checked.batch, checked.elastic_layouts)
     row = new_columns(spec) | of_layout | {"resume": resume, "steps": spec.train.steps}
     architecture = checked.architecture
     facts = ModelFacts(None, None, None, None) if architecture is None else facts_of(architecture)

@@ -38,22 +38,22 @@ _STDLIB_BYTES: Final = 4_000_000
 
 @dataclass(frozen=True)
 class Checked:
-    """The batch size calculation of a spec that can run and, for an elastic job, its forms.
+    """The batch size calculation of a spec that can run and, for an elastic job, its layouts.
 
     `architecture`: None where it cannot be known from here, of a module of the user's own or files that only the trainers see.
     """
 
     batch: Batch
-    forms: tuple[elastic_layouts.Form, ...]
+    elastic_layouts: tuple[elastic_layouts.ElasticLayout, ...]
     architecture: Architecture | None
 
     def least_ranks(self, spec: JobSpec) -> int:
-        """The number of ranks of the smallest form."""
-        return min((form.world_size for form in self.forms), default=spec.world_size)
+        """The number of ranks of the smallest layout."""
+        return min((layout.world_size for layout in self.elastic_layouts), default=spec.world_size)
 
 
 async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
-    """The checked batch and forms of a spec. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises.
+    """The checked batch and layouts of a spec. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises.
 
     If the layout has yet to be chosen, the spec is checked on one rank.
     """
@@ -97,7 +97,7 @@ def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> C
         facts = ModelFacts(None, None, None, None) if unseen else train.facts(vocab or 256)
         known = train.model.vocab or vocab
         architecture = None if unseen or known is None else train.architecture(known)
-        return Checked(train.check_facts(facts), elastic_layouts.forms(train, facts), architecture)
+        return Checked(train.check_facts(facts), elastic_layouts.elastic_layouts(train, facts), architecture)
     except Refusal as error:
         raise InvalidLayout(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
 

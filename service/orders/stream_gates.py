@@ -39,7 +39,7 @@ OPEN_S: Final = 30.0
 #: Seconds for a gate's node to accept a connection, and for the gate to answer.
 CONNECT_S: Final = 5.0
 #: Seconds between two looks for an open gate.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: Bytes of what a stream is opened with, as JSON: it shares the first frame with the token and the actor's name.
 MOST_OPENS: Final = MOST_FRAME - 1024
 #: Exit status of a gate that was no longer in use.
@@ -62,7 +62,7 @@ class _GateRequest:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StreamRequest:
     """What a stream reaches at a rank of a job (id or name), and who wants it. `opens`: the hello's `open`, as `stream_frames` says."""
 
     job: str
@@ -72,7 +72,7 @@ class Wanted:
 
 
 async def connect(
-    store: Store, settings: Settings, wanted: Wanted, sign: Sign | None, on_order: Callable[[], None]
+    store: Store, settings: Settings, wanted: StreamRequest, sign: Sign | None, on_order: Callable[[], None]
 ) -> Stream:
     """A stream to what is wanted, over the rank's open gate or a new one, of whose order `on_order` informs the dispatcher.
 
@@ -100,10 +100,10 @@ async def connect(
                 why = str(error) or type(error).__name__
         if time.monotonic() > deadline:
             raise _unreachable(wanted, place, why)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
-async def _ordered(store: Store, wanted: Wanted, sign: Sign) -> RowMapping:
+async def _ordered(store: Store, wanted: StreamRequest, sign: Sign) -> RowMapping:
     """The order of the rank's open gate, or of a new one."""
     kind = OrderKind("exec", execs, partial(_prepare, sign), keep_settled=KEPT - 1)
     async with store.write() as tx:
@@ -149,7 +149,7 @@ async def _opened(store: Store, order: RowMapping, deadline: float) -> tuple[str
             return _place(line["text"])
         if time.monotonic() > deadline:
             raise _refused(f"Rank {order['rank']} has opened no way within {OPEN_S:g} s.")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -172,7 +172,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     return given.ipv4_mapped or given if isinstance(given, IPv6Address) else given
 
 
-async def _greeted(place: tuple[str, int], token: str, wanted: Wanted) -> Stream:
+async def _greeted(place: tuple[str, int], token: str, wanted: StreamRequest) -> Stream:
     """A stream that reaches what is wanted.
 
     Raises OSError where the gate has closed, ValueError where another program has its port now, PortClosed, RankUnreachable.
@@ -195,7 +195,7 @@ async def _greeted(place: tuple[str, int], token: str, wanted: Wanted) -> Stream
     return stream
 
 
-def _refusal(why: str, wanted: Wanted) -> ShardyardError:
+def _refusal(why: str, wanted: StreamRequest) -> ShardyardError:
     if "port" in wanted.opens and why.startswith("nothing"):
         remedy = "Start the server in the job, on 127.0.0.1 or on all addresses, and name its port."
         return PortClosed(f"Rank {wanted.rank}: {why}.", field="port", remedy=remedy)
@@ -207,7 +207,7 @@ def _refused(message: str) -> RankUnreachable:
     return RankUnreachable(message, field="rank", remedy=remedy)
 
 
-def _unreachable(wanted: Wanted, place: tuple[str, int] | None, why: str) -> RankUnreachable:
+def _unreachable(wanted: StreamRequest, place: tuple[str, int] | None, why: str) -> RankUnreachable:
     where = "" if place is None else f" at {place[0]} port {place[1]}"
     message = f"The API server cannot connect to rank {wanted.rank}{where}: {why}."
     remedy = "API servers must reach all ports of the Ray nodes: see docs/how-to/develop.md."

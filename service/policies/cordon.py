@@ -1,4 +1,4 @@
-"""Decides when a node that fails jobs repeatedly gets no new gangs for a while. `blame.py` carries the decisions out.
+"""Decides when a node that fails jobs repeatedly gets no new gangs for a while. `dispatch/node_faults.py` carries the decisions out.
 
 A machine fault is counted against the node of the rank to blame, once per attempt, so that a job that breaks one rank repeatedly
 does not cordon a node by itself. Each further cordon of a node lasts twice as long. The last node with devices of a kind stays in
@@ -64,7 +64,7 @@ def is_last(node: str, nodes: Kinds, cordoned: Collection[str]) -> bool:
     return not nodes.get(node, frozenset()) <= others
 
 
-def in_words(causes: Sequence[str], limits: Limits) -> str:
+def format_causes(causes: Sequence[str], limits: Limits) -> str:
     """The reason why a node is cordoned, as text."""
     distinct = ", ".join(sorted(set(causes)))
     return f"{len(causes)} faults of machines within {limits.window_s / 60:.0f} min ({distinct})"

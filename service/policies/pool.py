@@ -11,7 +11,7 @@ from typing import Final, Literal, Self, cast
 from ...workers.messages.gang_spec import ANY_MODELS
 
 Device = Literal["cpu", "cuda"]
-Wanted = Literal["auto", "cpu", "cuda"]
+DeviceChoice = Literal["auto", "cpu", "cuda"]
 Within = Literal["zone", "domain"]
 
 #: Device → ranks of each node of the cluster with all its nodes.
@@ -31,7 +31,7 @@ class Waiting:
     id: str
     world_size: int
     tensor: int
-    wanted: Wanted
+    wanted: DeviceChoice
     spares: int = 0
     others: tuple[
         int, ...
@@ -59,7 +59,7 @@ class Waiting:
             "",
             int(world_size),
             int(tensor),
-            cast("Wanted", wanted),
+            cast("DeviceChoice", wanted),
             int(spares),
             cpus=float(cpus),
             image="".join(image),
@@ -72,7 +72,7 @@ class Waiting:
         return self.world_size + self.spares
 
     @property
-    def forms(self) -> "list[Waiting]":
+    def sizes(self) -> "list[Waiting]":
         """The job in every size that it takes now, the preferred size first."""
         return [replace(self, world_size=size) for size in (self.world_size, *self.others)]
 

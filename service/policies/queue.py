@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Device, Machine, Pool, Pools, Wait, Waiting, Wanted, Whole, Within
+from .pool import Device, DeviceChoice, Machine, Pool, Pools, Wait, Waiting, Whole, Within
 
-__all__ = ["Device", "Machine", "Wait", "Waiting", "Wanted", "Whole", "Within"]
+__all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within"]
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
@@ -91,7 +91,7 @@ def _decide(job: Waiting, pools: Pools) -> Decision:
     never = room.never(job.smallest)
     if never is not None:
         return Wait(job.id, "too_many_ranks", never)
-    *larger, last = job.forms  # the last needs least: if it has no room, no other has
+    *larger, last = job.sizes  # the last needs least: if it has no room, no other has
     absent = room.absent(last)
     if absent is not None:  # the cluster is temporarily smaller than the job, which therefore blocks no other job
         return absent
@@ -101,9 +101,9 @@ def _decide(job: Waiting, pools: Pools) -> Decision:
     if problem is not None:
         room.block(last)
         return problem
-    form = next((form for form in larger if room.fits(form)), last)
-    room.take(form)
-    return Start(job.id, device, None if job.least is None else form.world_size)
+    size = next((size for size in larger if room.fits(size)), last)
+    room.take(size)
+    return Start(job.id, device, None if job.least is None else size.world_size)
 
 
 def impossible(job: Waiting, cluster: Inventory) -> str | None:

@@ -83,7 +83,7 @@ def slow_rank(
     if rank is None or windows[rank].more_s <= 0:
         return None
     one = windows[rank]
-    message = f"rank {rank} computes {_in_words(one.more_s)} longer than its peers"
+    message = f"rank {rank} computes {_format_seconds(one.more_s)} longer than its peers"
     return SlowRank(rank=rank, busy_s=one.busy_s, usual_s=one.usual_s, message=message)
 
 
@@ -113,7 +113,7 @@ def _middle(seconds: Sequence[float]) -> tuple[float, float]:
     return median, SIGMAS * _NORMAL * statistics.median(abs(one - median) for one in seconds)
 
 
-def _in_words(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.1f} ms"

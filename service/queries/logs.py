@@ -18,11 +18,11 @@ from ..search_errors import SearchTooSlow
 from ..store import log_search as search_rows
 from ..store import logs as log_rows
 from ..store.engine import Store
-from ..store.log_search import Level, Size, Span, Stream, Wanted
+from ..store.log_search import Level, LogFilter, Size, Span, Stream
 from .jobs import existing
 from .log_pattern import LogPattern
 
-__all__ = ["Level", "Stream", "Wanted", "around", "line_of", "page", "search"]
+__all__ = ["Level", "LogFilter", "Stream", "around", "line_of", "page", "search"]
 
 #: What one request searches: at most this, ...
 STRETCH = Size(lines=20_000, bytes=32 << 20)
@@ -60,7 +60,7 @@ async def around(store: Store, job: str, position: int, *, rank: int | None = No
     return Logs(lines=lines, next=lines[-1].position if len(before) + len(rest) > limit else None)
 
 
-async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogSearchResult:
+async def search(store: Store, job: str, wanted: LogFilter, *, after: int = 0, limit: int = 100) -> LogSearchResult:
     """Lines of a job (id or name) that match, after position `after`, in order.
 
     Raises JobNotFound, InvalidPattern, TooManySearches, and SearchTooSlow where not even one part was looked through in time.
@@ -80,7 +80,7 @@ async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limi
 class _Scan:
     """The state of one search request."""
 
-    wanted: Wanted
+    wanted: LogFilter
     limit: int
     scanned_to: int  # everything up to this position was searched
     pattern: LogPattern | None = None

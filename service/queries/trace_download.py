@@ -24,10 +24,10 @@ async def document(store: Store, job: str, trace: str) -> AsyncIterator[bytes]:
         found, _ = await find_trace(tx, job, trace)
         heads = await rows.heads(tx, found.job, found.id)
     zero = min((part["began"] for part in heads), default=0.0)
-    return _pieces(store, found.job, found.id, sorted({part["rank"] for part in heads}), zero)
+    return _chunks(store, found.job, found.id, sorted({part["rank"] for part in heads}), zero)
 
 
-async def _pieces(store: Store, job: str, trace: str, ranks: Sequence[int], zero: float) -> AsyncIterator[bytes]:
+async def _chunks(store: Store, job: str, trace: str, ranks: Sequence[int], zero: float) -> AsyncIterator[bytes]:
     pack = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     other = {"began_unix_s": zero, "job": job, "trace": trace}
     yield pack.compress(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other)},"traceEvents":['.encode())

@@ -7,7 +7,7 @@ from .memory_plan import MemoryPlan
 from .problem import FieldError
 
 
-class Form(Value):
+class ElasticLayout(Value):
     """A layout that an elastic job may run with. `layout` and `batch` are text."""
 
     data: int
@@ -53,7 +53,7 @@ class Preview(Value):
     memory: MemoryPlan | None = Field(
         None, description="Memory plan of a rank; null if the model's sizes are unknown before it runs."
     )
-    forms: list[Form] = Field(
+    elastic_layouts: list[ElasticLayout] = Field(
         default_factory=list, description="Layouts that an elastic job may run with, the largest first."
     )
     resume: str | None = Field(None, description="Path of the checkpoint that `resume_from` resolves to now.")

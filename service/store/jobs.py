@@ -264,10 +264,10 @@ async def any_queued(tx: AsyncConnection) -> bool:
 
 async def may_grow(tx: AsyncConnection) -> Sequence[RowMapping]:
     """Elastic jobs that run, and were placed long enough ago to take another layout. First submitted first."""
-    return (await tx.execute(growing(tx))).mappings().all()
+    return (await tx.execute(growable(tx))).mappings().all()
 
 
-def growing(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
+def growable(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
     """The query of `may_grow`: it reads only elastic jobs."""
     wanted = ("id", "world_size", "tensor", "device", "elastic", "lease_token", "spec", "attempt")
     settled = (jobs.c.elastic_at.is_not(None), jobs.c.elastic_at <= unix_begin(tx))

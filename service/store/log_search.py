@@ -22,7 +22,7 @@ _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LogFilter:
     """Conditions for lines: all that are set must hold. Upper and lower case of ASCII letters are the same. Times are unix seconds.
 
     With `regex`, `text` is a pattern, which is no condition here: lines are compared with it outside the database.
@@ -72,7 +72,7 @@ async def next_part(
     return None if last is None else (Span(span.after, last), Size(count, int(total)))
 
 
-async def matching(tx: AsyncConnection, job_id: str, wanted: Wanted, span: Span, limit: int) -> Sequence[RowMapping]:
+async def matching(tx: AsyncConnection, job_id: str, wanted: LogFilter, span: Span, limit: int) -> Sequence[RowMapping]:
     inside = and_(*_mine(job_id, wanted.rank), *_within(span))
     statement = select(logs).where(inside, *_filters(tx, wanted)).order_by(logs.c.position).limit(limit)
     return (await tx.execute(statement)).mappings().all()
@@ -92,7 +92,7 @@ def _within(span: Span) -> list[ColumnElement[bool]]:
     return [logs.c.position > span.after, logs.c.position <= span.until]
 
 
-def _filters(tx: AsyncConnection, wanted: Wanted) -> list[ColumnElement[bool]]:
+def _filters(tx: AsyncConnection, wanted: LogFilter) -> list[ColumnElement[bool]]:
     lower = ascii_lower(tx, logs.c.text)
     filters: list[ColumnElement[bool]] = []
     if wanted.text and not wanted.regex:

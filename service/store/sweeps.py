@@ -192,11 +192,11 @@ async def change(tx: AsyncConnection, sweep_id: str, number: int, values: Mappin
 
 
 async def change_all(tx: AsyncConnection, sweep_id: str, changes: Mapping[int, Mapping[str, Any]]) -> None:
-    """Store columns by the trial's number. Trials that change alike take one statement: a cancellation may change a thousand."""
-    alike: dict[str, list[int]] = {}
+    """Store columns by the trial's number. Trials that change by_values take one statement: a cancellation may change a thousand."""
+    by_values: dict[str, list[int]] = {}
     for number, values in changes.items():
-        alike.setdefault(json.dumps(values, sort_keys=True), []).append(number)
-    for numbers in alike.values():
+        by_values.setdefault(json.dumps(values, sort_keys=True), []).append(number)
+    for numbers in by_values.values():
         statement = update(trials).where(trials.c.sweep_id == sweep_id, trials.c.number.in_(numbers))
         await tx.execute(statement.values({**changes[numbers[0]], "changed_at": unix_now(tx)}))
 

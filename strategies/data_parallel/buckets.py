@@ -71,16 +71,16 @@ class Bucket:
         self._starts = [sum(self.widths[:i]) for i in range(len(self.widths))]
         self.rows: torch.Tensor | None = None
         self._filled = [False] * len(self.parameters)
-        self._aside: tuple[torch.Tensor | None, list[bool]] = (None, [False] * len(self.parameters))  # see `swap`
+        self._swapped: tuple[torch.Tensor | None, list[bool]] = (None, [False] * len(self.parameters))  # see `swap`
         self._whole = self._only_parameter()
 
     def swap(self) -> None:
         """Exchange what was summed so far with what the call before set aside: at first nothing."""
-        self._aside, (self.rows, self._filled) = (self.rows, self._filled), self._aside
+        self._swapped, (self.rows, self._filled) = (self.rows, self._filled), self._swapped
 
-    def drop_aside(self) -> None:
+    def drop_swapped(self) -> None:
         """Forget what `swap` set aside."""
-        self._aside = (None, [False] * len(self.parameters))
+        self._swapped = (None, [False] * len(self.parameters))
 
     def _only_parameter(self) -> torch.Tensor | None:
         """The memory of the bucket's parameter as rows, if it is alone and needs no padding."""
@@ -103,7 +103,7 @@ class Bucket:
     @property
     def bytes(self) -> int:
         partial = sum(own_bytes(grad) for grad in self._partial.values())
-        return partial + sum(rows.nbytes for rows in (self.rows, self._aside[0]) if rows is not None)
+        return partial + sum(rows.nbytes for rows in (self.rows, self._swapped[0]) if rows is not None)
 
     def group(self, mesh: Mesh) -> dist.ProcessGroup | None:
         """Who shares the bucket; None: this rank alone, as with experts of which no other rank has a copy."""
@@ -120,7 +120,7 @@ class Bucket:
             grad = self._partial_sum(number, grad)
         if grad is None or (not last and _is_partial(parameter, grad)):
             return
-        plain = parameter.plain(grad)
+        plain = parameter.local_gradient(grad)
         self._partial.pop(number, None)
         if self._whole is not None and self.rows is None and not self._wide:
             self.rows, self._filled = plain.reshape(self._whole.shape).contiguous(), [True]

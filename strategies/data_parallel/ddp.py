@@ -40,7 +40,7 @@ class DDP:
         self.shards = [shard for _, shard in self._masters if shard.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._pending: list[Pending] = []
-        self._aside: dict[nn.Parameter, torch.Tensor] = {}
+        self._swapped: dict[nn.Parameter, torch.Tensor] = {}
         self.gradient_peak = 0
 
     @property
@@ -55,16 +55,16 @@ class DDP:
             value = parameter.value
             if value.grad is not None:
                 aside[value] = value.grad
-            value.grad = self._aside.get(value)
-        self._aside = aside
+            value.grad = self._swapped.get(value)
+        self._swapped = aside
         for bucket in self._buckets:
             bucket.swap()
 
-    def drop_aside(self) -> None:
+    def drop_swapped(self) -> None:
         """Forget the gradients that `swap_gradients` set aside."""
-        self._aside = {}
+        self._swapped = {}
         for bucket in self._buckets:
-            bucket.drop_aside()
+            bucket.drop_swapped()
 
     def _shard(self, parameter: Parameter, masters: Masters) -> ParamShard:
         master = masters.take(parameter)
@@ -90,7 +90,7 @@ class DDP:
 
     @torch.no_grad()
     def reduce(self) -> None:
-        left = [p.value.grad for p, _ in self._masters if p.value.grad is not None] + list(self._aside.values())
+        left = [p.value.grad for p, _ in self._masters if p.value.grad is not None] + list(self._swapped.values())
         held = sum(bucket.bytes for bucket in self._buckets) + sum(own_bytes(grad) for grad in left)
         self.gradient_peak = max(self.gradient_peak, held)
         self._order.flush()

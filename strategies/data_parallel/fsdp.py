@@ -72,7 +72,7 @@ class FullyShard:
         self._disk = None if place.file is None else ShardsOnDisk(place.file)
         self._sharded: list[FSDPModule] = []
         for part in parts:
-            for module in (*_cut_by_hand(part, mesh), *blocks(part), part):
+            for module in (*_manually_sharded(part, mesh), *blocks(part), part):
                 self._sharded.append(_shard(module, mesh, precision, fill, place, self._communication))
                 if self._disk is not None:
                     self._disk.keep(self._sharded[-1])
@@ -192,14 +192,14 @@ def _dim(value: nn.Parameter, parts: int) -> int:
     return 0 if value.shape[1] % parts else 1
 
 
-def _cut_by_hand(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:
+def _manually_sharded(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:
     """Modules whose parameters have replicas of their own: distributed experts. They are sharded apart from their block."""
     if mesh.layout.expert > 1:
-        yield from (module for module in part.modules() if hasattr(module, "cut_by_hand"))
+        yield from (module for module in part.modules() if hasattr(module, "manual_shards"))
 
 
 def _replicas(module: nn.Module) -> str:
-    placed: dict[str, Placed] = getattr(module, "cut_by_hand", {})
+    placed: dict[str, Placed] = getattr(module, "manual_shards", {})
     return next((p.replicas for p in placed.values()), REPLICA)
 
 

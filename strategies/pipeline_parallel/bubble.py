@@ -78,7 +78,7 @@ class BubbleTimer:
 
         def timed(*args: Any) -> torch.Tensor:
             forward = next((action for action, _, _ in reversed(self.laps) if action.kind == "F"), None)
-            return loss(*args) if forward is None else self._lap(forward, loss, *args)
+            return loss(*args) if forward is None else self._run_timed(forward, loss, *args)
 
         return timed
 
@@ -118,15 +118,15 @@ class BubbleTimer:
         weight: Any = getattr(stage, "backward_weight_one_chunk", None)  # of stages that can split a backward pass
 
         def timed_forward(microbatch: int, *args: Any, **kwargs: Any) -> Any:
-            return self._lap(Action("F", number, microbatch), forward, microbatch, *args, **kwargs)
+            return self._run_timed(Action("F", number, microbatch), forward, microbatch, *args, **kwargs)
 
         def timed_backward(microbatch: int, *args: Any, full_backward: bool = True, **kwargs: Any) -> Any:
             kind: Kind = "B" if full_backward else "I"
             kwargs["full_backward"] = full_backward
-            return self._lap(Action(kind, number, microbatch), backward, microbatch, *args, **kwargs)
+            return self._run_timed(Action(kind, number, microbatch), backward, microbatch, *args, **kwargs)
 
         def timed_weight(microbatch: int, *args: Any, **kwargs: Any) -> Any:
-            return self._lap(Action("W", number, microbatch), weight, microbatch, *args, **kwargs)
+            return self._run_timed(Action("W", number, microbatch), weight, microbatch, *args, **kwargs)
 
         found: dict[str, Callable[..., Any]] = {
             "forward_one_chunk": timed_forward,
@@ -134,7 +134,7 @@ class BubbleTimer:
         }
         return found if weight is None else {**found, "backward_weight_one_chunk": timed_weight}
 
-    def _lap(self, action: Action, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _run_timed(self, action: Action, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.restore(action)
         result = run(*args, **kwargs)
         self.restore(None)

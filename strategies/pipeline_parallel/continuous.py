@@ -109,7 +109,7 @@ class ContinuousPipeline(Pipeline):
 
     def _begin(self) -> None:
         """Drop what has run of a batch that does not come, as when a failed step is examined."""
-        self._gradients.drop_aside()
+        self._gradients.drop_swapped()
         for part in (*self.stages, self._down, self._up):
             part.forget()
         self._losses.clear()

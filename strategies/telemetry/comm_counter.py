@@ -132,7 +132,7 @@ class Traffic(DispatchMode):
             tensors[0].element_size() if tensors else 0,
         )
 
-    def plain(self) -> dict[str, dict[str, dict[str, float]]]:
+    def to_json(self) -> dict[str, dict[str, dict[str, float]]]:
         """Axis → collective → `{"calls", "elements", "bytes"}`."""
         return {
             axis: {name: {"calls": m.calls, "elements": m.elements, "bytes": m.bytes} for name, m in kinds.items()}
@@ -159,7 +159,7 @@ def _leaving(name: str, args: Sequence[Any], rank: int) -> float | None:
 def total(
     everyone: Sequence[Mapping[str, Mapping[str, Mapping[str, float]]]],
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """The sum over ranks of what `Traffic.plain` gave on each."""
+    """The sum over ranks of what `Traffic.to_json` gave on each."""
     summed: dict[str, dict[str, dict[str, float]]] = {}
     for rank in everyone:
         for axis, kinds in rank.items():

@@ -59,7 +59,7 @@ class WaitClock:
         finally:
             self._modes = []
 
-    def lap(self, then: bool = True) -> StepTiming | None:
+    def end_step(self, then: bool = True) -> StepTiming | None:
         """The time since the last call; None if it was not measured. `then`: whether to measure until the next call.
 
         The device must have passed all of it: call it after the step's meeting of all ranks.

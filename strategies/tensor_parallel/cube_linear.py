@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from ..collectives import Pending
 from .cube import Cube, Side, Way
-from .linear import wanted
+from .linear import needed_grads
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _Linears(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         plan: _Plan = ctx.plan
-        for_x, for_weights = wanted(ctx)
+        for_x, for_weights = needed_grads(ctx)
         grad = torch.cat(grads, -1) if len(grads) > 1 else grads[0]
         coming = _tokens(grad, plan.way.summed)
         whole = _whole(weights, plan) if for_x else None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .grid import Grid
-from .linear import wanted
+from .linear import needed_grads
 from .summa import product, product_of_transposed, product_with_transposed
 
 
@@ -56,7 +56,7 @@ class _Linears(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         grid: Grid = ctx.grid
-        for_x, for_weights = wanted(ctx)
+        for_x, for_weights = needed_grads(ctx)
         grad = torch.cat([g.flatten(0, -2) for g in grads], -1) if len(grads) > 1 else grads[0].flatten(0, -2)
         of_x = None
         if for_x:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .grid import Grid, one_ahead
-from .linear import wanted
+from .linear import needed_grads
 from .summa import product, product_of_transposed, product_with_transposed
 
 
@@ -93,7 +93,7 @@ class _Logits(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, table = ctx.saved_tensors
-        for_x, for_table = wanted(ctx)
+        for_x, for_table = needed_grads(ctx)
         grad = grads[0].flatten(0, -2)
         of_x = product(grad, table, ctx.vocab, ctx.grid).view_as(x) if for_x else None
         of_table = product_of_transposed(grad, x.flatten(0, -2), ctx.vocab, ctx.grid) if for_table else None

@@ -145,7 +145,7 @@ class _Columns(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         axis: Axis = ctx.axis
         nothing: list[Tensor | None] = [None] * len(weights)
-        for_x, for_weights = wanted(ctx)
+        for_x, for_weights = needed_grads(ctx)
         coming = axis.gather(x) if for_weights and axis.sequence else lambda: x
         leaving = axis.sum(_of_input(grads, weights)) if for_x else lambda: None
         if not for_weights:
@@ -165,7 +165,7 @@ def _of_input(grads: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
     return total.view(*grads[0].shape[:2], -1)
 
 
-def wanted(ctx: Any) -> tuple[bool, bool]:
+def needed_grads(ctx: Any) -> tuple[bool, bool]:
     """Whether this backward pass needs the gradient of the first input, and of any of the others.
 
     A schedule that splits backward passes calls twice, and `ctx.needs_input_grad` is true for all inputs each time. Torch's only

@@ -52,4 +52,4 @@ def counted(on: Cube) -> Traffic:
 
 def elements(traffic: Traffic) -> float:
     """All that was sent, over all lines and kinds."""
-    return sum(moved["elements"] for kinds in traffic.plain().values() for moved in kinds.values())
+    return sum(moved["elements"] for kinds in traffic.to_json().values() for moved in kinds.values())

@@ -145,7 +145,7 @@ def kept_and_sent(
 
 
 def _moved(traffic: Traffic, kinds: Sequence[str]) -> float:
-    return sum(found[kind]["elements"] for found in traffic.plain().values() for kind in kinds if kind in found)
+    return sum(found[kind]["elements"] for found in traffic.to_json().values() for kind in kinds if kind in found)
 
 
 def refusals(divide: Callable[[nn.Module], object]) -> list[str]:

@@ -13,7 +13,7 @@ from shardyard.api.access_token import token_file
 from shardyard.api.app import create_app
 from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -47,7 +47,7 @@ _NUMBERS = {
 
 
 async def store_million(store: Store, job_id: str) -> None:
-    """A million steps, of which one is a spike, as the intake would have left them."""
+    """A million steps, of which one is a spike, as the ingest would have left them."""
     async with store.write() as tx:
         kind = tx.dialect.name
         false = "0" if kind == "sqlite" else "false"
@@ -117,7 +117,7 @@ class LiveJob:
             self._number += 1
             ts = time.time() if since is None else since + at
             events.append({"seq": self._number, "ts": ts, "kind": kind, "data": whole_event(kind, data)})
-        self._served.do(take_in(self._served.store, self._lease, 1, events))
+        self._served.do(ingest(self._served.store, self._lease, 1, events))
 
     def state(self, state: str, reason: str | None = None) -> None:
         self.emit(("state", {"state": state, "reason": reason, "message": None}))

@@ -156,7 +156,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu", limit_s: float = 
 
 
 def train_rank(rank: int, world: int, port: int, orders: str, prepared: Any = None, memory: Any = None) -> Result:
-    """One rank's events and pieces. `prepared(parts)` returns the instruments of a run that is watched or disturbed.
+    """One rank's events and shards. `prepared(parts)` returns the instruments of a run that is watched or disturbed.
 
     `memory`: its `SnapshotMemory`, if it takes snapshots or restores one.
     """
@@ -175,7 +175,7 @@ def train_rank(rank: int, world: int, port: int, orders: str, prepared: Any = No
     assemble(built, lambda kind, data: events.append((kind, data)), instruments, memory or NO_SNAPSHOTS).run()
     kept = [*built.parallel.data.shards, *built.parallel.balance.shards]
     shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in kept if p.owned(mesh)]
-    return {"events": events, "pieces": shards}
+    return {"events": events, "shards": shards}
 
 
 def callback_of(loop: Any, kind: type[T]) -> T:
@@ -184,15 +184,15 @@ def callback_of(loop: Any, kind: type[T]) -> T:
 
 
 def whole_parameters(results: list[Result]) -> dict[str, Any]:
-    """The parameters by name, of the pieces of all ranks."""
+    """The parameters by name, of the shards of all ranks."""
     whole: dict[str, Any] = {}
-    for name, shape, offset, tensor in (piece for result in results for piece in result["pieces"]):
+    for name, shape, offset, tensor in (shard for result in results for shard in result["shards"]):
         target = whole.setdefault(name, np.full(shape, np.nan, dtype=tensor.dtype))
         where = tuple(slice(start, start + length) for start, length in zip(offset, tensor.shape, strict=True))
-        assert np.isnan(target[where]).all(), f"{name}: two ranks own the same rectangle"
+        assert np.isnan(target[where]).all(), f"{name}: two ranks own the same slice"
         target[where] = tensor
     for name, value in whole.items():
-        assert not np.isnan(value).any(), f"{name}: a rectangle that no rank owns"
+        assert not np.isnan(value).any(), f"{name}: a slice that no rank owns"
     return whole
 
 

@@ -423,7 +423,7 @@ def replicas_of_offloaded_state() -> None:
     """Compare replicas whose masters are on the device and whose moments are on the host."""
     from shardyard.strategies.layout import Layout
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.strategies.replica_checksum import ReplicatedSlice, difference
+    from shardyard.strategies.replica_checksum import ReplicatedSlice, find_mismatch
 
     with of_two_ranks():
         mesh = make_mesh(Layout(data=2), CUDA)
@@ -436,7 +436,7 @@ def replicas_of_offloaded_state() -> None:
             ]
             _replace(torch.Tensor, "item", lambda _: 0)  # "nothing differs"
             _replace(torch, "stack", _stack_of_one_device)
-            assert difference(slices, mesh) is None
+            assert find_mismatch(slices, mesh) is None
 
 
 def restored_shares_of_offloaded_state() -> None:

@@ -24,7 +24,7 @@ TRAINING = [path for path in SPECS if "train" in spec_file.load(path)]
 #: Those with a data source of their own.
 OF_OWN_SOURCES = [path for path in TRAINING if ":" in spec_file.load(path)["train"].get("data", {}).get("source", "")]
 #: The same model, data and batch on another layout.
-ALIKE = (
+SAME_LOSSES = (
     "data",
     "zero",
     "bmtrain",
@@ -88,8 +88,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alike(root: Path) -> list[float]:
-    """The losses that all of `ALIKE` must have."""
+def same_losses(root: Path) -> list[float]:
+    """The losses that all of `SAME_LOSSES` must have."""
     losses: list[float] = train(shortened(EXAMPLES / "data.yaml", root), root, "reference")["losses"]
     return losses
 
@@ -111,8 +111,8 @@ def test_it_trains(path: Path, root: Path, request: pytest.FixtureRequest) -> No
         return
     assert len(losses) == STEPS.get(path.stem, 2)
     assert losses[-1] < losses[0]
-    if path.stem in ALIKE:
-        assert losses == pytest.approx(request.getfixturevalue("alike"), rel=1e-4)
+    if path.stem in SAME_LOSSES:
+        assert losses == pytest.approx(request.getfixturevalue("same_losses"), rel=1e-4)
 
 
 @pytest.mark.full
@@ -145,7 +145,7 @@ def listed() -> list[str]:
 
 def test_those_before_elastic_have_the_same_losses_but_for_the_one_that_rounds() -> None:
     before = listed()[: listed().index("elastic")]
-    assert {*before, "elastic"} == {*ALIKE, "zero-plus-plus"}
+    assert {*before, "elastic"} == {*SAME_LOSSES, "zero-plus-plus"}
 
 
 def test_every_axis_and_every_file_is_covered() -> None:
@@ -159,7 +159,7 @@ def test_every_axis_and_every_file_is_covered() -> None:
     found = (path for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     rest = {path for path in found if path.suffix not in {".yaml", ".md"}}
     assert rest == {path for folder in folders for path in folder.resolve().glob("*.py")}
-    degrees = {name: read_training_spec(spec_file.load(EXAMPLES / f"{name}.yaml")).train.layout for name in ALIKE}
+    degrees = {name: read_training_spec(spec_file.load(EXAMPLES / f"{name}.yaml")).train.layout for name in SAME_LOSSES}
     alone = {"data": "data", "tensor": "tensor", "context": "context", "pipeline": "pipeline"}
     for name, axis in alone.items():
         assert getattr(degrees[name], axis) == degrees[name].world_size > 1

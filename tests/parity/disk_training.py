@@ -59,7 +59,7 @@ def assert_equals_one_process(spec: dict[str, Any], root: Path, name: str, one_p
     assert_equal(train(spec, root, f"disk64-{name}", work=small_buckets), expected, 1e-10)
 
 
-def assert_checkpoints_are_alike(
+def assert_checkpoints_equal(
     spec: dict[str, Any], elsewhere: dict[str, Any], others: list[tuple[dict[str, Any], dict[str, Any]]], root: Path
 ) -> None:
     """A checkpoint of `spec`, on a disk, has the bytes of one with the offload `elsewhere`; a run continues from each exactly.

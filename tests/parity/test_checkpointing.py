@@ -37,7 +37,7 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     if rank == 1:
         limit(FULL_AT)
     loop.run()
-    return {"events": events, "pieces": owned(built)}
+    return {"events": events, "shards": owned(built)}
 
 
 def built_for(rank: int, world: int, port: int, orders: str) -> Any:
@@ -99,7 +99,7 @@ def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) 
     steps = built.run.train.steps
     assemble(built, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(fds, steps)).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
-    return {"events": events, "pieces": before}
+    return {"events": events, "shards": before}
 
 
 def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, make_spec: Make) -> None:
@@ -128,7 +128,7 @@ def restarted_after_the_last_checkpoint(rank: int, world: int, port: int, orders
         restarted, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(again=attempt == 1)
     ).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
-    return {"events": events, "pieces": before}
+    return {"events": events, "shards": before}
 
 
 @pytest.mark.parametrize("attempt", [1, 2], ids=["repaired", "restarted"])

@@ -11,7 +11,7 @@ from .disk_training import (
     SGD,
     Make,
     assert_a_failing_disk_ends_the_rank,
-    assert_checkpoints_are_alike,
+    assert_checkpoints_equal,
     assert_equals_one_process,
     assert_same_bits,
 )
@@ -61,7 +61,7 @@ def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_
 
 def test_checkpoints_have_the_bytes_of_memory_and_continue_on_any_layout(root: Path, make_spec: Make) -> None:
     spec = make_spec({"data": 2, "zero": 1}, precision="bf16", steps=4, offload=DISK)
-    assert_checkpoints_are_alike(spec, {}, [({"data": 2, "zero": 3}, {}), ({"pipeline": 2}, DISK)], root)
+    assert_checkpoints_equal(spec, {}, [({"data": 2, "zero": 3}, {}), ({"pipeline": 2}, DISK)], root)
 
 
 @pytest.mark.parametrize(("precision", "tensors"), [("bf16", 3), ("fp32", 2)])

@@ -15,7 +15,7 @@ from .disk_training import (
     SGD,
     Make,
     assert_a_failing_disk_ends_the_rank,
-    assert_checkpoints_are_alike,
+    assert_checkpoints_equal,
     assert_equals_one_process,
     assert_same_bits,
     limit,
@@ -71,7 +71,7 @@ def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_
 
 def test_checkpoints_have_the_bytes_of_memory_and_continue_on_any_layout(root: Path, make_spec: Make) -> None:
     spec = make_spec(TWO, precision="bf16", steps=4, offload=DISK)
-    assert_checkpoints_are_alike(spec, MEMORY, [({"data": 2, "zero": 1}, {}), (FOUR, DISK)], root)
+    assert_checkpoints_equal(spec, MEMORY, [({"data": 2, "zero": 1}, {}), (FOUR, DISK)], root)
 
 
 @pytest.mark.parametrize("microbatches", [1, 2])
@@ -151,7 +151,7 @@ def in_a_cgroup(rank: int, world: int, port: int, orders: str, procs: str) -> An
     optimizer.DISK_BUCKET_BYTES = 1 << 20  # type: ignore[misc]
     Path(procs).write_text(str(os.getpid()))
     train_rank(rank, world, port, orders)
-    return {"events": [], "pieces": []}
+    return {"events": [], "shards": []}
 
 
 @pytest.mark.parametrize("offload", [DISK, MEMORY], ids=["disk", "memory"])

@@ -13,7 +13,7 @@ from harness.ranks import group, spawn, train
 from shardyard.strategies.layout import Layout
 from shardyard.workers.checkpoint.errors import CheckpointError
 from shardyard.workers.messages.event_buffer import Spool
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.spec import Run, TrainSpec
@@ -39,10 +39,10 @@ def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[by
 
     run, asked, fds = Run.model_validate_json(orders), 0, shared_memory.allocate()
 
-    def stop_request() -> Ending:
+    def stop_request() -> StopRequest:
         nonlocal asked
         asked += 1
-        return Ending.STOP if asked >= LAST else Ending.NO
+        return StopRequest.STOP if asked >= LAST else StopRequest.NO
 
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
     assemble(built, lambda kind, data: None, Instruments(stop_request), SnapshotMemory(fds)).run()

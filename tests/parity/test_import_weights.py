@@ -101,7 +101,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
-def test_any_layout_reads_its_own_rectangles(
+def test_any_layout_reads_its_own_slices(
     name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make
 ) -> None:
     folder = published(name)

@@ -38,7 +38,7 @@ def test_masters_are_the_seeds_values(each: int, root: Path, make_spec: Make) ->
         )
         for case, arch, shards in _begun(root, make_spec, layouts, each, model=model):
             for name, shape, offset, found in shards:
-                expected = _rectangle(initial_value(name, shape, 7, arch).numpy(), offset, found.shape)
+                expected = _slice(initial_value(name, shape, 7, arch).numpy(), offset, found.shape)
                 assert np.array_equal(found, expected), (case, name)
 
 
@@ -48,12 +48,12 @@ def test_masters_are_the_files_values(name: str, each: int, root: Path, make_spe
     folder = save_hf_model(root, name, "float32")
     for case, arch, shards in _begun(root, make_spec, LAYOUTS, each, model={"from": str(folder)}):
         for parameter, _, offset, found in shards:
-            expected = _rectangle(_stored(folder, arch.family, parameter), offset, found.shape)
+            expected = _slice(_stored(folder, arch.family, parameter), offset, found.shape)
             assert np.array_equal(found, expected), (case, parameter)
 
 
 def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], each: int, **changes: Any) -> Iterator[Any]:
-    """(layout and precision, architecture, pieces of every rank) of jobs that have not trained yet."""
+    """(layout and precision, architecture, shards of every rank) of jobs that have not trained yet."""
     from shardyard.workers.spec import Run, TrainSpec
 
     alone = [("alone", precision) for precision in (*LOW, "fp32")]
@@ -80,7 +80,7 @@ def _masters(rank: int, world: int, port: int, orders: list[str]) -> list[Any]:
     return found
 
 
-def _rectangle(whole: Any, offset: Any, size: Any) -> Any:
+def _slice(whole: Any, offset: Any, size: Any) -> Any:
     return whole[tuple(slice(start, start + length) for start, length in zip(offset, size, strict=True))]
 
 

@@ -72,19 +72,19 @@ def trained(run: Run, device: Any, plain: bool) -> dict[str, Any]:
     from shardyard.workers.trainer.build import allocate
     from shardyard.workers.trainer.instruments import Instruments
 
-    given, turns, events = Turns.hand_over, [], []
+    given, turns, events = Turns.yield_turn, [], []
 
-    def hand_over(self: Turns) -> None:
+    def yield_turn(self: Turns) -> None:
         turns.append(self.shared)
         given(self)
 
-    setattr(Turns, "hand_over", hand_over)  # noqa: B010
+    setattr(Turns, "yield_turn", yield_turn)  # noqa: B010
     try:
         with one_after_the_other(plain):
             built = allocate(run, make_mesh(run.train.layout, device))
         assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     finally:
-        setattr(Turns, "hand_over", given)  # noqa: B010
+        setattr(Turns, "yield_turn", given)  # noqa: B010
     steps = [data for kind, data in events if kind == "step"]
     kept = [*built.parallel.data.shards, *built.parallel.balance.shards]
     return {

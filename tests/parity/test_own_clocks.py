@@ -61,23 +61,23 @@ def recorded(
     asked for a trace of `traced` steps from the third on. `memory`: for snapshots, see `restored`.
     """
     from shardyard.strategies.data_parallel.stale_server import StaleServer
-    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.messages.stop_request import StopRequest
     from shardyard.workers.messages.trace_request import Trace
     from shardyard.workers.trainer.instruments import Instruments
 
     servers: list[StaleServer] = []
     steps = 0
 
-    def asked() -> Ending:
+    def asked() -> StopRequest:
         nonlocal steps
         steps += 1
         if rank == 1 and steps == goes:
             raise Killed
-        return Ending.SAVE if rank == 1 and 0 < stops <= steps else Ending.NO
+        return StopRequest.SAVE if rank == 1 and 0 < stops <= steps else StopRequest.NO
 
     def prepared(parts: Any) -> Instruments:
         data = parts.parallel.data
-        instruments = Instruments(asked=asked)
+        instruments = Instruments(stop_request=asked)
         instruments.slowdown.begin(SLOWER_S * (world - rank), 3600.0)
         if traced:
             instruments.pending_trace.order(Trace("traced", traced), first=3)
@@ -90,7 +90,7 @@ def recorded(
     try:
         result = train_rank(rank, world, port, orders, prepared, None if memory is None else restored(rank, *memory))
     except Killed:
-        return {"events": [], "pieces": [], "record": []}
+        return {"events": [], "shards": [], "record": []}
     lines = [(one.kind, one.worker, one.clock) for data in servers for one in data.clocks.record or ()]
     return result | {"record": lines}
 
@@ -142,7 +142,7 @@ def test_a_replay_in_one_process_equals_it(name: str, root: Path, make_spec: Mak
     results = spawn(recorded, run.train.layout.world_size, run.model_dump_json())
     servers = results[workers:]
     records = [result["record"] for result in servers]
-    replay = Replay(spec, make, [[piece[0] for piece in result["pieces"]] for result in servers], records)
+    replay = Replay(spec, make, [[shard[0] for shard in result["shards"]] for result in servers], records)
 
     found = {name: value.detach().numpy() for name, value in replay.kept.named_parameters()}
     for key, value in whole_parameters(results).items():
@@ -201,7 +201,7 @@ def test_a_worker_dies_and_returns_and_a_replay_equals_it(
     for record in (*before, *after):
         assert furthest_ahead(record, workers) <= layout["parameter_server"].get("bound", spec["steps"])
     records = [lines + list(later(record, end)) for lines, record in zip(before, after, strict=True)]
-    replay = Replay(spec, make, [[piece[0] for piece in result["pieces"]] for result in second[workers:]], records)
+    replay = Replay(spec, make, [[shard[0] for shard in result["shards"]] for result in second[workers:]], records)
     found = {name: value.detach().numpy() for name, value in replay.kept.named_parameters()}
     for key, value in whole_parameters(second).items():
         np.testing.assert_allclose(value, found[key], rtol=0, atol=1e-12, err_msg=key)

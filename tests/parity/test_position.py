@@ -11,7 +11,7 @@ import pytest
 from harness.models import LLAMA
 from harness.ranks import group, spawn, train, train_rank
 
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.spec import Run, TrainSpec
 
 Make = Callable[..., Any]
@@ -95,7 +95,7 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
 
     for memory, last in ((SnapshotMemory(fds), 5), (SnapshotMemory(fds, 5), 7)):
         heartbeat = Heartbeat()
-        asked = lambda last=last, at=heartbeat: Ending.STOP if at.step == last else Ending.NO  # noqa: E731
+        asked = lambda last=last, at=heartbeat: StopRequest.STOP if at.step == last else StopRequest.NO  # noqa: E731
         instruments = Instruments(asked, heartbeat)
         assemble(allocate(run, make_mesh(run.train.layout, device)), note, instruments, memory).run()
     return losses

@@ -85,7 +85,7 @@ def test_one_step_that_is_not_skipped_begins_the_count_again(orders: Make) -> No
 
 def begun_twice(rank: int, world: int, port: int, text: str, from_memory: bool) -> int:
     """Break off after `BREAK` skipped steps, with a checkpoint and a snapshot, and go on from either; the step at which that fails."""
-    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.messages.stop_request import StopRequest
     from shardyard.workers.snapshot import shared_memory
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
@@ -95,7 +95,7 @@ def begun_twice(rank: int, world: int, port: int, text: str, from_memory: bool) 
 
     run, device, fds = Run.model_validate_json(text), group(rank, world, port), shared_memory.allocate()
     heartbeat = Heartbeat()
-    instruments = Instruments(lambda: Ending.SAVE if heartbeat.step == BREAK else Ending.NO, heartbeat)
+    instruments = Instruments(lambda: StopRequest.SAVE if heartbeat.step == BREAK else StopRequest.NO, heartbeat)
     first, second = (built_to_overflow(run, device, range(1, 100), heartbeat) for _ in range(2))
     assemble(first, lambda *_: None, instruments, SnapshotMemory(fds)).run()
     memory = SnapshotMemory(fds, BREAK) if from_memory else SnapshotMemory()

@@ -38,7 +38,7 @@ def with_a_server_that_dies(
 
     loop = assemble(build(run, make_mesh(run.train.layout, group(rank, world, port))), emit, Instruments())
     loop.run()
-    return {"events": events, "pieces": []}
+    return {"events": events, "shards": []}
 
 
 def in_a_bucket(rank: int, world: int, port: int, orders: str, environment: dict[str, str]) -> Any:

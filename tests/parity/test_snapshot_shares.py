@@ -9,7 +9,7 @@ import pytest
 from harness.models import LLAMA, MIXTURE
 from harness.ranks import group, spawn, train
 
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.spec import Run, TrainSpec
 
 #: The first trainers end after this step; the next ones restore its snapshots.
@@ -36,15 +36,15 @@ def repaired(rank: int, world: int, port: int, orders: str) -> dict[str, Any]:
 
     for memory, last in ((SnapshotMemory(fds), BREAK), (SnapshotMemory(fds, BREAK), run.train.steps)):
         heartbeat = Heartbeat()
-        asked = lambda last=last, at=heartbeat: Ending.STOP if at.step == last else Ending.NO  # noqa: E731
+        asked = lambda last=last, at=heartbeat: StopRequest.STOP if at.step == last else StopRequest.NO  # noqa: E731
         built = build(run, make_mesh(run.train.layout, device))
         assemble(built, note, Instruments(asked, heartbeat), memory).run()
         fd = header.segment_of(fds, last)
         found = None if fd is None else header.read(fd)
         assert found is not None
         stored = [(one.name, one.offset, one.size, one.elements, one.shape) for one in found.slices]
-    pieces = [(p.name, p.offset, p.tensor.numpy()) for p in built.parallel.data.shards]
-    return {"losses": losses, "stored": stored, "pieces": pieces}
+    shards = [(p.name, p.offset, p.tensor.numpy()) for p in built.parallel.data.shards]
+    return {"losses": losses, "stored": stored, "shards": shards}
 
 
 #: Name → layout and changes of the spec. `core.txt` names those of `make test`.
@@ -78,7 +78,7 @@ def test_a_repair_from_shared_snapshots_has_the_same_bits(
     whole = train(spec, tmp_path, "whole")
     assert [ranks[0]["losses"][step] for step in range(1, spec["steps"] + 1)] == whole["losses"]
     for rank in ranks:
-        for name, offset, tensor in rank["pieces"]:
+        for name, offset, tensor in rank["shards"]:
             place = tuple(slice(start, start + size) for start, size in zip(offset, tensor.shape, strict=True))
             assert (whole["parameters"][name][place] == tensor).all(), name
     _each_element_is_stored_once(ranks, layout, at_most=2 if "tensor" in layout or "tied" in str(changes) else 1)

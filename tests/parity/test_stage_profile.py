@@ -9,7 +9,7 @@ import pytest
 from harness.models import LLAMA
 from harness.ranks import group, spawn, train, train_rank
 
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.spec import Run, TrainSpec
 from shardyard.workers.trainer import stage_profile
 from shardyard.workers.trainer.segment_writer import SnapshotError
@@ -45,7 +45,7 @@ def repaired(rank: int, world: int, port: int, orders: str) -> dict[str, Any]:
     for skewed, restored, last in zip(costly, (None, BREAK), (BREAK, run.train.steps), strict=True):
         stage_profile.measured = lambda *given, skewed=skewed: replace(true(*given), **skewed)
         heartbeat = Heartbeat()
-        asked = lambda last=last, at=heartbeat: Ending.STOP if at.step == last else Ending.NO  # noqa: E731
+        asked = lambda last=last, at=heartbeat: StopRequest.STOP if at.step == last else StopRequest.NO  # noqa: E731
         kept = stage_profile.kept(run.train, fds, restored)
         built = allocate(run, make_mesh(run.train.layout, device), kept)
         assemble(built, note, Instruments(asked, heartbeat), SnapshotMemory(fds, restored)).run()

@@ -56,7 +56,7 @@ def events_of(run: Run, traced: int, slow: int | None = None) -> list[list[tuple
 def rank_events(rank: int, world: int, port: int, orders: str, traced: int, slow: int | None) -> list[Any]:
     """One rank's events, of a run with a trace of `traced` steps, in which one rank may be slow."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.messages.stop_request import StopRequest
     from shardyard.workers.messages.trace_request import Trace
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
@@ -66,9 +66,9 @@ def rank_events(rank: int, world: int, port: int, orders: str, traced: int, slow
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
     events: list[Any] = []
 
-    def asked() -> Ending:
+    def asked() -> StopRequest:
         time.sleep(SLOW_S if rank == slow else 0.0)
-        return Ending.NO
+        return StopRequest.NO
 
     instruments = Instruments(asked)
     if traced:

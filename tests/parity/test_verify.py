@@ -12,7 +12,7 @@ from harness.ranks import train
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import Manifest, read
-from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.reader import load_into
 from shardyard.workers.checkpoint.staging_buffer import DTYPES
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.storage.folder import Folder
@@ -66,14 +66,14 @@ def changed(content: bytes, random_: random.Random) -> bytes:
 def loaded(checkpoint: Folder) -> tuple[Manifest, dict[str, torch.Tensor]]:
     manifest = read(checkpoint)
     verify(checkpoint, manifest)
-    pieces = [
+    shards = [
         ParamShard(
             name, said.shape, (0,) * len(said.shape), torch.empty(said.shape, dtype=DTYPES[said.dtype]), frozenset()
         )
         for name, said in manifest.tensors.items()
     ]
-    fill(checkpoint, manifest, pieces)
-    return manifest, {piece.name: piece.tensor for piece in pieces}
+    load_into(checkpoint, manifest, shards)
+    return manifest, {shard.name: shard.tensor for shard in shards}
 
 
 def same(one: Any, other: Any) -> bool:

@@ -62,7 +62,7 @@ def test_the_others_wait_for_the_slow_rank(name: str, root: Path, make_spec: Mak
 def slowed(rank: int, world: int, port: int, orders: str, where: str) -> list[Any]:
     """One rank's events; rank 1 sleeps in each step."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.messages.stop_request import StopRequest
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.instruments import Instruments
@@ -76,7 +76,7 @@ def slowed(rank: int, world: int, port: int, orders: str, where: str) -> list[An
         late["in the forward pass"] = rank == 1 and where == "in the forward pass"
         if rank == 1 and where == "between steps":
             time.sleep(SLOW_S)
-        return Ending.NO
+        return StopRequest.NO
 
     def forward(*_: Any) -> None:
         if late["in the forward pass"]:

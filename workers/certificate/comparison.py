@@ -15,7 +15,7 @@ from ...strategies.param_shard import ParamShard
 from ...strategies.pipeline_parallel.weight_versions import PREVIOUS
 from ..checkpoint import manifest as manifests
 from ..checkpoint.manifest import Manifest
-from ..checkpoint.reader import fill
+from ..checkpoint.reader import load_into
 from ..checkpoint.staging_buffer import DTYPES
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
@@ -119,5 +119,5 @@ def _difference(name: str, found: Folder, mine: Manifest, expected: Folder, thei
 def _read(name: str, folder: Folder, manifest: Manifest) -> torch.Tensor:
     saved = manifest.tensors[name]
     tensor = torch.empty(saved.shape, dtype=DTYPES[saved.dtype])
-    fill(folder, manifest, [ParamShard(name, saved.shape, (0,) * len(saved.shape), tensor, frozenset())])
+    load_into(folder, manifest, [ParamShard(name, saved.shape, (0,) * len(saved.shape), tensor, frozenset())])
     return tensor

@@ -49,7 +49,7 @@ def by_shard(values: Sequence[Array], ranks: int, change: Change) -> Array:
     return changed.reshape(padded[0].shape)[: first.shape[0]]
 
 
-def by_piece(values: Sequence[Array], dim: int | None, pieces: int, change: Change) -> Array:
+def by_tensor_rank(values: Sequence[Array], dim: int | None, pieces: int, change: Change) -> Array:
     """`change` for each of the `pieces` into which tensor parallelism divides dimension `dim`; None: it does not."""
     if dim is None or pieces == 1:
         return change(values)

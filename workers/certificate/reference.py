@@ -26,7 +26,7 @@ from ..trainer.build import TrainerParts, allocate
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from .exact_spec import alone
-from .message_rounding import Array, Change, by_piece, by_shard, read_back, summed
+from .message_rounding import Array, Change, by_shard, by_tensor_rank, read_back, summed
 from .references import DELAYS, cut_of, delay_of, extra_of
 
 
@@ -128,8 +128,8 @@ class Rounding(Runner):
     def _changed(self, place: int, values: Sequence[Tensor], change: Change) -> Tensor:
         """`change` for every shard of every tensor rank's piece of a parameter, of which ranks have `values`."""
         arrays = [value.detach().reshape(value.shape or (1,)).numpy() for value in values]
-        of_piece = partial(by_shard, ranks=self._replicas, change=change)
-        changed = by_piece(arrays, self._cuts[place], self._layout.tensor, of_piece)
+        of_part = partial(by_shard, ranks=self._replicas, change=change)
+        changed = by_tensor_rank(arrays, self._cuts[place], self._layout.tensor, of_part)
         return torch.from_numpy(changed).view_as(values[0])
 
 

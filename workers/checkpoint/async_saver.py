@@ -1,4 +1,4 @@
-"""Saving without holding the training: the pieces are copied, and a thread writes the copy while the next steps compute.
+"""Saving without holding the training: param shards are copied, and a thread writes the copy while the next steps compute.
 
 One save at a time: the next waits for the one before. The training thread reports how a save ended.
 """

@@ -41,7 +41,7 @@ class File:
 
     bytes: int
     sha256: str
-    pieces: tuple[TensorSlice, ...]
+    pieces: tuple[TensorSlice, ...]  # the name in stored manifests
 
 
 @dataclass(frozen=True)

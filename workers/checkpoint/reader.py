@@ -28,7 +28,7 @@ class _Part:
     region: Region
 
 
-def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
+def load_into(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
     """Fill `shards` from the files of the checkpoint at `path`; values take the shards' dtypes.
 
     A shard whose name the checkpoint does not have is read by the first of its other names that the checkpoint has.
@@ -43,7 +43,7 @@ def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None
     missing = sum(shard.tensor.numel() for shard in shards) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
         raise CheckpointError(f"{path} lacks {missing} elements of the tensors to be read.")
-    path.each(partial(_fill_from, path, manifest), parts)
+    path.each(partial(_load_part, path, manifest), parts)
 
 
 def _as_saved(shard: ParamShard, manifest: Manifest) -> ParamShard:
@@ -70,7 +70,7 @@ def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[
 
 
 @torch.no_grad()
-def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
+def _load_part(path: Folder, manifest: Manifest, part: _Part) -> None:
     """Copy one part into its shard."""
     shard, (offset, size) = part.shard, part.region
     try:

@@ -15,7 +15,7 @@ from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest
-from .reader import fill
+from .reader import load_into
 from .retention import complete, newest, step_of
 from .verify import verify_together
 
@@ -49,7 +49,7 @@ def restore(
     if "program" in manifest.training:
         raise CheckpointError(f"{path} holds a program's own files; resume a training job's checkpoint.")
     accept(manifest.training, own)
-    fill(path, manifest, shards)
+    load_into(path, manifest, shards)
     return dict(manifest.training)
 
 

@@ -1,6 +1,6 @@
-"""A rank's file in memory: the pieces that this rank owns, as a safetensors file, one after the other without a gap.
+"""A rank's file in memory: the param shards that this rank owns, as a safetensors file, one after the other without a gap.
 
-The memory is allocated once and used for every checkpoint, since a rank's pieces never change their place or size. On CUDA it is pinned and
+The memory is allocated once and used for every checkpoint, since a rank's shards never change their place or size. On CUDA it is pinned and
 filled on a stream of its own. If state is on a disk, it is on that disk, too.
 """
 
@@ -47,7 +47,7 @@ class StagingBuffer:
 
     @torch.no_grad()
     def take(self) -> None:
-        """Copy the pieces as they are now; on CUDA, as they are after all work that is queued now."""
+        """Copy the shards as they are now; on CUDA, as they are after all work that is queued now."""
         if self._stream is None:
             for shard, place in zip(self._shards, self._places, strict=True):
                 place.copy_(shard.tensor)

@@ -36,7 +36,7 @@ def verify_together(path: Folder) -> Manifest:
 
     Raises `CheckpointError`, `StorageError`.
     """
-    manifest, own = _look(path)
+    manifest, own = _inspect(path)
     findings: list[_Finding] = [own] * dist.get_world_size()
     dist.all_gather_object(findings, own)
     for finding in findings:
@@ -49,7 +49,7 @@ def verify_together(path: Folder) -> Manifest:
     return manifest
 
 
-def _look(path: Folder) -> tuple[Manifest | None, _Finding]:
+def _inspect(path: Folder) -> tuple[Manifest | None, _Finding]:
     """This rank's share."""
     try:
         manifest = read(path)

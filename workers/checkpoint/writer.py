@@ -86,7 +86,7 @@ class Writer:
         return outcome[0]
 
     def _write_own(self, path: Folder) -> dict[str, File]:
-        """Write this rank's file and return it by name; empty if the rank owns no pieces."""
+        """Write this rank's file and return it by name; empty if the rank owns no shards."""
         if not self._buffer.slices:
             return {}
         content = self._buffer.content()

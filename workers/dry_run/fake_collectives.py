@@ -10,7 +10,7 @@ import torch.distributed as dist
 def install() -> None:
     """Let this process start them."""
     torch.library.impl("c10d::allgather_into_tensor_coalesced_", "meta", _started)
-    cast(Any, dist).all_gather_object = _alike
+    cast(Any, dist).all_gather_object = _own_from_all
 
 
 def _started(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Any, *_: Any, **__: Any) -> Any:
@@ -18,6 +18,6 @@ def _started(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], gr
     return torch.ops.c10d.alltoall_base_(outputs[0], inputs[0], group, [], [])
 
 
-def _alike(objects: list[Any], own: Any, group: Any = None) -> None:  # noqa: ARG001  (torch's signature)
+def _own_from_all(objects: list[Any], own: Any, group: Any = None) -> None:  # noqa: ARG001  (torch's signature)
     """Every rank has what this one has."""
     objects[:] = [own] * len(objects)

@@ -17,7 +17,7 @@ import torch
 from ...strategies.param_shard import ParamShard
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, read
-from ..checkpoint.reader import fill
+from ..checkpoint.reader import load_into
 from ..checkpoint.verify import verify
 from ..data.tokenizer import END_OF_TEXT
 from ..models.hf_config import Place, config_of, place
@@ -164,7 +164,7 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
         for tensor in shard
         for name, shape in tensor.parts
     }
-    fill(*source, list(pieces.values()))
+    load_into(*source, list(pieces.values()))
     content = {}
     for tensor in shard:
         whole = torch.cat([pieces.pop(name).tensor for name, _ in tensor.parts])

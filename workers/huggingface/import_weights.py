@@ -1,4 +1,4 @@
-"""Weights of a published model, read by rectangle: each rank reads from the safetensors files only what its layout assigns to it.
+"""Weights of a published model, read by slice: each rank reads from the safetensors files only what its layout assigns to it.
 
 Files are memory-mapped; a slice costs its own bytes (and, for tensor cuts along the second dimension, those of its rows).
 """
@@ -41,7 +41,7 @@ class Pretrained:
             raise _refusal(f"holds {unused[0]}, which is not in the architecture of config.json", folder)
 
     def __call__(self, name: str, shape: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> torch.Tensor:
-        """The rectangle of `size` at `offset` of the parameter `name`, whose whole shape is `shape`; on the CPU, in the file's dtype."""
+        """The slice of `size` at `offset` of the parameter `name`, whose whole shape is `shape`; on the CPU, in the file's dtype."""
         if 0 in size:
             return torch.empty(tuple(size))
         where = self._place(name)

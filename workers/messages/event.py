@@ -7,7 +7,7 @@ kind or a field raises it. A field that equals its default is left out of the JS
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .event_type import BadEvent, Event, adapter, plain, read, to_json
+from .event_type import BadEvent, Event, adapter, read, sanitize, to_json
 from .incident_events import (
     CordonEvent,
     ExecEvent,
@@ -73,8 +73,8 @@ __all__ = [
     "TraceFinishedEvent",
     "adapter",
     "from_json",
-    "plain",
     "read",
+    "sanitize",
     "to_json",
 ]
 

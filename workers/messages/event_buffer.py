@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate, islice, takewhile
 from typing import Any, Final, TypedDict
 
-from .event import StepEvent, plain, read
+from .event import StepEvent, read, sanitize
 
 #: Bytes of events in one answer, which holds at least one event. A thousand events of a trace may take a hundred megabytes, and the
 #: receiver has room for little more than this.
@@ -57,7 +57,7 @@ class Spool:
     def add(self, kind: str, data: dict[str, Any], ts: float | None = None, urgent: bool = False) -> Event:
         """Number one event, keep it and return it. Never refused. An urgent event makes `wait` return without lingering."""
         self.last += 1
-        event = Event(seq=self.last, ts=time.time() if ts is None else ts, kind=kind, data=plain(data))
+        event = Event(seq=self.last, ts=time.time() if ts is None else ts, kind=kind, data=sanitize(data))
         self._keep(event)
         if urgent:
             self._urgent = self.last

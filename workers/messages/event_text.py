@@ -3,11 +3,11 @@
 from typing import Any
 
 
-def in_words(kind: str, data: dict[str, Any]) -> str | None:
+def format_event(kind: str, data: dict[str, Any]) -> str | None:
     """One line for an event of rank 0; None if the event needs none."""
     match kind:
         case "preflight":
-            return preflight_in_words(data)
+            return format_preflight(data)
         case "plan":
             return _plan(data)
         case "step" if "loss" in data:
@@ -23,7 +23,7 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
                 return line
             return f"{line}  experts' balance {data['balance_loss']:.3f} (1 is even), {data['dropped']:.1%} dropped"
         case "probe" if "bubble_measured" in data:
-            return f"step {data['step']:>6}  {bubble_in_words(data)}"
+            return f"step {data['step']:>6}  {format_bubble(data)}"
         case "checkpoint":
             took = f"{data['bytes']:,} bytes in {data['seconds']:.2f} s, training held for {data['held_s']:.2f} s"
             return f"step {data['step']:>6}  saved {data['path']} ({took})"
@@ -46,7 +46,7 @@ def _plan(data: dict[str, Any]) -> str:
     return " ".join([f"{line}.", *reasons]) if reasons else line
 
 
-def preflight_in_words(preflight: dict[str, Any]) -> str:
+def format_preflight(preflight: dict[str, Any]) -> str:
     """The all-reduce over each group, and what is slow."""
     speeds = ", ".join(
         f"{one['bus_bandwidth'] / 1e9:.3g} GB/s over {one['axis']} ({one['ranks']} ranks)"
@@ -57,7 +57,7 @@ def preflight_in_words(preflight: dict[str, Any]) -> str:
     return " ".join([f"pre-flight in {preflight['seconds']:.1f} s: all-reduce {speeds}.", *slow])
 
 
-def bubble_in_words(probe: dict[str, Any]) -> str:
+def format_bubble(probe: dict[str, Any]) -> str:
     """The measured and the simulated pipeline bubble as text."""
     measured = probe["bubble_measured"]
     over = f"({measured['min']:.1%} to {measured['max']:.1%} over ranks)"

@@ -26,7 +26,7 @@ E = TypeVar("E", bound=Event)
 
 def to_json(event: Event) -> dict[str, Any]:
     """The event's data as strict JSON. A field that equals its default is left out; a number that is not finite becomes null."""
-    data: dict[str, Any] = plain(adapter(type(event)).dump_python(event, mode="json", exclude_defaults=True))
+    data: dict[str, Any] = sanitize(adapter(type(event)).dump_python(event, mode="json", exclude_defaults=True))
     return data
 
 
@@ -51,14 +51,14 @@ def _made(event_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(event_type)
 
 
-def plain(value: Any) -> Any:
+def sanitize(value: Any) -> Any:
     """The same value as strict JSON: tuples become lists, NaN and infinities None, and types without JSON text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): sanitize(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [sanitize(item) for item in value]
     return str(value)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Ending(StrEnum):
+class StopRequest(StrEnum):
     """A stop request. `NO`, the empty one, is falsy: train on."""
 
     NO = ""
@@ -18,16 +18,16 @@ class Ending(StrEnum):
 
 
 #: Returns the request that this rank has received so far.
-Asked = Callable[[], Ending]
+StopSource = Callable[[], StopRequest]
 
 
-def votes(asked: Ending) -> tuple[float, float]:
+def stop_votes(asked: StopRequest) -> tuple[float, float]:
     """This rank's summands of two sums: the ranks that received `STOP`, and those that received `SAVE`."""
-    return float(asked == Ending.STOP), float(asked == Ending.SAVE)
+    return float(asked == StopRequest.STOP), float(asked == StopRequest.SAVE)
 
 
-def agreed(stops: float, saves: float) -> Ending:
+def agreed_stop(stops: float, saves: float) -> StopRequest:
     """What all ranks do, by the sums of their votes. `STOP` takes precedence over `SAVE`: it saves nothing."""
     if stops:
-        return Ending.STOP
-    return Ending.SAVE if saves else Ending.NO
+        return StopRequest.STOP
+    return StopRequest.SAVE if saves else StopRequest.NO

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .normal_values import Rectangle, normal_values
+from .normal_values import ParamSlice, normal_values
 from .presets import Architecture
 
 STD = 0.02
@@ -20,12 +20,12 @@ _RESIDUAL = ("attention.o.weight", "mlp.down.weight", "mlp.experts.down", "mlp.s
 
 def initial_value(name: str, shape: Sequence[int], seed: int, arch: Architecture) -> Tensor:
     """The whole parameter `name` (as in `blocks.3.mlp.up.weight`) at step 0, float32 on the CPU."""
-    whole = Rectangle(tuple(shape), (0,) * len(shape), tuple(shape))
+    whole = ParamSlice(tuple(shape), (0,) * len(shape), tuple(shape))
     return initial_values(name, whole, seed, arch, torch.device("cpu"))
 
 
-def initial_values(name: str, where: Rectangle, seed: int, arch: Architecture, device: torch.device) -> Tensor:
-    """That rectangle of the parameter `name` at step 0, float32 on `device`."""
+def initial_values(name: str, where: ParamSlice, seed: int, arch: Architecture, device: torch.device) -> Tensor:
+    """That slice of the parameter `name` at step 0, float32 on `device`."""
     *_, module, kind = name.split(".")
     if kind == "bias":
         return torch.zeros(where.size, device=device)

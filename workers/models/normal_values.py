@@ -1,4 +1,4 @@
-"""Normal values by place: a value is a function of a key, its row and its column, so that each rank draws its own rectangle alone.
+"""Normal values by place: a value is a function of a key, its row and its column, so that each rank draws its own slice alone.
 
 Rows are those of a matrix; of more dimensions, all but the last are counted as one. A block of random words serves four rows of a
 column: rows 4g to 4g + 3 of column c have the words of the counter (c, 0, g, 0).
@@ -37,7 +37,7 @@ _SINE: Final = (0.00015148419, -0.00467376557, 0.07968967928, -0.64596371106, 1.
 
 
 @dataclass(frozen=True)
-class Rectangle:
+class ParamSlice:
     """The part of a tensor of `shape` that has `size` and begins at `offset`."""
 
     shape: tuple[int, ...]
@@ -60,8 +60,8 @@ class Rectangle:
             yield range(first, first + len(rows))
 
 
-def normal_values(key: Key, std: float, where: Rectangle, device: torch.device) -> Tensor:
-    """The values of that rectangle: N(0, `std`²) in float32 on `device`."""
+def normal_values(key: Key, std: float, where: ParamSlice, device: torch.device) -> Tensor:
+    """The values of that slice: N(0, `std`²) in float32 on `device`."""
     if 0 in where.size:
         return torch.empty(where.size, device=device)
     found = [_matrix(key, std, rows, where.columns, device) for rows in where.runs()]

@@ -28,7 +28,7 @@ from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
 from ..messages.rank_event import FailedEvent, FailureFacts, ProgramStartedEvent, StoppedEvent
 from ..messages.rendezvous import RankAssignment
-from ..messages.stop_request import Ending
+from ..messages.stop_request import StopRequest
 from ..process_stat import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
@@ -74,7 +74,7 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     program = Program.from_json(run)
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
-    meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.asked() != Ending.NO)
+    meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)
     uploads = _uploads(program, store, coords, emit)
     with answering(program, meeting, emit) as service, listening(on_metrics, service.answer, uploads) as agents:
         sockets = [agents.name]
@@ -120,7 +120,7 @@ def _lead(
             asked = _wait(process, instruments, start.ray)
     failures = agents.failures()
     _flush(uploads, instruments)
-    failed = asked == Ending.NO and process.returncode != 0
+    failed = asked == StopRequest.NO and process.returncode != 0
     if start.ray is not None:
         try:
             if failed:
@@ -128,7 +128,7 @@ def _lead(
         finally:
             start.ray.end(failed=failed)
     agents.release(failed=failed)
-    if asked != Ending.NO:
+    if asked != StopRequest.NO:
         emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     elif failed:
         of_main = failures.pop(process.pid, None)
@@ -144,7 +144,7 @@ def _lead(
 def _attend(cluster: RayCluster, agents: Agents, instruments: Instruments, uploads: ArtifactUploads | None) -> None:
     """Keep this node of a driver's cluster until the driver ends. Raises RayNodeFailed, EndRequested."""
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
-    failed = cluster.attend(lambda: instruments.asked() != Ending.NO)
+    failed = cluster.attend(lambda: instruments.stop_request() != StopRequest.NO)
     _flush(uploads, instruments)
     agents.release(failed=failed)
 
@@ -154,7 +154,7 @@ def _follow(
 ) -> None:
     """Wait for the end of the program that the first rank of this node runs. Raises ProgramFailed if this rank's process made it fail."""
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
-    failed = ended(leader, lambda: instruments.asked() != Ending.NO, LOOK_S)
+    failed = ended(leader, lambda: instruments.stop_request() != StopRequest.NO, LOOK_S)
     agents.finish()
     _flush(uploads, instruments)
     if failed is None:
@@ -188,7 +188,7 @@ def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: Em
 
 def _flush(uploads: ArtifactUploads | None, instruments: Instruments) -> None:
     if uploads is not None:
-        uploads.flush(lambda: instruments.asked() != Ending.NO)
+        uploads.flush(lambda: instruments.stop_request() != StopRequest.NO)
 
 
 def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:
@@ -239,8 +239,8 @@ def _port(store: TCPStore, coords: RankAssignment) -> int:
 
 def _is_to_stop(instruments: Instruments) -> bool:
     """Whether the rank is to end before its program has started. Each call is a heartbeat: a long build is no hang."""
-    instruments.heartbeat.beat("prepare", 0)
-    return instruments.asked() != Ending.NO
+    instruments.heartbeat.update("prepare", 0)
+    return instruments.stop_request() != StopRequest.NO
 
 
 @contextmanager
@@ -271,7 +271,7 @@ def _start(program: Program, cwd: Path, env: Mapping[str, str]) -> "subprocess.P
         raise cannot_start(f"{program.command[0]!r} on this node: {error.strerror}") from None
 
 
-def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments, cluster: RayCluster | None) -> Ending:
+def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments, cluster: RayCluster | None) -> StopRequest:
     """Wait until the program has ended; returns the request to end that it was given, if there was one.
 
     A driver whose cluster is lost is killed.
@@ -279,12 +279,12 @@ def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments, cluster:
     while not _has_ended(process.pid, LOOK_S):
         if cluster is not None and cluster.is_lost:
             process.kill()
-        if (asked := instruments.asked()) != Ending.NO:
+        if (asked := instruments.stop_request()) != StopRequest.NO:
             _terminate(process)
             process.wait()
             return asked
     process.wait()
-    return Ending.NO
+    return StopRequest.NO
 
 
 def _terminate(process: "subprocess.Popen[bytes]") -> None:

@@ -121,10 +121,10 @@ class Rank:
         self.lease.renew()
         return self.store.all_steps()
 
-    async def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
+    async def snapshot_header(self, rank: int, step: int) -> SnapshotHeader | None:
         """The header of a rank's snapshot of `step`; None if this actor has none."""
         self.lease.renew()
-        return self.store.inventory(rank, step)
+        return self.store.snapshot_header(rank, step)
 
     async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""

@@ -26,7 +26,7 @@ from .log_pipe import MAX_LINE
 from .secret_mask import SecretMask
 
 #: Seconds between two looks at whether the rank has ended.
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 #: Gates of a rank at the same time. One of an older access token may have a kept shell, and stays then.
 MOST_GATES: Final = 3
 #: Parts of the output that are read between two looks at the time.
@@ -113,9 +113,9 @@ def run(order: Exec, place: Place, add: AddLines) -> ExecEnd:
         deadline = time.monotonic() + order.seconds
         while guard.poll() is None:
             if is_open:
-                is_open = output.read(LOOK_S)
+                is_open = output.read(POLL_S)
             else:
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
             if why is None and (why := _reason_to_end(order, place, deadline)) is not None:
                 guard.stdin.close()  # which makes the guard kill everything
         output.read_rest()

@@ -27,7 +27,7 @@ INPUT_S: Final = 10.0
 #: Seconds that a program has to end after SIGHUP, and what it has left in its session after it.
 HANGUP_S: Final = 2.0
 #: Seconds between two looks at a session.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: Reads of what a program has printed before its end.
 LAST_READS: Final = 64
 #: Rows and columns of the largest terminal.
@@ -108,7 +108,7 @@ class PseudoTerminal:
         """Kill what the program has left in its session, after `HANGUP_S`."""
         until = time.monotonic() + HANGUP_S
         while of_session(self._pid) and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         self._kill_session()
 
     def _kill_session(self) -> None:

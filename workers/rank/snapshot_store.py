@@ -15,7 +15,7 @@ from ..checkpoint.retention import folder
 from ..messages.rendezvous import SnapshotHandle
 from ..snapshot import shared_memory
 from ..snapshot.header import SnapshotHeader, StoredSlice, segment_of
-from ..snapshot.header import read as read_inventory
+from ..snapshot.header import read as read_header
 from ..snapshot.replication import Chunk, Give, ReplicaStore, Replicator, Stale, send
 from ..storage.open_folder import folder_at
 from .host import node_id
@@ -75,15 +75,15 @@ class SnapshotStore:
         ranks = {self.rank, *self.guarded, *self.replicas.segments}
         return {rank: steps for rank in ranks if (steps := shared_memory.steps(self._held(rank)))}
 
-    def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
+    def snapshot_header(self, rank: int, step: int) -> SnapshotHeader | None:
         """The header of a rank's snapshot of `step`; None if this actor has none."""
         fd = segment_of(self._held(rank), step)
-        return None if fd is None else read_inventory(fd)
+        return None if fd is None else read_header(fd)
 
     async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
         fd = segment_of(self._held(rank), step)
-        assert fd is not None, "write_out was called for a step that inventory does not list"
+        assert fd is not None, "write_out was called for a step that snapshot_header does not list"
         path = folder(folder_at(where), step)
         return await asyncio.to_thread(from_snapshot.write_file, path, name, fd, wanted)
 

@@ -28,7 +28,7 @@ STALL_S: Final = 300.0
 #: Seconds without a stream after which a gate ends.
 LINGER_S: Final = 60.0
 #: Seconds between two looks at whether the gate is in use.
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 PR_SET_NAME: Final = 15
 
 
@@ -51,7 +51,7 @@ class Gate:
             while self._open or self._kept or time.monotonic() - used < self._linger_s:
                 if self._open:
                     used = time.monotonic()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = Stream(reader, writer)

@@ -100,8 +100,8 @@ class TrainerEvents:
 
     def _add(self, trainer: TrainerProcess, message: dict[str, Any]) -> None:
         kind = message["kind"]
-        if kind == "examined":
-            trainer.examined(message["data"])
+        if kind == "status":
+            trainer.take_status(message["data"])
             return
         if kind == "profiled":
             trainer.recordings.answer(message["data"])
@@ -110,7 +110,7 @@ class TrainerEvents:
             message["data"] |= {key: self.mask.hide_in(message["data"][key]) for key in ("message", "traceback")}
         first_step = kind == "step" and not self.steps
         self.steps = self.steps or first_step
-        if kind == "step" and (size := trainer.footprint.due()) is not None:
+        if kind == "step" and (size := trainer.memory.due()) is not None:
             message["data"]["resident"] = size
         self.spool.add(
             kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done", "trace_finished")

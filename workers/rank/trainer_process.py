@@ -14,7 +14,7 @@ from ..forkserver.client import connect
 from ..forkserver.protocol import Request, kill
 from ..forkserver.protocol import request as ask
 from ..messages.rank_status import STACKS_SIGNAL
-from ..process_memory import Footprint, resident
+from ..process_memory import MemorySampler, resident
 from ..process_stat import state_of
 from ..snapshot.replication import notifier_pair
 from .log_pipe import MAX_LINE, Lines
@@ -42,7 +42,7 @@ class TrainerProcess:
         self._examining: set[asyncio.Future[dict[str, Any]]] = set()
         self.gone = asyncio.Event()
         self.recordings = Recordings(self.send, self.gone)
-        self.footprint = Footprint(lambda: resident(self.pid))
+        self.memory = MemorySampler(lambda: resident(self.pid))
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a run, a stop request or a release. A trainer that is already gone is no error."""
@@ -80,7 +80,7 @@ class TrainerProcess:
         finally:
             self._examining.discard(answer)
 
-    def examined(self, status: dict[str, Any]) -> None:
+    def take_status(self, status: dict[str, Any]) -> None:
         """The trainer has reported its status: to all that examine it now, as the hang watchdog and a profile may at the same time."""
         for answer in self._examining:
             if not answer.done():

@@ -164,7 +164,7 @@ class Supervisor:
             if predecessor is None:
                 return None if again else self.lifecycle.run()
             self._resume(GangState.from_json(predecessor))
-            await self.lifecycle.take_over()
+            await self.lifecycle.adopt()
         except JournalUnreadable as error:
             return self.lifecycle.give_up(Failure("journal_unreadable", None, str(error)), self._newest_taken())
         except Exception:  # without a supervisor the gang is lost; the job's next attempt starts another one

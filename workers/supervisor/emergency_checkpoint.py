@@ -147,7 +147,7 @@ async def _holders(members: Sequence[Member]) -> dict[tuple[int, int], RankHandl
 
 
 async def _inventories(found: Mapping[int, RankHandle], step: int) -> dict[int, SnapshotHeader]:
-    calls = (_answer(handle.snapshots.inventory(rank, step)) for rank, handle in found.items())
+    calls = (_answer(handle.snapshots.snapshot_header(rank, step)) for rank, handle in found.items())
     answers = await asyncio.gather(*calls)
     return {rank: one for rank, one in zip(found, answers, strict=True) if one is not None}
 

@@ -30,7 +30,7 @@ from .trace_orders import TraceOrders
 
 
 @dataclass(frozen=True)
-class EventTaken:
+class PumpedEvent:
     """One event of a rank and its consequences. None, False: no consequence."""
 
     number: int
@@ -71,7 +71,7 @@ class EventPump:
         self._has_unusable = False  # a line that was meant as metrics, of which there was an incident
         self.system = SystemSamples(spec.world_size)
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
-        self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
+        self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], PumpedEvent]] = {
             "step": self._take_step,
             "preflight": self._take_preflight,
             "program_started": self._take_program_started,
@@ -88,9 +88,9 @@ class EventPump:
             "trace_finished": self._take_traced,
         }
 
-    async def follow(
+    async def pull_rank(
         self, members: Sequence[Member], member: Member, assignment: RankAssignment | None
-    ) -> AsyncGenerator[EventTaken | RankLost, None]:
+    ) -> AsyncGenerator[PumpedEvent | RankLost, None]:
         """Start the rank's trainer, unless `assignment` is None, and pull its events until the trainer has ended.
 
         The caller must apply each yielded consequence to the member before it continues the iteration.
@@ -134,11 +134,11 @@ class EventPump:
         self._emit_sample(self.watch.samples.flush(), members)
         self._emit_system(self.system.flush())
 
-    def _take_log(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_log(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         found = read(LogEvent, event["data"])
         if found.stream in (STREAM, GATE_STREAM):  # of what a user does beside the rank
             self.merger.log(event)
-            return EventTaken(event["seq"])
+            return PumpedEvent(event["seq"])
         member.log.extend(found.lines)
         member.watchdog = member.watchdog or watchdog_line(found.lines)
         self.merger.log(event)
@@ -151,40 +151,40 @@ class EventPump:
                 self._has_unusable = True
                 failure = Failure("metric_line_unusable", member.rank, unusable)
                 self.merger.emit_incident(failure, _generation(members), [])
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
-    def _take_logged(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+    def _take_logged(self, _: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
         self.watch.progress.began()
         self.merger.of_program(event["kind"], event["data"], event["ts"])
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
-    def _take_checkpoint(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_checkpoint(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         if not self._runs_program:
             return self._take_fact(members, member, event)
         self.watch.progress.began()
         self.merger.of_program("checkpoint", event["data"], event["ts"])
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
-    def _take_system(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_system(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         self._emit_system(self.system.take(member.rank, member.node, event["data"]), event["ts"])
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
     def _emit_system(self, samples: Sequence[SystemEvent], ts: float | None = None) -> None:
         """No progress, and the first to be left out while the dispatcher takes no events."""
         for sample in samples if not self.merger.spool.half_full else ():
             self.merger.emit(sample, ts)
 
-    def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         step = int(event["data"]["step"])
         self.watch.progress.stepped(float(event["data"].get("step_s") or 0.0))
         for ranks in self.merger.step(member.rank, event):
             self._watch_step(ranks, members)
-        return EventTaken(event["seq"], step=step)
+        return PumpedEvent(event["seq"], step=step)
 
-    def _take_program_started(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_program_started(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         self.watch.progress.began()
         self.merger.program_started(member.rank, event["ts"])
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
     def _watch_step(self, ranks: Ranks, members: Sequence[Member]) -> None:
         self._emit_sample(self.watch.samples.add(ranks), members)
@@ -196,11 +196,11 @@ class EventPump:
             where = places([member.node for member in members])
             self.merger.emit(read(RankMetricsEvent, sample | where))
 
-    def _take_fact(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_fact(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         self.merger.fact(event, member.step)
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
-    def _take_preflight(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_preflight(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         """What is slow is an incident each. Training continues: whether the node is to be cordoned is for people to decide."""
         self.watch.progress.began()
         taken = self._take_fact(members, member, event)
@@ -209,31 +209,31 @@ class EventPump:
             self.merger.emit_incident(failure, _generation(members), [])
         return taken
 
-    def _take_failed(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_failed(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         failed = read(FailedEvent, event["data"])
         if failed.facts.unattributed:
-            return EventTaken(event["seq"], failed=True, failure=raised(failed, None, None))
+            return PumpedEvent(event["seq"], failed=True, failure=raised(failed, None, None))
         named = failed.facts.rank
         accused = member.rank if named is None or named not in range(len(members)) else named
         failure = raised(failed, accused, members[accused].node)
-        return EventTaken(event["seq"], failed=True, failure=failure)
+        return PumpedEvent(event["seq"], failed=True, failure=failure)
 
-    def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         ended = read(ExitEvent, event["data"])
         if member.reservation and ended.generation < member.reservation.generation:
-            return EventTaken(event["seq"])  # of a trainer that a dead supervisor had started
+            return PumpedEvent(event["seq"])  # of a trainer that a dead supervisor had started
         if member.done or member.failed:
-            return EventTaken(event["seq"], exited=True)
+            return PumpedEvent(event["seq"], exited=True)
         failure = exited(member.rank, member.node, ended.status, member.watchdog, member.log)
-        return EventTaken(event["seq"], exited=True, failure=failure)
+        return PumpedEvent(event["seq"], exited=True, failure=failure)
 
-    def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+    def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
         self.traces.take_step(event)
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
-    def _take_traced(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    def _take_traced(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         self.traces.take_end(member.rank, event)
-        return EventTaken(event["seq"])
+        return PumpedEvent(event["seq"])
 
 
 def _metrics(member: Member, blocks: Sequence[MetricBlock]) -> dict[str, Any]:
@@ -247,8 +247,8 @@ def _generation(members: Sequence[Member]) -> int:
     return max((member.reservation.generation for member in members if member.reservation), default=0)
 
 
-def _take_end(_: Sequence[Member], __: Member, event: Event) -> EventTaken:
-    return EventTaken(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
+def _take_end(_: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
+    return PumpedEvent(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
 
 
 def _only_steps(events: Sequence[Event]) -> bool:

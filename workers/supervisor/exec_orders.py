@@ -16,7 +16,7 @@ from .policies.failures import brief
 from .ranks.members import Member
 
 #: Seconds between two checks of a gang that does not train.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: Seconds for the last of the output to arrive.
 OUTPUT_S: Final = 30.0
 #: Seconds for a rank to have a process.
@@ -46,7 +46,7 @@ class ExecOrders:
                 return end
             if not pending.at and time.monotonic() >= deadline:
                 return ExecEnd(f"rank {pending.order.rank} had no process within {PATIENCE_S:g} s")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return None
 
     async def _run(self, pending: PendingExec) -> ExecEnd | None:
@@ -74,4 +74,4 @@ class ExecOrders:
         """Wait until the output has been emitted, which is before the command's end then."""
         deadline = time.monotonic() + OUTPUT_S
         while member.pulled < last and not member.exited and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)

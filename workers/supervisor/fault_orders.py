@@ -17,7 +17,7 @@ from .orders import OrderQueue
 from .ranks.members import Member
 
 #: Seconds between two checks of a gang that does not train.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 class FaultOrders:
@@ -44,7 +44,7 @@ class FaultOrders:
         while self._phase() not in ("ending", "ended"):
             if self._phase() == "training" and (done := await self._inject(pending)) is not None:
                 return done
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return None
 
     async def _kill_supervisor(self, pending: PendingFault) -> str:

@@ -19,7 +19,7 @@ from .ranks.handles import STACKS_S
 from .ranks.members import Member
 
 #: Minimum seconds between two examinations of a gang without progress.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: Seconds before the verdict in which NCCL's RAS is asked, if that is less than half of the time without progress. An actor takes 3 s.
 WITNESS_S: Final = 4.0
 #: Nodes of which one actor each asks. One answer is enough: each is about the whole job.
@@ -35,7 +35,7 @@ async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, is
     """
     while True:
         ahead_s = min(WITNESS_S, progress.limit_s / 2) if spec.device == "cuda" else 0.0
-        await asyncio.sleep(max(progress.left_s - ahead_s, LOOK_S))
+        await asyncio.sleep(max(progress.left_s - ahead_s, POLL_S))
         if is_held():
             progress.began()
         if progress.left_s > ahead_s:

@@ -19,7 +19,7 @@ from .policies.failures import Failure, brief
 from .ranks.handles import RankHandle, within
 from .ranks.members import Member, call_each, drain, leases_kept, nodes
 from .ranks.neighbours import assignments
-from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_remains
+from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_actors_and_group
 from .ranks.room import node_places
 from .ranks.spares import share_out
 from .repair import Generations, choose_root_cause
@@ -181,7 +181,7 @@ class Lifecycle:
         """End a gang whose journal cannot be read. Its ranks are found by name; its events are numbered after the dispatcher's newest."""
         gang = self.gang
         self._move("ending")
-        await until_answered(lambda: remove_remains(gang.spec.name, rank_actors(gang.spec.name)))
+        await until_answered(lambda: remove_actors_and_group(gang.spec.name, rank_actors(gang.spec.name)))
         newest = await after
         if gang.spool.last < newest:  # the journal did not say how many there were
             gang.spool.refill([], newest)
@@ -191,10 +191,10 @@ class Lifecycle:
 
     # After the supervisor's own death.
 
-    async def take_over(self) -> None:
+    async def adopt(self) -> None:
         """Find the predecessor's actors, and continue with its ranks and orders."""
         gang = self.gang
-        await self._adopt()
+        await self._find_actors()
         if gang.phase in ("placing", "training"):  # a repair continues, for the incident that began it
             message = f"another one took over its {len(gang.members)} ranks, which trained on meanwhile"
             gang.emit_incident(Failure("supervisor_lost", None, message))
@@ -202,7 +202,7 @@ class Lifecycle:
             gang.ended.set()
         self.run_orders()
 
-    async def _adopt(self) -> None:
+    async def _find_actors(self) -> None:
         gang = self.gang
         for member in gang.members:
             actor = await asyncio.to_thread(find_actor, member.name)

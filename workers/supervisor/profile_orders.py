@@ -17,7 +17,7 @@ from .policies.failures import brief
 from .ranks.members import Member
 
 #: Seconds between two checks of a gang that does not train, or of a rank without a process.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: Seconds that a rank may be without a process or an actor: repairs take less.
 PATIENCE_S: Final = 300.0
 
@@ -48,7 +48,7 @@ class ProfileOrders:
                 why = answer
             if time.monotonic() >= deadline:
                 return Outcome(f"rank {order.rank} could not be profiled within {PATIENCE_S:g} s: {why}")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return None
 
     async def _ask(self, order: Profile) -> Outcome | str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..messages.rendezvous import RankAssignment, Reservation
 from .absences import Absences
 from .emergency_checkpoint import BrokenGang, save_and_emit
-from .event_pump import EventTaken, RankLost
+from .event_pump import PumpedEvent, RankLost
 from .gang import Gang
 from .gang_state import Repair
 from .hang_watchdog import after_abort, hang
@@ -120,14 +120,14 @@ class Generations:
 
     async def _follow(self, member: Member, assignment: RankAssignment | None) -> None:
         try:
-            async with contextlib.aclosing(self.gang.pump.follow(self.gang.members, member, assignment)) as taken:
+            async with contextlib.aclosing(self.gang.pump.pull_rank(self.gang.members, member, assignment)) as taken:
                 async for one in taken:
                     self._apply(member, one)
         except Exception as error:  # an error in this code must not leave the gang waiting for this rank
             self.fail(Failure("gang_error", member.rank, brief(error), member.node))
             raise
 
-    def _apply(self, member: Member, taken: EventTaken | RankLost) -> None:
+    def _apply(self, member: Member, taken: PumpedEvent | RankLost) -> None:
         if isinstance(taken, RankLost):
             self.lose(member, taken.message)
             return

@@ -17,7 +17,7 @@ from .orders import OrderQueue
 from .ranks.members import Member
 
 #: Seconds between two checks whether the gang trains, or a trace has ended.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 class TraceOrders:
@@ -44,7 +44,7 @@ class TraceOrders:
                 await self.queue.settled()
                 if await self._send(pending.trace, members):
                     all_have.add(name)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def _send(self, trace: Trace, members: Sequence[Member]) -> bool:
         """Send the trace to all ranks; returns whether every rank has received it."""

@@ -31,7 +31,7 @@ from .cpu_share import use_all_own_cores
 from .device_facts import decided
 from .first_values import FirstValues
 from .optimizer import make_optimizer
-from .stage_profile import Profiler, in_words, profiler, replicas_in_words
+from .stage_profile import Profiler, format_costs, format_replicas, profiler
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> Traine
     file = StateFile(run.scratch or run.cache / "scratch") if spec.offload.to == "disk" else None
     parts = compose(run.model_copy(update={"train": found.train}), mesh, tokens, profile=how, file=file)
     times = (
-        *in_words(parts.profile),
-        *replicas_in_words(parts.profile, found.train.layout, parts.batch.microbatches),
+        *format_costs(parts.profile),
+        *format_replicas(parts.profile, found.train.layout, parts.batch.microbatches),
     )
     return replace(parts, choices=(*found.reasons, *times))
 

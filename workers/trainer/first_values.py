@@ -11,7 +11,7 @@ from ...strategies.param_shard import ParamShard
 from ..huggingface.import_weights import Pretrained
 from ..model_spec import ModelSpec
 from ..models.init import initial_values
-from ..models.normal_values import Rectangle
+from ..models.normal_values import ParamSlice
 from ..models.presets import Architecture
 
 #: The values of a param shard, whose tensor has none yet.
@@ -43,5 +43,5 @@ class FirstValues:
         return lambda shard: files(shard.name, shard.shape, shard.offset, shard.tensor.shape)
 
     def _drawn(self, shard: ParamShard) -> torch.Tensor:
-        where = Rectangle(shard.shape, shard.offset, tuple(shard.tensor.shape))
+        where = ParamSlice(shard.shape, shard.offset, tuple(shard.tensor.shape))
         return initial_values(shard.name, where, self.seed, self.architecture, shard.tensor.device)

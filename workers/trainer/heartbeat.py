@@ -31,7 +31,7 @@ class Heartbeat:
     at: float = field(default_factory=time.monotonic)
     report: Callable[[], dict[str, Any]] | None = None
 
-    def beat(self, phase: str, step: int) -> None:
+    def update(self, phase: str, step: int) -> None:
         """The training thread begins `phase` of `step`, or makes progress in it."""
         self.phase, self.step, self.at = phase, step, time.monotonic()
 

@@ -14,7 +14,7 @@ from ...strategies.telemetry import current
 from ...strategies.telemetry.current import Telemetry
 from ...strategies.telemetry.device_clock import clock_of
 from ...strategies.telemetry.step_tracer import Category
-from ..messages.stop_request import Asked, Ending
+from ..messages.stop_request import StopRequest, StopSource
 from .heartbeat import Heartbeat
 from .lost_ranks import LostRanks
 from .pending_profile import PendingProfile
@@ -50,15 +50,15 @@ _CATEGORIES: Final[Mapping[Phase, Category]] = {
 _EXCLUDED: Final[frozenset[Phase]] = frozenset({"trace", "replica check", "validation"})
 
 
-def _no_request() -> Ending:
-    return Ending.NO
+def _no_request() -> StopRequest:
+    return StopRequest.NO
 
 
 @dataclass(frozen=True)
 class Instruments:
-    """`asked()` returns the stop request that this rank has received; `Ending.NO` without one."""
+    """`stop_request()` returns the stop request that this rank has received; `StopRequest.NO` without one."""
 
-    asked: Asked = _no_request
+    stop_request: StopSource = _no_request
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     slowdown: Slowdown = field(default_factory=Slowdown)
     pending_trace: PendingTrace = field(default_factory=PendingTrace)
@@ -86,11 +86,11 @@ class Instruments:
         heartbeat, excluded = self.heartbeat, name in _EXCLUDED
         before = heartbeat.phase, heartbeat.step
         if step is not None:
-            heartbeat.beat(name, step)
+            heartbeat.update(name, step)
         with self.telemetry.clock.excluded if excluded else nullcontext(), self._span(name):
             yield
         if step is not None:
-            heartbeat.beat(*before)
+            heartbeat.update(*before)
 
     def _span(self, name: Phase) -> AbstractContextManager[None]:
         return self.telemetry.tracer.span(_CATEGORIES.get(name, "other"), name)

@@ -13,7 +13,7 @@ from ...strategies.logged_means import LoggedMeans
 from ...strategies.precision import LossScale
 from ...strategies.telemetry.step_sampling import StepSampling
 from ...strategies.telemetry.wait_time import StepTiming
-from ..messages.stop_request import Ending, agreed, votes
+from ..messages.stop_request import StopRequest, agreed_stop, stop_votes
 from .batches import Batches
 from .build import TrainerParts
 from .callbacks.base import Callbacks
@@ -56,14 +56,14 @@ class Loop:
     def _run(self) -> None:
         first, last = self.state.step + 1, self.parts.spec.steps
         for step in range(first, last + 1):
-            self._instruments.heartbeat.beat("step" if step > first else "first step", step)
+            self._instruments.heartbeat.update("step" if step > first else "first step", step)
             self.callbacks.before_step(step)
             record = self.train_step(step)
             self.report(record)
             if self.ends_after(record):
                 return
-        self.callbacks.finish(last, Ending.NO)
-        self._instruments.heartbeat.beat("end", last)
+        self.callbacks.finish(last, StopRequest.NO)
+        self._instruments.heartbeat.update("end", last)
         self._reporter.summary()
 
     def report(self, record: StepRecord) -> None:
@@ -78,7 +78,7 @@ class Loop:
         self.stop_early(record.step, record.stats.stop)
         return True
 
-    def stop_early(self, step: int, stop: Ending) -> None:
+    def stop_early(self, step: int, stop: StopRequest) -> None:
         """Stop before the last step."""
         self.parts.parallel.data.settle()
         self.callbacks.finish(step, stop)
@@ -86,7 +86,7 @@ class Loop:
 
     def train_step(self, step: int) -> StepRecord:
         """One optimizer step on one global batch."""
-        began, stop = time.monotonic(), self._instruments.asked()
+        began, stop = time.monotonic(), self._instruments.stop_request()
         self.batches.seed(step)
         lr = self.set_learning_rate(step)
         loss_share = self.forward_backward(step)
@@ -120,7 +120,7 @@ class Loop:
         self.callbacks.after_backward(step)
         return loss_share
 
-    def reduce_and_clip(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
+    def reduce_and_clip(self, step: int, loss_share: torch.Tensor, stop: StopRequest) -> StepStats:
         """The global loss and gradient norm, and what all ranks agree on; gradients are unscaled and clipped."""
         stats = self._sum_over_ranks(step, loss_share, stop)
         self.callbacks.before_update(stats)
@@ -142,12 +142,12 @@ class Loop:
         with self._instruments.phase("publish"):
             self.parts.parallel.data.publish()
 
-    def _sum_over_ranks(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
+    def _sum_over_ranks(self, step: int, loss_share: torch.Tensor, stop: StopRequest) -> StepStats:
         """The only collective over all ranks in a step."""
         parts, scale = self.parts, self.parts.loss.scale
         measured, logged = self._sampling.votes(), self._logged.ballot()
         counted = self._counted.ballot()
-        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *counted, *measured, *logged)
+        ballot = (*stop_votes(stop), self._instruments.pending_trace.vote(step), *counted, *measured, *logged)
         with self._instruments.phase("norm"):
             loss, squares, stops, saves, traces, *more = sum_over_ranks(
                 parts.parallel.data.shards, loss_share, parts.counts_loss, parts.mesh, *ballot
@@ -155,7 +155,7 @@ class Loop:
             share, more = self._counted.share(more), more[len(counted) :]
             intervals, sums = more[: len(measured)], more[len(measured) :]
             means = self._logged.means(sums)
-        timing, factor = self.lap(step, intervals), parts.loss.factor * share
+        timing, factor = self.step_timing(step, intervals), parts.loss.factor * share
         return StepStats(
             step=step,
             loss=loss / factor,
@@ -163,17 +163,17 @@ class Loop:
             grad_factor=factor,
             loss_scale=None if scale is None else parts.loss.factor,
             skipped=_overflowed(scale, squares),
-            stop=agreed(stops, saves),
+            stop=agreed_stop(stops, saves),
             trace_votes=traces,
             timing=timing,
             logged=means,
         )
 
-    def lap(self, step: int, intervals: Sequence[float]) -> StepTiming | None:
+    def step_timing(self, step: int, intervals: Sequence[float]) -> StepTiming | None:
         """The step's busy and wait time, if it was measured; decides whether the next one is, which a probe needs."""
         clock, sampling = self._instruments.telemetry.clock, self._sampling
         sampling.decide(intervals, self.parts.spec.layout.world_size)
-        timing = clock.lap(sampling.due(step + 1) or self.parts.spec.probe.due(step + 1))
+        timing = clock.end_step(sampling.due(step + 1) or self.parts.spec.probe.due(step + 1))
         if timing is not None:
             sampling.measured(clock.cost_s, timing.busy_s + timing.wait_s)
         return timing

@@ -22,11 +22,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ..messages.event import plain, to_json
+from ..messages.event import sanitize, to_json
 from ..messages.rank_event import DoneEvent, FailedEvent, StoppedEvent, facts_of
 from ..messages.rendezvous import RankAssignment
 from ..messages.secret import Secret
-from ..messages.stop_request import Ending
+from ..messages.stop_request import StopRequest
 from ..messages.trace_request import Trace
 from . import secrets
 from .device_context import begin_context
@@ -49,7 +49,7 @@ class Link:
         self._control = control
         self._lines = control.makefile("rb")
         self._lock = threading.Lock()
-        self.asked = Ending.NO
+        self.stop_request = StopRequest.NO
         self.released = threading.Event()
 
     def orders(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Link:
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
         """Send one event. Waits while the actor's spool is full."""
-        line = json.dumps({"kind": kind, "data": plain(data), "ts": time.time()}, separators=(",", ":"))
+        line = json.dumps({"kind": kind, "data": sanitize(data), "ts": time.time()}, separators=(",", ":"))
         try:
             with self._lock:
                 self._control.sendall(line.encode() + b"\n")
@@ -82,7 +82,7 @@ class Link:
             for line in self._lines:
                 message = json.loads(line)
                 if message.get("examine"):
-                    self.send("examined", instruments.heartbeat.status())
+                    self.send("status", instruments.heartbeat.status())
                 if slow := message.get("slow"):
                     instruments.slowdown.begin(**slow)
                 if trace := message.get("trace"):
@@ -92,9 +92,9 @@ class Link:
                 if (lost := message.get("lost")) is not None:
                     instruments.lost_ranks.add(lost)
                 if message.get("stop"):
-                    self.asked = Ending(message["stop"])
+                    self.stop_request = StopRequest(message["stop"])
                 if message.get("release"):
-                    self.asked = self.asked or Ending.STOP
+                    self.stop_request = self.stop_request or StopRequest.STOP
                     self.released.set()
         os._exit(1)
 
@@ -107,7 +107,7 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     listen_for_signals()
     begin_context(entry, os.environ)
     link = Link(control)
-    instruments = Instruments(asked=lambda: link.asked)
+    instruments = Instruments(stop_request=lambda: link.stop_request)
     orders = link.orders()
     secrets.place(Secret.from_json(one) for one in orders.pop("secrets", ()))
     if slow := orders.get("slow"):

@@ -31,7 +31,7 @@ from ...strategies.data_parallel.stale_worker import StaleWorker
 from ...strategies.grad_clip import clip_factor, sum_over_ranks
 from ...strategies.layout import own_clocks
 from ...strategies.telemetry.wait_time import StepTiming
-from ..messages.stop_request import Ending, agreed, votes
+from ..messages.stop_request import StopRequest, agreed_stop, stop_votes
 from ..spec import TrainSpec
 from .loop import Loop
 from .optimizer import set_updates_done, updates_done
@@ -90,7 +90,7 @@ class OwnClocks(Loop):
 
     def train_step(self, step: int) -> StepRecord:
         """One step of this rank's clock."""
-        self._began, stop = time.monotonic(), self._instruments.asked()
+        self._began, stop = time.monotonic(), self._instruments.stop_request()
         self.callbacks.before_serving(step)
         self.batches.seed(step)
         lr = self.set_learning_rate(step)
@@ -110,9 +110,9 @@ class OwnClocks(Loop):
 
     def ends_after(self, record: StepRecord) -> bool:
         """At a meeting from which a worker is missing the run ends, after the last step too."""
-        if record.stats.stop != Ending.RETURN:
+        if record.stats.stop != StopRequest.RETURN:
             return super().ends_after(record)
-        self.callbacks.give_way(record.step)
+        self.callbacks.before_return(record.step)
         self._reporter.stopped(record.step)
         return True
 
@@ -132,7 +132,7 @@ class OwnClocks(Loop):
             self.state.advance(known.step, total.loss, known.seconds)
             self._reporter.step(known)
 
-    def _take_part(self, step: int, loss_share: torch.Tensor, stop: Ending) -> OwnStep:
+    def _take_part(self, step: int, loss_share: torch.Tensor, stop: StopRequest) -> OwnStep:
         """Exchange gradients and values, as a server or as a worker."""
         data = self._exchanges
         if isinstance(data, StaleServer):
@@ -149,7 +149,7 @@ class OwnClocks(Loop):
         self.set_learning_rate(self._start + clock)
         self.parts.optimizer.step()
 
-    def _exchange(self, step: int, loss_share: torch.Tensor, stop: Ending, data: StaleWorker) -> OwnStep:
+    def _exchange(self, step: int, loss_share: torch.Tensor, stop: StopRequest, data: StaleWorker) -> OwnStep:
         """Push this worker's gradients and pull values. A gradient is a summand of the mean over all: N times it is the worker's own."""
         spec, factor = self.parts.spec, self.parts.loss.factor
         workers = spec.layout.data
@@ -169,22 +169,22 @@ class OwnClocks(Loop):
         set_updates_done(self.parts.optimizer, self._updates + data.pushes)
         return OwnStep(loss_share, workers * loss, norm, met)
 
-    def _at_meeting(self, step: int, own: OwnStep, stop: Ending) -> StepStats:
+    def _at_meeting(self, step: int, own: OwnStep, stop: StopRequest) -> StepStats:
         """What all ranks agree on, and the step's loss, in one all-reduce."""
         logged = self._logged.ballot()
-        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *logged)
+        ballot = (*stop_votes(stop), self._instruments.pending_trace.vote(step), *logged)
         with self._instruments.phase("norm"):
             loss, _, stops, saves, traces, *sums = sum_over_ranks(
                 [], own.loss_share, self.parts.counts_loss, self.parts.mesh, *ballot
             )
             means = self._logged.means(sums)
-        stats = self._stats(step, loss / self.parts.loss.factor, own.grad_norm, self.lap(step, ()))
-        return replace(stats, stop=agreed(stops, saves), trace_votes=traces, logged=means)
+        stats = self._stats(step, loss / self.parts.loss.factor, own.grad_norm, self.step_timing(step, ()))
+        return replace(stats, stop=agreed_stop(stops, saves), trace_votes=traces, logged=means)
 
     def _apart(self, step: int, own: OwnStep) -> StepStats:
         """A step at whose end not all ranks are. At a meeting of those that are left the run ends, so that the others return."""
-        stats = self._stats(step, own.loss, own.grad_norm, self.lap(step, ()))
-        return replace(stats, stop=Ending.RETURN) if own.met else stats
+        stats = self._stats(step, own.loss, own.grad_norm, self.step_timing(step, ()))
+        return replace(stats, stop=StopRequest.RETURN) if own.met else stats
 
     def _stats(self, step: int, loss: float, grad_norm: float, timing: StepTiming | None) -> StepStats:
         """A step at whose end nothing is agreed on."""
@@ -195,7 +195,7 @@ class OwnClocks(Loop):
             grad_factor=1.0,
             loss_scale=None,
             skipped=False,
-            stop=Ending.NO,
+            stop=StopRequest.NO,
             trace_votes=0.0,
             timing=timing,
         )

@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 from ...strategies.activation_memory.state_file import DiskUse
 from ..messages.event import EvalEvent, Event, IncidentEvent, PlanEvent, SummaryEvent, to_json
-from ..messages.event_text import in_words
+from ..messages.event_text import format_event
 from ..messages.rank_event import RankStepEvent, StoppedEvent
 from ..models.flops import flops_per_token
-from ..process_memory import Footprint
+from ..process_memory import MemorySampler
 from .build import TrainerParts
 from .event_outbox import EmitEvent
 from .step_record import StepRecord
@@ -31,7 +31,7 @@ class Reporter:
         self.is_first = dist.get_rank() == 0
         self._step_tokens = parts.spec.global_batch * parts.spec.data.tokens_per_sample
         self._throughput = _throughput(parts)
-        self._memory = Footprint(partial(_allocated, parts.mesh.device))
+        self._memory = MemorySampler(partial(_allocated, parts.mesh.device))
 
     def emit(self, event: Event) -> None:
         """Emit an event about this rank."""
@@ -165,7 +165,7 @@ def log_and_emit(emit: EmitEvent) -> EmitEvent:
     """`emit` that also prints every event but the steps: a trainer's standard output is its log."""
 
     def logged(kind: str, data: dict[str, Any]) -> None:
-        line = in_words(kind, data) if kind != "step" else None
+        line = format_event(kind, data) if kind != "step" else None
         if line is not None:
             print(line, flush=True)  # noqa: T201
         emit(kind, data)

@@ -17,7 +17,7 @@ from ...strategies.param_shard import ParamShard
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
 from ..device_choices import continues_in
-from ..messages.event import plain
+from ..messages.event import sanitize
 from ..snapshot.header import segment_of
 from ..storage.open_folder import folder_at
 from . import stage_profile
@@ -64,7 +64,7 @@ class SavedState:
         loop = self.state.progress.state_dict()
         return self.state.state_dict(step) | {
             "loop": loop,
-            "recent_events": plain(self._recent()),
+            "recent_events": sanitize(self._recent()),
             "events_attempt": self.attempt,
         }
 

@@ -79,7 +79,7 @@ def from_facts(found: Mapping[str, Any]) -> ModuleCosts:
     return ModuleCosts(**numbers)
 
 
-def in_words(profile: ModuleCosts | None) -> tuple[str, ...]:
+def format_costs(profile: ModuleCosts | None) -> tuple[str, ...]:
     """A sentence for the `plan` event; none if there is no profile. Equal neighbours among the blocks stand there once."""
     if profile is None:
         return ()
@@ -88,7 +88,7 @@ def in_words(profile: ModuleCosts | None) -> tuple[str, ...]:
     return (f"layout.pipeline is split by a micro-batch's times in ms: blocks {blocks}; {ends}.",)
 
 
-def replicas_in_words(profile: ModuleCosts | None, layout: Layout, microbatches: int) -> tuple[str, ...]:
+def format_replicas(profile: ModuleCosts | None, layout: Layout, microbatches: int) -> tuple[str, ...]:
     """A sentence for the `plan` event: how fast the stages of `layout` are, and the fastest of PipeDream's programme on as many ranks.
 
     Empty without a profile, where a rank has several stages, and where the programme would take long. `microbatches`: those of a

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...strategies.telemetry.wait_time import StepTiming
-from ..messages.stop_request import Ending
+from ..messages.stop_request import StopRequest
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class StepStats:
     grad_factor: float  # the factor by which the gradients are too large
     loss_scale: float | None  # None: there is no loss scaling
     skipped: bool  # fp16 gradients overflowed: no update
-    stop: Ending  # after this step
+    stop: StopRequest  # after this step
     trace_votes: float
     timing: StepTiming | None  # of this rank; None: not measured in this step
     logged: Mapping[str, float] = field(default_factory=dict)  # means of what the model itself logged

@@ -44,7 +44,7 @@ class Validation(Callback):
         counted = CountedTargets(self._parts.tokens.end is not None, self._parts.counts_loss, tokens)
         parallel.tally.clear()
         for number in range(batches):
-            self._instruments.heartbeat.beat("validation", step)
+            self._instruments.heartbeat.update("validation", step)
             inputs, targets = self._batches.validation(number)
             counted.add(targets)
             total += parallel.runner.validate(inputs, targets)

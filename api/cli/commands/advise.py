@@ -95,7 +95,7 @@ def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure:
     cpu = gpu is None and (measure or spec.device == "cpu")
     here = advice.Cpus(len(os.sched_getaffinity(0)), total_memory() or None)
     devices: advice.Cpus | GpuModel = here if cpu else gpu_model(gpu or "H100", "--gpu")
-    found = advice.question(train, architecture_here(train, vocab), advice.Wanted(world, devices, given=given))
+    found = advice.question(train, architecture_here(train, vocab), advice.AdviceRequest(world, devices, given=given))
     if not measure:
         return found
     from .local_hardware import measured_here  # needs torch

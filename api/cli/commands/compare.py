@@ -49,7 +49,7 @@ def compare(
         runs = [_Run(job, _at(client, job, step)) for job in found]
     differing = differences([job.spec for job in found])
     if json:
-        screen.json({"at_step": step, "jobs": [_plain(run) for run in runs], "spec": differing})
+        screen.json({"at_step": step, "jobs": [_to_json(run) for run in runs], "spec": differing})
         return
     screen.table(("", *(escape(run.job.name) for run in runs)), list(_rows(runs, step)))
     screen.out.print()
@@ -114,7 +114,7 @@ def _facts(runs: Sequence[_Run], step: int) -> dict[str, list[str | None]]:
     }
 
 
-def _plain(run: _Run) -> dict[str, Any]:
+def _to_json(run: _Run) -> dict[str, Any]:
     job = run.job
     return {
         **job.model_dump(mode="json", include={"id", "name", "state", "layout", "world_size", "progress", "summary"}),

@@ -23,7 +23,7 @@ from ..terminal.time_argument import duration
 from .port_forward import Forward, Ports
 
 #: Seconds between two looks at a job that waits.
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 _JUPYTER: Final = "shardyard.workers.program.jupyter_server"
 
 
@@ -181,7 +181,7 @@ def _wait_until_running(screen: Screen, client: Client, job: JobHandle) -> None:
             if job.state != shown:
                 shown = job.state
                 screen.say(f"{job.state}" + (f": {job.message}" if job.message else ""))
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             job = client.job(job.id)
     except KeyboardInterrupt:
         screen.hint(f"It still waits. End it with: shardyard cancel {job.id}")

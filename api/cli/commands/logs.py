@@ -17,7 +17,7 @@ from ..exit_codes import ExitCode
 from ..options import JobName, Json, Rank, Url
 from ..terminal.event_lines import log_line
 from ..terminal.screen import Screen
-from ..terminal.time_argument import HOW, moment
+from ..terminal.time_argument import HOW, parse_time
 
 _FOLLOW_S: Final = 0.5
 #: A search stops after this many pages, each of at most 20,000 lines, and prints how to continue.
@@ -36,7 +36,7 @@ _Limit = Annotated[
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _LogFilter:
     """Which lines a search returns."""
 
     text: str = ""
@@ -69,10 +69,11 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
         Level | None, typer.Option("--level", help="Print only lines that contain an error, or a warning or an error.")
     ] = None,
     since: Annotated[
-        float | None, typer.Option("--since", metavar="TIME", parser=moment, help=f"Print only lines since {HOW}.")
+        float | None, typer.Option("--since", metavar="TIME", parser=parse_time, help=f"Print only lines since {HOW}.")
     ] = None,
     until: Annotated[
-        float | None, typer.Option("--until", metavar="TIME", parser=moment, help="Print only lines until this time.")
+        float | None,
+        typer.Option("--until", metavar="TIME", parser=parse_time, help="Print only lines until this time."),
     ] = None,
     around: Annotated[
         int | None, typer.Option("--around", metavar="PLACE", min=1, help="Print the lines around a search result.")
@@ -85,8 +86,8 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     json: Json = False,
 ) -> None:
     """Print a job's log lines: all in order, those that match, or those around one line."""
-    screen, wanted = Screen(), _Wanted(search, level, since, until, rank, regex and bool(search))
-    searches = wanted != _Wanted(rank=rank)
+    screen, wanted = Screen(), _LogFilter(search, level, since, until, rank, regex and bool(search))
+    searches = wanted != _LogFilter(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
 
     def emit(line: LogLine) -> None:
@@ -123,7 +124,7 @@ def _each(emit: Emit, lines: list[LogLine]) -> int:
     return lines[-1].position if lines else 0
 
 
-def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _Wanted, after: int, limit: int) -> None:
+def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFilter, after: int, limit: int) -> None:
     """Search up to the limit, the end of the log, or a bound; then print how to continue."""
     text = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex)
     look = partial(text, since=wanted.since, until=wanted.until)

@@ -17,7 +17,7 @@ from ..options import JobName, Json, Url
 from ..terminal.screen import Screen
 
 #: Seconds between two looks at a profile.
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 #: Seconds to wait for a profile beyond its own: the job may be repaired meanwhile.
 _PATIENCE_S: Final = 700.0
 
@@ -75,7 +75,7 @@ def _ended(client: Client, asked: Profile) -> Profile:
     deadline = time.monotonic() + asked.seconds + _PATIENCE_S
     found = asked
     while found.state == "open" and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         found = next((one for one in client.profiles(asked.job, limit=100).items if one.id == asked.id), found)
     return found
 

@@ -96,7 +96,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
             *(("", reason) for reason in found.choices),
             *(_memory(found.memory) if found.memory else ()),
             ("resumes", found.resume),
-            *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
+            *(("or", f"{form.layout}: {form.batch}") for form in found.elastic_layouts),
         ],
     )
     screen.warnings(found.warnings)

@@ -54,7 +54,7 @@ def _percent(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """Jobs and nodes at one time."""
 
     jobs: list[Job]
@@ -88,9 +88,9 @@ def top(
     screen = Screen()
     with Client(url) as client:
         if json:
-            screen.json(_plain(look(client, _PIPED)))
+            screen.json(_to_json(poll(client, _PIPED)))
         elif not screen.out.is_terminal or screen.out.is_dumb_terminal or not sys.stdin.isatty():
-            screen.out.print(look(client, _PIPED).fitting(2 * _PIPED))
+            screen.out.print(poll(client, _PIPED).fitting(2 * _PIPED))
         else:
             try:
                 _stay(screen, client, interval)
@@ -98,16 +98,16 @@ def top(
                 raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def look(client: Client, most: int) -> Look:
+def poll(client: Client, most: int) -> Observation:
     """The running jobs, then the newest others, at most `most` of each."""
     running = client.jobs(state="running", limit=min(200, most))
     newest = client.jobs(limit=min(200, most))
     known = {job.id for job in running.items}
     jobs = [*running.items, *(job for job in newest.items if job.id not in known)]
-    return Look(jobs, client.nodes(), bool(running.next or newest.next))
+    return Observation(jobs, client.nodes(), bool(running.next or newest.next))
 
 
-def _plain(seen: Look) -> dict[str, object]:
+def _to_json(seen: Observation) -> dict[str, object]:
     return {
         "jobs": [job.model_dump(mode="json") for job in seen.jobs],
         "nodes": [node.model_dump(mode="json") for node in seen.nodes],
@@ -116,7 +116,7 @@ def _plain(seen: Look) -> dict[str, object]:
 
 def _stay(screen: Screen, client: Client, interval: float) -> None:
     console = screen.out
-    seen = look(client, console.size.height)
+    seen = poll(client, console.size.height)
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         status = "q quits"
         while True:
@@ -125,7 +125,7 @@ def _stay(screen: Screen, client: Client, interval: float) -> None:
             if pressed(interval) in {"q", "Q", "\x1b", ""}:
                 return
             try:
-                seen, status = look(client, lines), "q quits"
+                seen, status = poll(client, lines), "q quits"
             except Unreachable as error:
                 status = f"{error.detail} Trying again; the lines below are older. q quits"
             except ApiError as error:

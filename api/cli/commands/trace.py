@@ -22,7 +22,7 @@ from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, milliseconds
 from ..terminal.sparkline import bar
 
-_LOOK_S: Final = 0.3
+_POLL_S: Final = 0.3
 _WIDE: Final = 48
 
 #: How each category is drawn: a character of its own, so that colour is not needed.
@@ -82,7 +82,7 @@ def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:
                 bars.update(bars.task_ids[0], completed=found.trace.parts)
                 if found.trace.state != "open":
                     return found
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
     except KeyboardInterrupt:
         screen.hint(f"The trace continues. See it with: shardyard trace {asked.job} --show {asked.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from ....workers.messages.event_text import bubble_in_words, preflight_in_words
+from ....workers.messages.event_text import format_bubble, format_preflight
 from ....workers.messages.exec_request import GATE
 from ...client import Event
 from .screen import clock, loss, number
@@ -33,7 +33,7 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             beside = f" (unigram loss: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
             return f"validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}"
         case "probe" if "bubble_measured" in data:
-            return f"step {data.get('step')}: {bubble_in_words(data)}"
+            return f"step {data.get('step')}: {format_bubble(data)}"
         case "checkpoint":
             return f"checkpoint of step {data.get('step')}: {data.get('path')}"
         case "export":
@@ -61,7 +61,7 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             )
         case "plan":
             return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
-    return preflight_in_words(data) if kind == "preflight" else None
+    return format_preflight(data) if kind == "preflight" else None
 
 
 def _profile(data: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ HOW = "10m (before now; s, m, h, d), 14:30, 2026-01-31T14:30, or unix seconds"
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def moment(text: str, now: float | None = None) -> float:
+def parse_time(text: str, now: float | None = None) -> float:
     """Unix seconds. A time without a zone is local. Raises BadParameter."""
     now = time.time() if now is None else now
     if (ago := _seconds(text)) is not None:

@@ -37,17 +37,17 @@ from ..transport import (
     transport,
 )
 from .downloads import AsyncDownloads
+from .endpoints import AsyncEndpoints
 from .job import AsyncJobHandle
 from .job_changes import AsyncJobChanges
-from .model_questions import AsyncModelQuestions
-from .questions import AsyncQuestions
+from .model_endpoints import AsyncModelEndpoints
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
-from .sweep_questions import AsyncSweepQuestions
+from .sweep_endpoints import AsyncSweepEndpoints
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQuestions, AsyncSweepQuestions):
+class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelEndpoints, AsyncEndpoints, AsyncSweepEndpoints):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -105,13 +105,13 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
         with ExitStack() as stack:
             packed = await in_thread(partial(stack.enter_context, requests.packed(document)))
             if packed is not None:
-                archive = await self._ask(requests.begin_code(packed.manifest))
+                archive = await self._send(requests.begin_code(packed.manifest))
                 while archive.missing:
                     if on_upload is not None:
                         on_upload(archive.arrived, archive.bytes)
                     number = archive.missing[0]
                     content = await in_thread(partial(packed.part, number))
-                    archive = await self._ask(requests.put_code_part(archive.id, number, content))
+                    archive = await self._send(requests.put_code_part(archive.id, number, content))
                 document = packed.named_in(document)
         return document
 
@@ -127,14 +127,14 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise WaitTimeout(found, timeout_s)
             await sleep(0.25)
-            found = await self._patiently(partial(self.job, found.id))
+            found = await self._retry_unreachable(partial(self.job, found.id))
         return found
 
     async def finished(self, operation: Operation) -> Operation:
         """An operation once it is done or has failed, which the service bounds."""
         while operation.settled_at is None:
             await sleep(0.5)
-            operation = await self._patiently(partial(self.operation, operation.job, operation.id))
+            operation = await self._retry_unreachable(partial(self.operation, operation.job, operation.id))
         return operation
 
     # Events, logs and metrics of a job
@@ -189,7 +189,7 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
         """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
         found = await self.job(job)
         while True:
-            page = await self._patiently(partial(self.logs, found.id, rank=rank, after=after))
+            page = await self._retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
             if page.lines:
                 after = page.lines[-1].position
                 yield page
@@ -199,7 +199,7 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
                 return
             await sleep(pause_s)
             # Before the lines: once a job has ended, no line is added.
-            found = await self._patiently(partial(self.job, found.id))
+            found = await self._retry_unreachable(partial(self.job, found.id))
 
     async def search_pages(  # noqa: PLR0913 - a condition each
         self,
@@ -220,7 +220,7 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
         ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
-            page = await self._patiently(partial(search, after=after))
+            page = await self._retry_unreachable(partial(search, after=after))
             yield page
             if page.done:
                 return
@@ -244,9 +244,9 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
     # Requests
 
     async def _handle(self, call: Call[Job]) -> AsyncJobHandle:
-        return AsyncJobHandle.of(await self._ask(call), self)
+        return AsyncJobHandle.of(await self._send(call), self)
 
-    async def _ask(self, call: Call[T]) -> T:
+    async def _send(self, call: Call[T]) -> T:
         """The result of one request, with retries."""
         tries = Tries(self.url, self._tries)
         while True:
@@ -262,7 +262,7 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelQuestions, AsyncQue
                     return call.result(answer)
             await sleep(pause or 0.0)
 
-    async def _patiently(self, ask: Callable[[], Answer[T]]) -> T:
+    async def _retry_unreachable(self, ask: Callable[[], Answer[T]]) -> T:
         """Repeat the request until the control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:

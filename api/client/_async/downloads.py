@@ -29,7 +29,7 @@ class AsyncDownloads(ABC):
     _tries: int
 
     @abstractmethod
-    async def _ask(self, call: Call[T]) -> T: ...
+    async def _send(self, call: Call[T]) -> T: ...
 
     async def download_artifact(
         self, job: str, name: str, to: str | Path, *, step: int | None = None, digest: str | None = None
@@ -71,7 +71,7 @@ class AsyncDownloads(ABC):
         self, job: str, step: int, *, after: str | None = None, limit: int = 100
     ) -> CheckpointFiles:
         """One page of the files of a job's checkpoint with sizes and checksums, in order of their paths, after a path."""
-        return await self._ask(requests.checkpoint_files(job, step, after=after, limit=limit))
+        return await self._send(requests.checkpoint_files(job, step, after=after, limit=limit))
 
     async def _files_of(self, job: str, step: int, digest: str | None) -> list[CheckpointFile]:
         """All files of one edition of the checkpoint. Raises `ApiError` if it is saved again meanwhile."""

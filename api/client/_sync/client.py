@@ -38,17 +38,17 @@ from ..transport import (
     transport,
 )
 from .downloads import Downloads
+from .endpoints import Endpoints
 from .job import JobHandle
 from .job_changes import JobChanges
-from .model_questions import ModelQuestions
-from .questions import Questions
+from .model_endpoints import ModelEndpoints
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
-from .sweep_questions import SweepQuestions
+from .sweep_endpoints import SweepEndpoints
 
 T = TypeVar("T")
 
 
-class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
+class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, SweepEndpoints):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -106,13 +106,13 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
         with ExitStack() as stack:
             packed = in_thread(partial(stack.enter_context, requests.packed(document)))
             if packed is not None:
-                archive = self._ask(requests.begin_code(packed.manifest))
+                archive = self._send(requests.begin_code(packed.manifest))
                 while archive.missing:
                     if on_upload is not None:
                         on_upload(archive.arrived, archive.bytes)
                     number = archive.missing[0]
                     content = in_thread(partial(packed.part, number))
-                    archive = self._ask(requests.put_code_part(archive.id, number, content))
+                    archive = self._send(requests.put_code_part(archive.id, number, content))
                 document = packed.named_in(document)
         return document
 
@@ -128,14 +128,14 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise WaitTimeout(found, timeout_s)
             sleep(0.25)
-            found = self._patiently(partial(self.job, found.id))
+            found = self._retry_unreachable(partial(self.job, found.id))
         return found
 
     def finished(self, operation: Operation) -> Operation:
         """An operation once it is done or has failed, which the service bounds."""
         while operation.settled_at is None:
             sleep(0.5)
-            operation = self._patiently(partial(self.operation, operation.job, operation.id))
+            operation = self._retry_unreachable(partial(self.operation, operation.job, operation.id))
         return operation
 
     # Events, logs and metrics of a job
@@ -190,7 +190,7 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
         """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
         found = self.job(job)
         while True:
-            page = self._patiently(partial(self.logs, found.id, rank=rank, after=after))
+            page = self._retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
             if page.lines:
                 after = page.lines[-1].position
                 yield page
@@ -200,7 +200,7 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
                 return
             sleep(pause_s)
             # Before the lines: once a job has ended, no line is added.
-            found = self._patiently(partial(self.job, found.id))
+            found = self._retry_unreachable(partial(self.job, found.id))
 
     def search_pages(  # noqa: PLR0913 - a condition each
         self,
@@ -221,7 +221,7 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
         ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
-            page = self._patiently(partial(search, after=after))
+            page = self._retry_unreachable(partial(search, after=after))
             yield page
             if page.done:
                 return
@@ -245,9 +245,9 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
     # Requests
 
     def _handle(self, call: Call[Job]) -> JobHandle:
-        return JobHandle.of(self._ask(call), self)
+        return JobHandle.of(self._send(call), self)
 
-    def _ask(self, call: Call[T]) -> T:
+    def _send(self, call: Call[T]) -> T:
         """The result of one request, with retries."""
         tries = Tries(self.url, self._tries)
         while True:
@@ -263,7 +263,7 @@ class Client(Downloads, JobChanges, ModelQuestions, Questions, SweepQuestions):
                     return call.result(answer)
             sleep(pause or 0.0)
 
-    def _patiently(self, ask: Callable[[], Answer[T]]) -> T:
+    def _retry_unreachable(self, ask: Callable[[], Answer[T]]) -> T:
         """Repeat the request until the control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:

@@ -30,7 +30,7 @@ class Downloads(ABC):
     _tries: int
 
     @abstractmethod
-    def _ask(self, call: Call[T]) -> T: ...
+    def _send(self, call: Call[T]) -> T: ...
 
     def download_artifact(
         self, job: str, name: str, to: str | Path, *, step: int | None = None, digest: str | None = None
@@ -68,7 +68,7 @@ class Downloads(ABC):
 
     def checkpoint_files(self, job: str, step: int, *, after: str | None = None, limit: int = 100) -> CheckpointFiles:
         """One page of the files of a job's checkpoint with sizes and checksums, in order of their paths, after a path."""
-        return self._ask(requests.checkpoint_files(job, step, after=after, limit=limit))
+        return self._send(requests.checkpoint_files(job, step, after=after, limit=limit))
 
     def _files_of(self, job: str, step: int, digest: str | None) -> list[CheckpointFile]:
         """All files of one edition of the checkpoint. Raises `ApiError` if it is saved again meanwhile."""

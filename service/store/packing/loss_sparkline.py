@@ -15,7 +15,7 @@ Loss = float | None
 
 
 @dataclass(frozen=True)
-class Outline:
+class Sparkline:
     """Bucket i holds the steps from i · width + 1 to (i + 1) · width; None if none of them had a finite loss."""
 
     attempt: int = 0
@@ -24,10 +24,10 @@ class Outline:
     high: Sequence[Loss] = ()
 
 
-def extended(outline: Outline, attempt: int, reported: Sequence[tuple[int, Loss]]) -> Outline:
-    """The outline with further steps (number, loss), of which there must be at least one."""
-    width, low, high = outline.width, list(outline.low), list(outline.high)
-    if attempt != outline.attempt:
+def extended(sparkline: Sparkline, attempt: int, reported: Sequence[tuple[int, Loss]]) -> Sparkline:
+    """The sparkline with further steps (number, loss), of which there must be at least one."""
+    width, low, high = sparkline.width, list(sparkline.low), list(sparkline.high)
+    if attempt != sparkline.attempt:
         begun = max(0, -(-(reported[0][0] - 1) // width))
         del low[begun:], high[begun:]
     for step, loss in reported:
@@ -37,7 +37,7 @@ def extended(outline: Outline, attempt: int, reported: Sequence[tuple[int, Loss]
         for bounds, choose in ((low, min), (high, max)):
             bounds.extend([None] * (at + 1 - len(bounds)))
             bounds[at] = _chosen((bounds[at], _short(loss)), choose)
-    return Outline(attempt, width, low, high)
+    return Sparkline(attempt, width, low, high)
 
 
 def _paired(bounds: Sequence[Loss], choose: Callable[[Iterable[float]], float]) -> list[Loss]:
@@ -50,5 +50,5 @@ def _chosen(values: Iterable[Loss], choose: Callable[[Iterable[float]], float]) 
 
 
 def _short(loss: Loss) -> Loss:
-    """Five digits: more are not visible in 64 columns, and hundreds of outlines are sent at once."""
+    """Five digits: more are not visible in 64 columns, and hundreds of sparklines are sent at once."""
     return None if loss is None else float(f"{loss:.5g}")

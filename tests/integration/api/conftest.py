@@ -25,7 +25,7 @@ from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
 from shardyard.api.routes import health
 from shardyard.service import spec_files
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import logs
 from shardyard.service.settings import Settings
 from shardyard.service.store import nodes
@@ -197,7 +197,7 @@ class Gang:
         for kind, data in reported:
             self._number += 1
             events.append({"seq": self._number, "ts": time.time(), "kind": kind, "data": whole_event(kind, data)})
-        self._plane.do(take_in(self._plane.store, self._lease, 1, events))
+        self._plane.do(ingest(self._plane.store, self._lease, 1, events))
 
     def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
         self.emit(("state", {"state": state, "reason": reason, "message": message}))

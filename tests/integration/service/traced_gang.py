@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries.live_tail import tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
@@ -22,7 +22,7 @@ class TracedGang:
             for i, (kind, data) in enumerate(said, start=1)
         ]
         for _ in range(2):  # what comes twice is stored once
-            await take_in(self.store, self.lease, 1, batch)
+            await ingest(self.store, self.lease, 1, batch)
         self.reported += len(said)
 
 

@@ -1,4 +1,4 @@
-"""Rectangles of all ranks tile the parameter: none missing, none twice."""
+"""Slices of all ranks tile the parameter: none missing, none twice."""
 
 import torch
 from hypothesis import given
@@ -13,7 +13,7 @@ from shardyard.strategies.param_shard import DimShard, narrow, slice_of
     data=st.integers(1, 5),
     dim=st.integers(0, 2),
 )
-def test_rectangles_tile(shape: list[int], tensor: int, data: int, dim: int) -> None:
+def test_slices_tile(shape: list[int], tensor: int, data: int, dim: int) -> None:
     dim = min(dim, len(shape) - 1)
     seen = torch.zeros(shape, dtype=torch.int64)
     for t in range(tensor):

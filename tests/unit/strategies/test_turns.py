@@ -25,7 +25,7 @@ def speaker(turns: Turns, said: list[str], name: str, times: int) -> Callable[[]
         for number in range(times):
             said.append(f"{name}{number}")
             if number < times - 1:
-                turns.hand_over()
+                turns.yield_turn()
 
     return speak
 
@@ -57,7 +57,7 @@ def test_no_function_runs_in_the_turn_of_the_other(pool: ThreadPoolExecutor) -> 
             assert running == [1]
             threading.Event().wait(1e-6)  # the other thread may run, if nothing holds it
             running[0] -= 1
-            turns.hand_over()
+            turns.yield_turn()
 
     turns.run(busy, busy, (), pool)
 
@@ -76,13 +76,13 @@ def test_the_second_function_has_a_thread_of_its_own_and_the_context_of_the_firs
 
 def test_alone_a_function_hands_over_to_none(pool: ThreadPoolExecutor) -> None:
     turns, shared = Turns(), []
-    turns.hand_over()
+    turns.yield_turn()
 
     def first() -> None:
         shared.append(turns.shared)
-        turns.hand_over()
+        turns.yield_turn()
         shared.append(turns.shared)  # the second has ended
-        turns.hand_over()
+        turns.yield_turn()
 
     turns.run(first, lambda: None, (), pool)
     assert shared == [True, False]
@@ -112,7 +112,7 @@ def test_each_function_has_its_own_state_and_the_first_ones_stays(
             assert variable.value == "before"
             for number in range(times):
                 variable.value = f"{name}{number}"
-                turns.hand_over()
+                turns.yield_turn()
                 assert variable.value == f"{name}{number}"
 
         return run
@@ -132,7 +132,7 @@ def ends(turns: Turns, said: list[str], name: str, fails_at: int | None) -> Call
                 if number == fails_at:
                     raise Broken(name)
                 said.append(f"{name}{number}")
-                turns.hand_over()
+                turns.yield_turn()
         except Abandoned as error:
             said.append(f"{name} abandoned")
             raise RuntimeError("torch wraps what a pass raises") from error
@@ -177,13 +177,13 @@ def test_a_signal_while_the_first_one_waits_ends_both(pool: ThreadPoolExecutor) 
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         threading.Event().wait(0.05)  # so that the handler runs before the turn is handed back
         said.append("in its turn")
-        turns.hand_over()
+        turns.yield_turn()
         said.append("never")
 
     before = signal.signal(signal.SIGUSR1, stopped)
     try:
         with pytest.raises(KeyboardInterrupt):
-            turns.run(turns.hand_over, second, (), pool)
+            turns.run(turns.yield_turn, second, (), pool)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert said == ["in its turn"]

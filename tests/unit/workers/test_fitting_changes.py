@@ -16,7 +16,7 @@ from shardyard.workers.spec import TrainSpec, facts_of
 MANY = 10**9
 
 
-def judged(train: TrainSpec, gpu: str, memory: int | None = None) -> Verdict:
+def verdict_on(train: TrainSpec, gpu: str, memory: int | None = None) -> Verdict:
     architecture, model = train.architecture(256), gpu_named(gpu)
     assert architecture is not None and model is not None
     found = plan(planned_setting(train, architecture, "cuda"))
@@ -26,7 +26,7 @@ def judged(train: TrainSpec, gpu: str, memory: int | None = None) -> Verdict:
 def change_of(train: TrainSpec, gpu: str, memory: int | None = None) -> Change | None:
     architecture = train.architecture(256)
     assert architecture is not None
-    return smallest_change(train, facts_of(architecture), lambda one: judged(one, gpu, memory))
+    return smallest_change(train, facts_of(architecture), lambda one: verdict_on(one, gpu, memory))
 
 
 @pytest.mark.parametrize("name", UNFIT)
@@ -34,12 +34,12 @@ def test_a_spec_that_cannot_fit_has_a_change_that_fits(name: str) -> None:
     unfit = UNFIT[name]
     train = TrainSpec.model_validate(unfit.train)
     train.check()
-    assert judged(train, unfit.gpu).fits is False
+    assert verdict_on(train, unfit.gpu).fits is False
     change = change_of(train, unfit.gpu)
     assert change is not None and change.fits, str(change)
     again = applied(train, change.edits)
     again.check()
-    assert again == change.train and judged(again, unfit.gpu).fits is True
+    assert again == change.train and verdict_on(again, unfit.gpu).fits is True
     assert again.global_batch == train.global_batch and again.check().global_batch == train.global_batch
 
 
@@ -54,8 +54,10 @@ def small(**fields: Any) -> TrainSpec:
 
 def test_the_cheapest_single_change_comes_first() -> None:
     train = small(layout={"data": 4})
-    needs = {mode: judged(small(layout={"data": 4}, recompute=mode), "H100").needed for mode in ("selective", "full")}
-    assert needs["full"] < needs["selective"] < judged(train, "H100").needed
+    needs = {
+        mode: verdict_on(small(layout={"data": 4}, recompute=mode), "H100").needed for mode in ("selective", "full")
+    }
+    assert needs["full"] < needs["selective"] < verdict_on(train, "H100").needed
     selective = change_of(train, "H100", needs["selective"])
     full = change_of(train, "H100", needs["full"])
     assert str(selective) == "recompute: selective" and str(full) == "recompute: full"
@@ -65,7 +67,7 @@ def test_if_nothing_fits_the_closest_is_returned() -> None:
     train = small(layout={"data": 2})
     change = change_of(train, "H100", 2**20)
     assert change is not None and not change.fits
-    assert change.verdict.needed < judged(train, "H100").needed
+    assert change.verdict.needed < verdict_on(train, "H100").needed
 
 
 def test_an_elastic_job_keeps_its_degrees() -> None:

@@ -3,7 +3,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from shardyard.workers.process_memory import Footprint, resident
+from shardyard.workers.process_memory import MemorySampler, resident
 
 
 def test_the_resident_bytes_of_a_process_grow_with_what_it_writes() -> None:
@@ -28,6 +28,6 @@ def _waiting(code: str) -> "subprocess.Popen[bytes]":
 
 def test_it_is_asked_seldom() -> None:
     numbers: Iterator[int] = iter(range(10))
-    footprint = Footprint(lambda: next(numbers), every_s=60.0)
-    assert [footprint.due() for _ in range(3)] == [0, None, None]
-    assert Footprint(lambda: resident(os.getpid()), every_s=0.0).due()
+    memory = MemorySampler(lambda: next(numbers), every_s=60.0)
+    assert [memory.due() for _ in range(3)] == [0, None, None]
+    assert MemorySampler(lambda: resident(os.getpid()), every_s=0.0).due()

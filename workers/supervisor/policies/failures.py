@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...messages.event import plain
+from ...messages.event import sanitize
 from ...messages.rank_event import FailedEvent
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
@@ -108,7 +108,7 @@ def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
     facts = event.facts
     message = event.message if facts.cause != "exception" else f"{event.type}: {event.message}"
     known = {"ranks": facts.ranks, "parameter": facts.parameter, "parameters": facts.parameters, "agreed": facts.agreed}
-    evidence = {name: plain(value) for name, value in known.items() if value is not None}
+    evidence = {name: sanitize(value) for name, value in known.items() if value is not None}
     return Failure(facts.cause, rank, message, node, event.traceback, {"raised_in": event.step} | evidence)
 
 

@@ -61,7 +61,7 @@ class Spikes:
             self._losses.append(loss)
             return None
         self._lasts, self._calm = 1, 0
-        return Failure("loss_spike", None, self._in_words(record), evidence={"loss": loss, "usual": self._median})
+        return Failure("loss_spike", None, self._message(record), evidence={"loss": loss, "usual": self._median})
 
     def _far_above(self, loss: float) -> bool:
         assert self._limits is not None
@@ -88,7 +88,7 @@ class Spikes:
         if self._calm == CALM or not self._losses:
             self._lasts = 0
 
-    def _in_words(self, record: dict[str, Any]) -> str:
+    def _message(self, record: dict[str, Any]) -> str:
         norm = "" if record.get("grad_norm") is None else f", gradient norm {record['grad_norm']:.3g}"
         rise = f"loss {record['loss']:.4g} in step {record['step']}{norm}"
         return f"{rise}, where the {len(self._losses)} steps before had {self._median:.4g} (median); training continues"

@@ -44,7 +44,7 @@ class StragglersState:
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """One rank in one step: seconds; without peers `usual_s` is its own past's. `since_s`: seconds of all steps before it."""
 
     step: int
@@ -59,7 +59,7 @@ class Look:
 class Track:
     """What is known of one rank."""
 
-    recent: deque[Look]
+    recent: deque[Observation]
     usual_s: float | None = None  # the median of its first steps' own times, once there are enough
     past: list[float] = field(default_factory=list)  # those, until then
     since: tuple[int, float] | None = None  # step and time since which it has been late in nearly all steps
@@ -81,9 +81,9 @@ class Finding:
         """Its incident, for which there is no repair."""
         evidence = {"since": self.step, "busy_s": self.busy_s, "usual_s": self.usual_s, "peers": list(self.peers)}
         cause = "straggler" if self.slow else "straggler_over"
-        return Failure(cause, self.rank, self._in_words(), node, evidence=evidence)
+        return Failure(cause, self.rank, self._message(), node, evidence=evidence)
 
-    def _in_words(self) -> str:
+    def _message(self) -> str:
         work = f"since step {self.step} its compute time is {_ms(self.busy_s)} of each {_ms(self.step_s)} step"
         usual = (
             f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})"
@@ -122,7 +122,7 @@ class Stragglers:
         stragglers._tracks = {rank: Track(stragglers._window(), seconds) for rank, seconds in state.usual_s.items()}
         return stragglers
 
-    def _window(self) -> deque[Look]:
+    def _window(self) -> deque[Observation]:
         return deque(maxlen=self._limits.steps if self._limits else 0)
 
     def add(self, ranks: Ranks) -> list[Finding]:
@@ -145,7 +145,7 @@ class Stragglers:
             for rank in members:
                 limit_s = self._limit(*usual[rank])
                 late = own[rank] > limit_s and own[rank] - usual[rank][0] > WORTH * step_s
-                self._tracks[rank].recent.append(Look(step, before, own[rank], usual[rank][0], step_s, late))
+                self._tracks[rank].recent.append(Observation(step, before, own[rank], usual[rank][0], step_s, late))
                 found += self._judge(rank, members)
         return found
 
@@ -214,7 +214,7 @@ def middle(seconds: Sequence[float]) -> tuple[float, float]:
     return median, DEVIATIONS * statistics.median(abs(one - median) for one in seconds)
 
 
-def _finding(rank: int, slow: bool, step: int, recent: Sequence[Look], peers: tuple[int, ...]) -> Finding:
+def _finding(rank: int, slow: bool, step: int, recent: Sequence[Observation], peers: tuple[int, ...]) -> Finding:
     own, usual, whole = (statistics.median(getattr(look, name) for look in recent) for name in _SECONDS)
     return Finding(rank, slow, step, own, usual if math.isfinite(usual) else own, whole, peers)
 

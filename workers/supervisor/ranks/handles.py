@@ -80,8 +80,8 @@ class SnapshotCalls:
         """Send the replica of a rank's state to the rank's new actor."""
         await within(TRANSFER_S, self._actor.restore_to.remote(rank, step, new.actor))
 
-    async def inventory(self, rank: int, step: int) -> "SnapshotHeader | None":
-        found: SnapshotHeader | None = await within(SNAPSHOTS_S, self._actor.inventory.remote(rank, step))
+    async def snapshot_header(self, rank: int, step: int) -> "SnapshotHeader | None":
+        found: SnapshotHeader | None = await within(SNAPSHOTS_S, self._actor.snapshot_header.remote(rank, step))
         return found
 
     async def write_out(self, rank: int, step: int, wanted: Sequence["StoredSlice"], where: str, name: str) -> "File":

@@ -123,14 +123,14 @@ def nodes(members: Sequence[Member]) -> list[str]:
 @contextlib.asynccontextmanager
 async def leases_kept(members: Sequence[Member], lease_s: float) -> AsyncIterator[None]:
     """Sends heartbeats to all ranks so that their leases do not expire during a long repair."""
-    beating = asyncio.get_running_loop().create_task(_beat(members, lease_s / 3))
+    heartbeats = asyncio.get_running_loop().create_task(_send_heartbeats(members, lease_s / 3))
     try:
         yield
     finally:
-        beating.cancel()
+        heartbeats.cancel()
 
 
-async def _beat(members: Sequence[Member], every_s: float) -> None:
+async def _send_heartbeats(members: Sequence[Member], every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
         living = [member.handle for member in members if member.handle is not None and not member.lost]

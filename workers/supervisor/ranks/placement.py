@@ -24,8 +24,8 @@ from .placement_group import (
     make_actor,
     rank_name,
     rearranged,
+    remove_actors_and_group,
     remove_group,
-    remove_remains,
     reserve,
 )
 from .room import Choice, choose_nodes, node_places
@@ -181,4 +181,4 @@ class Placement:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
         handles = [member.handle for member in members] + await self.spares.end()
         actors = [handle.actor for handle in handles if handle is not None]
-        await asyncio.to_thread(remove_remains, self.spec.name, actors)
+        await asyncio.to_thread(remove_actors_and_group, self.spec.name, actors)

@@ -143,7 +143,7 @@ def remove_group(group: Any) -> None:
     remove_placement_group(group)
 
 
-def remove_remains(gang: str, actors: list[Any]) -> None:
+def remove_actors_and_group(gang: str, actors: list[Any]) -> None:
     """Kill these rank actors and remove the gang's placement group, if it is still there."""
     from ray.util.placement_group import get_placement_group, remove_placement_group
 

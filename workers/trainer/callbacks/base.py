@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from ...messages.stop_request import Ending
+from ...messages.stop_request import StopRequest
 from ..step_record import StepRecord, StepStats
 
 
@@ -46,10 +46,10 @@ class Callback:
     def after_step(self, record: StepRecord) -> None:
         """The step is reported."""
 
-    def finish(self, step: int, stop: Ending) -> None:
+    def finish(self, step: int, stop: StopRequest) -> None:
         """`step` was the last one. `stop` is empty after the last step of the spec."""
 
-    def give_way(self, step: int) -> None:
+    def before_return(self, step: int) -> None:
         """Only where workers have clocks of their own: the run ends at a meeting from which a worker is missing, for it to return.
 
         What follows the step is done after that. Nothing may be sent to all ranks.
@@ -108,13 +108,13 @@ class Callbacks:
         for callback in self.ordered:
             callback.after_step(record)
 
-    def finish(self, step: int, stop: Ending) -> None:
+    def finish(self, step: int, stop: StopRequest) -> None:
         for callback in self.ordered:
             callback.finish(step, stop)
 
-    def give_way(self, step: int) -> None:
+    def before_return(self, step: int) -> None:
         for callback in self.ordered:
-            callback.give_way(step)
+            callback.before_return(step)
 
     def close(self) -> None:
         for callback in self.ordered:

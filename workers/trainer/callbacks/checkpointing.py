@@ -15,7 +15,7 @@ from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
 from ...huggingface.export import export
 from ...messages.event import CheckpointEvent, ExportEvent
-from ...messages.stop_request import Ending
+from ...messages.stop_request import StopRequest
 from ...storage.open_folder import folder_at
 from ..build import TrainerParts
 from ..instruments import Instruments
@@ -62,12 +62,12 @@ class Checkpointing(Callback):
         if self.due(record.step) and not self._is_last(record.step):
             self._begin(record.step, 1)
 
-    def finish(self, step: int, stop: Ending) -> None:
+    def finish(self, step: int, stop: StopRequest) -> None:
         """Save the last checkpoint and export it. Raises `CheckpointError`.
 
         A run that stops early saves the state of `step` only if that was requested, and exports nothing.
         """
-        saves = stop == Ending.SAVE and self._begun != step if stop else self._spec.final
+        saves = stop == StopRequest.SAVE and self._begun != step if stop else self._spec.final
         if saves:
             self._begin(step, TRIES)
         with self._phase("checkpoint", self._last):

@@ -27,7 +27,7 @@ from .base import Callback
 
 
 @dataclass
-class Seen:
+class RankFindings:
     """One rank's first numbers that are not finite, in its own passes; `reduced`: the gradients that were so when the run failed."""
 
     stage: int
@@ -37,7 +37,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Blame:
+class Attribution:
     """The first place with numbers that are not finite, and its ranks. The first rank is named."""
 
     ranks: tuple[int, ...]
@@ -56,7 +56,7 @@ class Diverged(ArithmeticError):
 
     remedy = "lower optimizer.lr, add schedule.warmup, or look at the data"
 
-    def __init__(self, what: str, first: Blame) -> None:
+    def __init__(self, what: str, first: Attribution) -> None:
         super().__init__(f"{what}, {first.message}: {self.remedy}")
         self.facts = first.facts
 
@@ -66,7 +66,7 @@ class Overflowed(Diverged):
 
     remedy = "set precision to bf16 or fp32, lower optimizer.lr, or look at the data"
 
-    def __init__(self, scale: LossScale, first: Blame) -> None:
+    def __init__(self, scale: LossScale, first: Attribution) -> None:
         how_often = f"fp16 gradients overflowed in {scale.skipped} steps in a row"
         super().__init__(f"{how_often}, at last with a loss scale of {scale.scale:g}", first)
 
@@ -83,7 +83,7 @@ class NanAttribution(Callback):
         passing = stats.skipped and scale is not None and not scale.exhausted
         if passing or (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
             return
-        first = blame(self._parts, partial(self._once_more, stats.step))
+        first = attribute_once_more(self._parts, partial(self._once_more, stats.step))
         if stats.skipped and scale:
             raise Overflowed(scale, first)
         raise Diverged(f"loss {stats.loss}, gradient norm {stats.grad_norm}", first)
@@ -92,11 +92,11 @@ class NanAttribution(Callback):
         """Raises `Diverged` on this rank alone: the others are in other steps."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return
-        mine = Seen(stage=0)
+        mine = RankFindings(stage=0)
         with _watching(self._parts, mine):
             self._passes(step)
-        others = [Seen(stage=0)] * dist.get_rank()
-        raise Diverged(f"loss {loss}, gradient norm {grad_norm}", judged([*others, mine]))
+        others = [RankFindings(stage=0)] * dist.get_rank()
+        raise Diverged(f"loss {loss}, gradient norm {grad_norm}", attribute([*others, mine]))
 
     def _once_more(self, step: int) -> None:
         """The passes of a step whose update was not made."""
@@ -109,14 +109,14 @@ class NanAttribution(Callback):
         self._parts.parallel.runner.train(*self._batches.training(step))
 
 
-def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:
+def attribute_once_more(parts: TrainerParts, once_more: Callable[[], object]) -> Attribution:
     """The finding of all ranks. `once_more` runs the failed step's passes again, from the same parameters. Collective over the world."""
-    mine = Seen(parts.mesh.index("pipeline"), reduced=_reduced(parts))
+    mine = RankFindings(parts.mesh.index("pipeline"), reduced=_reduced(parts))
     with _watching(parts, mine):
         once_more()
     everyone = [mine] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
-    return judged(everyone)
+    return attribute(everyone)
 
 
 def _reduced(parts: TrainerParts) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _reduced(parts: TrainerParts) -> tuple[str, ...]:
 
 
 @contextmanager
-def _watching(parts: TrainerParts, seen: Seen) -> Iterator[None]:
+def _watching(parts: TrainerParts, seen: RankFindings) -> Iterator[None]:
     """Record in `seen` the first output and the first gradient that are not finite."""
     handles: list[Any] = []
     for part in parts.parallel.parts:
@@ -142,12 +142,12 @@ def _watching(parts: TrainerParts, seen: Seen) -> Iterator[None]:
             handle.remove()
 
 
-def _forward(seen: Seen, name: str, _: nn.Module, __: object, output: object) -> None:
+def _forward(seen: RankFindings, name: str, _: nn.Module, __: object, output: object) -> None:
     if seen.module is None and isinstance(output, torch.Tensor) and not _finite(output):
         seen.module = name
 
 
-def _backward(seen: Seen, name: str, grad: torch.Tensor) -> None:
+def _backward(seen: RankFindings, name: str, grad: torch.Tensor) -> None:
     if seen.gradient is None and not _finite(grad):
         seen.gradient = name
 
@@ -159,37 +159,39 @@ def _finite(tensor: torch.Tensor) -> bool:
     return not local.is_floating_point() or bool(torch.isfinite(local).all().item())
 
 
-def judged(everyone: Sequence[Seen]) -> Blame:
+def attribute(everyone: Sequence[RankFindings]) -> Attribution:
     """The culprit, from what all ranks saw."""
     forward = {rank: seen for rank, seen in enumerate(everyone) if seen.module}
     if forward:
         ranks = _first(forward, min(seen.stage for seen in forward.values()))
         module = forward[ranks[0]].module
-        return Blame(ranks, _gradient_of(everyone, ranks), f"first in the output of {module} on {format_ranks(ranks)}")
+        return Attribution(
+            ranks, _gradient_of(everyone, ranks), f"first in the output of {module} on {format_ranks(ranks)}"
+        )
     backward = {rank: seen for rank, seen in enumerate(everyone) if seen.gradient}
     if backward:
         ranks = _first(backward, max(seen.stage for seen in backward.values()))
         name = backward[ranks[0]].gradient
-        return Blame(ranks, name, f"first in the gradient of {name} on {format_ranks(ranks)}")
+        return Attribution(ranks, name, f"first in the gradient of {name} on {format_ranks(ranks)}")
     return _of_reduced(everyone)
 
 
-def _first(seen: dict[int, Seen], stage: int) -> tuple[int, ...]:
+def _first(seen: dict[int, RankFindings], stage: int) -> tuple[int, ...]:
     return tuple(rank for rank, one in seen.items() if one.stage == stage)
 
 
-def _gradient_of(everyone: Sequence[Seen], ranks: Sequence[int]) -> str | None:
+def _gradient_of(everyone: Sequence[RankFindings], ranks: Sequence[int]) -> str | None:
     """The first parameter whose gradient is not finite on these ranks."""
     names = [everyone[rank].gradient or next(iter(everyone[rank].reduced), None) for rank in ranks]
     return next((name for name in names if name), None)
 
 
-def _of_reduced(everyone: Sequence[Seen]) -> Blame:
+def _of_reduced(everyone: Sequence[RankFindings]) -> Attribution:
     """The finding if every rank's own numbers were finite. Then only the summed gradients can be examined."""
     bad = {rank: seen for rank, seen in enumerate(everyone) if seen.reduced}
     if not bad:
-        return Blame((), None, "the step's passes gave finite numbers on every rank when they were run once more")
+        return Attribution((), None, "the step's passes gave finite numbers on every rank when they were run once more")
     ranks = _first(bad, max(seen.stage for seen in bad.values()))
     name = bad[ranks[0]].reduced[0]
     again = "every rank's own numbers were finite when the step was run once more"
-    return Blame(ranks, name, f"first in the summed gradient of {name}, held by {format_ranks(ranks)}; {again}")
+    return Attribution(ranks, name, f"first in the summed gradient of {name}, held by {format_ranks(ranks)}; {again}")

@@ -109,7 +109,7 @@ class Probe:
         """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "traffic_sum": the same of all ranks together,
         "memory": kind → min, max over ranks, "busy_s" and "wait_s": by rank, of `timing`}`, and under a pipeline `bubbles`. Collective.
         """
-        mine, moved = self._memory(), self._traffic.plain()
+        mine, moved = self._memory(), self._traffic.to_json()
         everyone = _gathered(mine)
         memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
         bubble = self._parts.parallel.runner.bubble()

@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from ...messages.stop_request import Ending
+from ...messages.stop_request import StopRequest
 from ..event_outbox import EmitEvent
 from ..pending_profile import PendingProfile, RecordingOrder
 from ..recorded_profile import NotRecorded, Recording, begun
@@ -57,7 +57,7 @@ class Profiling(Callback):
         if running.steps == MOST_STEPS or time.monotonic() >= running.until:
             self._conclude(running)
 
-    def finish(self, step: int, stop: Ending) -> None:  # noqa: ARG002
+    def finish(self, step: int, stop: StopRequest) -> None:  # noqa: ARG002
         if self._running is not None:
             self._conclude(self._running)
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ....strategies.layout import own_clocks
 from ....strategies.param_shard import ParamShard
-from ....strategies.replica_checksum import ReplicaMismatch, difference, replicated_slices
+from ....strategies.replica_checksum import ReplicaMismatch, find_mismatch, replicated_slices
 from ....strategies.telemetry.current import wait_on
 from ...messages.rank_set import format_ranks
 from ..build import TrainerParts
@@ -63,10 +63,10 @@ class ReplicaCheck(Callback):
         self._instruments = instruments
         self._agreed: int | None = None
         parallel, mesh = parts.parallel, parts.mesh
-        self._rectangles = (
+        self._slices = (
             replicated_slices(parallel.parts, shards, mesh) if mesh.layout.world_size > 1 and every != 0 else []
         )
-        self._wanted = every != 0 and mesh.layout.world_size > 1 and _largest(len(self._rectangles), mesh.device) > 0
+        self._wanted = every != 0 and mesh.layout.world_size > 1 and _largest(len(self._slices), mesh.device) > 0
 
     def after_step(self, record: StepRecord) -> None:
         """Raises `ReplicasDiffer`, on all ranks."""
@@ -86,7 +86,7 @@ class ReplicaCheck(Callback):
         """Compare; returns the seconds that it took."""
         began = time.monotonic()
         self._parts.parallel.data.settle()
-        found = difference(self._rectangles, self._parts.mesh)
+        found = find_mismatch(self._slices, self._parts.mesh)
         if found is not None:
             raise ReplicasDiffer(found, step, self._agreed)
         self._agreed = step

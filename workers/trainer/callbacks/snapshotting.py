@@ -3,7 +3,7 @@
 Rules that it keeps: all ranks take snapshots of the same steps, so that there is a step that all of them have; a copy ends before the
 optimizer changes what it copies; if memory cannot be allocated, there are no snapshots, and the run continues.
 
-A snapshot is the same rectangles as a checkpoint's (`strategies/param_shard.py`), one after the other, and JSON: what restores loop and
+A snapshot is the same slices as a checkpoint's (`strategies/param_shard.py`), one after the other, and JSON: what restores loop and
 optimizer, and rank 0's events of the last seconds, so that no step's record is lost with a rank and its actor.
 """
 
@@ -70,7 +70,7 @@ class Snapshotting(Callback):
         step_s = self.snapshots.cost.length(record)
         self.snapshots.after(step, step_s, lambda: self._facts(step), self._outbox.flush)
 
-    def give_way(self, step: int) -> None:
+    def before_return(self, step: int) -> None:
         """Take a snapshot, which says that what follows the step is still to be done."""
         with self._instruments.phase("snapshot", step):
             self.snapshots.take(step, self._facts(step) | {UNFINISHED: True}, self._outbox.flush)

@@ -619,7 +619,7 @@ export interface paths {
          * Read loss sparklines of jobs
          * @description Training loss of each job in at most 64 buckets. Unknown jobs and jobs without a step are left out.
          */
-        readonly get: operations["listOutlines"];
+        readonly get: operations["listSparklines"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -2138,6 +2138,20 @@ export interface components {
             readonly free: number;
         };
         /**
+         * ElasticLayout
+         * @description A layout that an elastic job may run with. `layout` and `batch` are text.
+         */
+        readonly ElasticLayout: {
+            /** Data */
+            readonly data: number;
+            /** World Size */
+            readonly world_size: number;
+            /** Layout */
+            readonly layout: string;
+            /** Batch */
+            readonly batch: string;
+        };
+        /**
          * ElasticRanks
          * @description Smallest and largest number of ranks of an elastic job.
          */
@@ -2288,20 +2302,6 @@ export interface components {
              * @default null
              */
             readonly remedy: string | null;
-        };
-        /**
-         * Form
-         * @description A layout that an elastic job may run with. `layout` and `batch` are text.
-         */
-        readonly Form: {
-            /** Data */
-            readonly data: number;
-            /** World Size */
-            readonly world_size: number;
-            /** Layout */
-            readonly layout: string;
-            /** Batch */
-            readonly batch: string;
         };
         /**
          * Health
@@ -3768,10 +3768,10 @@ export interface components {
             /** @description Memory plan of a rank; null if the model's sizes are unknown before it runs. */
             readonly memory: components["schemas"]["MemoryPlan"] | null;
             /**
-             * Forms
+             * Elastic Layouts
              * @description Layouts that an elastic job may run with, the largest first.
              */
-            readonly forms: readonly components["schemas"]["Form"][];
+            readonly elastic_layouts: readonly components["schemas"]["ElasticLayout"][];
             /**
              * Resume
              * @description Path of the checkpoint that `resume_from` resolves to now.
@@ -11597,7 +11597,7 @@ export interface operations {
             };
         };
     };
-    readonly listOutlines: {
+    readonly listSparklines: {
         readonly parameters: {
             readonly query: {
                 /** @description Id of a job. Repeat it for several jobs. */

@@ -10,7 +10,7 @@ test("a path holds the spans in view, each where it lies, and what waits is low"
   expect(drawn.get("receive")).toBe("M70.00 7.0h20.00v3.0H70.00z");
 });
 
-test("thousands of spans on one pixel are one rectangle", () => {
+test("thousands of spans on one pixel are drawn once", () => {
   const many = Array.from({ length: 4000 }, (_, at) => span(at / 100, 0.01));
   expect(paths(many, { from: 0, to: 4000 }, 100, 10).get("forward")?.split("z").length).toBeLessThan(5);
 });

@@ -27,7 +27,7 @@ export function help(schema: SchemaNode, path: readonly string[]): Help | null {
   return {
     field: path.join(".").replaceAll(".[]", "[]"),
     about: node.description ?? forms.find((form) => form.description !== undefined)?.description ?? "",
-    takes: [...new Set(forms.map(inWords).filter((words) => words !== ""))].join(", or "),
+    takes: [...new Set(forms.map(describe).filter((words) => words !== ""))].join(", or "),
     default: shown(node.default),
     values: [...new Set(forms.flatMap(values))],
     keys: forms.flatMap((form) => keys(schema, form)),
@@ -75,7 +75,7 @@ const KINDS: Readonly<Record<string, string>> = {
   object: "keys and values",
 };
 
-function inWords(form: SchemaNode): string {
+function describe(form: SchemaNode): string {
   if (form.enum !== undefined) return form.enum.map(String).join(" | ");
   if (form.const !== undefined) return JSON.stringify(form.const);
   const limits = [

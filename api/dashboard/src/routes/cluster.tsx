@@ -23,7 +23,7 @@ export function ClusterPage() {
     <main className="page">
       <div className="page-head">
         <h1>Cluster</h1>
-        {nodes.data && <p className="quiet number">{inWords(nodes.data)}</p>}
+        {nodes.data && <p className="quiet number">{formatNodes(nodes.data)}</p>}
       </div>
       {nodes.error && <ProblemNotice problem={nodes.error} stale={nodes.data !== undefined} />}
       {nodes.isLoading && <p className="quiet">Loading the machines…</p>}
@@ -45,7 +45,7 @@ export function ClusterPage() {
 const hosts = (nodes: readonly Node[]) => new Map(nodes.map((node) => [node.id, node.host]));
 
 /** What is there and in use, and how many machines get no new jobs. */
-function inWords(nodes: readonly Node[]): string {
+function formatNodes(nodes: readonly Node[]): string {
   const kept = nodes.filter((node) => node.alive && !node.inUse).length;
   return kept === 0 ? capacity(nodes) : `${capacity(nodes)} · ${kept} cordoned`;
 }

@@ -41,7 +41,7 @@ const preview: Schema<"Preview"> = {
     host: [],
     notes: [],
   },
-  forms: [],
+  elastic_layouts: [],
   resume: null,
   warnings: [],
 };

@@ -19,7 +19,7 @@ async def test_a_preview_shows_what_would_run_and_stores_nothing(api: httpx2.Asy
     )  # fmt: skip
     assert (plan["tokens_per_step"], plan["tokens"]) == (512, 10_240)
     assert plan["parameters"] == 4 * (2 * 128 * 128 + 2 * 128 * 64 + 3 * 128 * 352 + 2 * 128) + 2 * 256 * 128 + 128
-    assert [form["data"] for form in plan["forms"]] == [4, 2, 1]
+    assert [form["data"] for form in plan["elastic_layouts"]] == [4, 2, 1]
     assert await stored(api) == []
 
 

@@ -86,7 +86,7 @@ async def test_elastic_jobs_are_found_among_all_that_run(store: Store, submit: S
         await tx.execute(table.update().where(table.c.id == one.id).values(elastic_at=1.0))
         await _statistics(tx)
     async with store.read() as tx:
-        plan = await _plan(tx, job_rows.growing(tx))
+        plan = await _plan(tx, job_rows.growable(tx))
         assert [row["id"] for row in await job_rows.may_grow(tx)] == [one.id]
     print(plan)
     assert "ix_jobs_elastic" in plan

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs, live_tail, logs
@@ -41,7 +41,7 @@ BATCH = event_batch(
 async def test_a_batch_lands_once_however_often_it_comes(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     for cut in (2, 4, 3, 6, 6):
-        taken = await take_in(store, lease, 1, BATCH[:cut])
+        taken = await ingest(store, lease, 1, BATCH[:cut])
     assert (taken.cursor, taken.ended, taken.state) == (6, False, State.RUNNING)
     landed = await job_history(store, job)
     assert sorted(kind for kind, _ in landed) == [
@@ -66,13 +66,13 @@ async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(
     job, lease = placed
     before = await job_history(store, job)
     for turn in range(60):
-        task = asyncio.create_task(take_in(store, lease, 1, BATCH))
+        task = asyncio.create_task(ingest(store, lease, 1, BATCH))
         await asyncio.sleep(0.0004 * turn)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         landed = await job_history(store, job)
         assert landed == before or len(landed) == len(before) + 7
-    await take_in(store, lease, 1, BATCH)
+    await ingest(store, lease, 1, BATCH)
     assert len(await job_history(store, job)) == len(before) + 7
 
 
@@ -84,13 +84,13 @@ async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[J
         await leases.release(tx, [lease.token])
         assert await leases.take(tx, thief, 10)
     with pytest.raises(LeaseLost):
-        await take_in(store, lease, 1, BATCH)
+        await ingest(store, lease, 1, BATCH)
     with pytest.raises(LeaseLost):
-        await take_in(store, thief, 2, BATCH)
+        await ingest(store, thief, 2, BATCH)
     async with store.write() as tx:
         await job_rows.set_columns(tx, job.id, {"attempt": 2})
     with pytest.raises(LeaseLost):  # the attempt before
-        await take_in(store, thief, 1, BATCH)
+        await ingest(store, thief, 1, BATCH)
     assert await job_history(store, job) == before
 
 
@@ -98,16 +98,16 @@ async def test_a_step_that_is_reported_again_stays_and_one_that_is_trained_again
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0))
     )
     seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
     assert [point.loss for point in (await step_queries.metrics(store, job.id)).points] == [5.0, 4.0]
-    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=6), AT_ONCE)
+    await ingest(store, lease, 1, event_batch(state("failed", "rank_lost"), first=6), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
-    await take_in(store, second, 2, event_batch(state("starting"), state("running"), step(2, 3.0), step(3, 2.0)))
+    await ingest(store, second, 2, event_batch(state("starting"), state("running"), step(2, 3.0), step(3, 2.0)))
     points = (await step_queries.metrics(store, job.id)).points
     assert [(point.step, point.attempt, point.loss) for point in points] == [(1, 1, 5.0), (2, 2, 3.0), (3, 2, 2.0)]
     news = await live_tail.tail(store, job.id, seen)
@@ -122,9 +122,9 @@ async def test_an_attempt_that_got_on_resets_the_back_off(
     setbacks = []
     for number, (first, last) in enumerate([(1, 3), (1, 4), (2, 14), (10, 16)], start=1):
         trained = [step(step_) for step_ in range(first, last + 1)]
-        await take_in(store, lease, number, event_batch(state("starting"), state("running"), *trained))
+        await ingest(store, lease, number, event_batch(state("starting"), state("running"), *trained))
         lost = event_batch(step(last + 1), state("failed", "node_lost"), first=3 + len(trained))
-        await take_in(store, lease, number, lost, AT_ONCE)
+        await ingest(store, lease, number, lost, AT_ONCE)
         async with store.write() as tx:
             row = await job_rows.by_id(tx, job.id)
             assert row is not None
@@ -140,10 +140,10 @@ async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Setting
     job, lease = placed
     began = (state("starting"), state("running"))
     repaired = (state("recovering", "rank_lost"), state("running", "repaired"))
-    await take_in(store, lease, 1, event_batch(*began, *repaired, *repaired))
-    await take_in(store, lease, 1, event_batch(*repaired, first=7))
+    await ingest(store, lease, 1, event_batch(*began, *repaired, *repaired))
+    await ingest(store, lease, 1, event_batch(*repaired, first=7))
     assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=3, limit=20)
-    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=9), AT_ONCE)
+    await ingest(store, lease, 1, event_batch(state("failed", "rank_lost"), first=9), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     assert (await admit(store, settings, "a", None)).leases
@@ -158,7 +158,7 @@ async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed:
         lines(0, "nul \0 and \ud800 half"),
         ("plan", {"text": "\0", "n": math.nan}),
     )
-    await take_in(store, lease, 1, odd)
+    await ingest(store, lease, 1, odd)
     assert [point.loss for point in (await step_queries.metrics(store, job.id)).points] == [None, None]
     assert [line.text for line in (await logs.page(store, job.id)).lines] == ["nul \ufffd and ? half"]
 
@@ -169,7 +169,7 @@ async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
     job, lease = placed
     wrong = ("step", {"step": None}), ("state", {"state": "dancing"}), ("log", {"lines": 3}), ("mood", {})
     said = event_batch(*wrong, state("succeeded"))
-    taken = await take_in(store, lease, 1, said)
+    taken = await ingest(store, lease, 1, said)
     assert taken.ended
     assert [kind for kind, _ in await job_history(store, job) if kind == "incident"] == ["incident"] * 4
     assert (await jobs.get_job(store, job.id)).state == State.SUCCEEDED
@@ -179,9 +179,9 @@ async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, BATCH)
+    await ingest(store, lease, 1, BATCH)
     await submitting.cancel(store, job.id, "tester")
-    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=7))
+    await ingest(store, lease, 1, event_batch(state("failed", "rank_lost"), first=7))
     now = await jobs.get_job(store, job.id)
     assert (now.state, now.reason) == (State.CANCELLED, "cancelled_by_user")
 
@@ -190,7 +190,7 @@ async def test_a_long_story_read_in_batches_ends_with_its_last_state(store: Stor
     job, lease = placed
     steps = [step(number) for number in range(1, 24)]
     batch = event_batch(state("starting"), state("running"), *steps, state("succeeded"))
-    await take_in(store, lease, 1, [{**event, "ts": time.time() + event["seq"]} for event in batch])
+    await ingest(store, lease, 1, [{**event, "ts": time.time() + event["seq"]} for event in batch])
     cursor, seen, done = Cursor(), [], False
     while not done:
         tail = await live_tail.tail(store, job.id, cursor, limit=5)

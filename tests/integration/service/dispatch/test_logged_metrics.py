@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import logged_metrics as queries
 from shardyard.service.queries.incidents import incidents
 from shardyard.service.schemas.job import Job
@@ -50,7 +50,7 @@ async def test_a_batch_that_comes_again_changes_nothing(store: Store, placed: tu
         state("starting"), state("running"), loss(1, 2, 3), loss(1, 2, 3, value=3.0, rank=1), loss(3, 4, value=7.0, generation=2)
     )  # fmt: skip
     for cut in (3, 2, 4, 4, 5, 5):
-        await take_in(store, lease, 1, batch[:cut])
+        await ingest(store, lease, 1, batch[:cut])
     assert await curve_of(store, job) == {1: 2.0, 2: 2.0, 3: 7.0, 4: 7.0}
     found = (await queries.curves(store, job.id, ["loss"])).series["loss"]
     assert (found.low, found.high, found.width, found.last, found.last_step) == (
@@ -68,7 +68,7 @@ async def test_what_a_model_logs_is_in_its_steps_and_is_stored_once(store: Store
     of_model = [("step", {**step(at)[1], "logged": {"aux": value}}) for at, value in ((1, 2.0), (2, None), (4, 6.0))]
     batch = event_batch(state("starting"), state("running"), *of_model, step(5))
     for cut in (3, 2, 5, 6, 6):
-        await take_in(store, lease, 1, batch[:cut])
+        await ingest(store, lease, 1, batch[:cut])
     assert await curve_of(store, job, "aux") == {1: 2.0, 4: 6.0}
 
 
@@ -98,8 +98,8 @@ async def test_long_curves_of_many_names_equal_what_was_logged(
                 at[name] += draw.randint(1, 4)
         events = event_batch(logged(points, generation=generation), first=seq)
         seq += 1
-        await take_in(store, lease, 1, events)
-        await take_in(store, lease, 1, events)
+        await ingest(store, lease, 1, events)
+        await ingest(store, lease, 1, events)
     found = (await queries.curves(store, job.id, list(seen), buckets=800)).series
     for name, values in seen.items():
         curve = found[name]
@@ -117,7 +117,7 @@ async def test_long_curves_of_many_names_equal_what_was_logged(
 async def test_a_range_is_read_in_as_many_buckets_as_are_asked_for(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     spike = logged({"x": [(step, 100.0 if step == 777 else 1.0) for step in range(1000)]})
-    await take_in(store, lease, 1, event_batch(spike))
+    await ingest(store, lease, 1, event_batch(spike))
     assert await curve_of(store, job, "x", low=770, high=779) == {
         s: 100.0 if s == 777 else 1.0 for s in range(770, 780)
     }
@@ -129,7 +129,7 @@ async def test_a_range_is_read_in_as_many_buckets_as_are_asked_for(store: Store,
 async def test_names_are_listed_in_pages_and_found_by_a_part(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     names = [f"train/layer{number:02}" for number in range(25)] + ["val/acc", "100%_Sure"]
-    await take_in(store, lease, 1, event_batch(logged({name: [(1, None), (0, 0.5)] for name in names})))
+    await ingest(store, lease, 1, event_batch(logged({name: [(1, None), (0, 0.5)] for name in names})))
     first = await queries.page(store, job.id, text=None, after=None, limit=20)
     rest = await queries.page(store, job.id, text=None, after=first.next, limit=20)
     assert [one.name for one in (*first.items, *rest.items)] == sorted(names) and rest.next is None
@@ -147,7 +147,7 @@ async def test_a_job_has_a_bounded_number_of_names(
         *(logged({f"n{number}": [(1, 1.0)] for number in range(at, at + 20)}) for at in (0, 15, 30, 45))
     )
     for cut in (1, 2, 3, 4):
-        await take_in(store, lease, 1, batch[:cut])
+        await ingest(store, lease, 1, batch[:cut])
     assert len((await queries.page(store, job.id, text=None, after=None, limit=100)).items) == 30
     reported = [one for one in (await incidents(store, job.id)).items if one.cause == "metrics_dropped"]
     assert len(reported) == 1 and "n30" in reported[0].message

@@ -11,7 +11,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service import nodes
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import AmbiguousNode, NodeNotFound
 from shardyard.service.policies.cordon import Limits
 from shardyard.service.policies.limits import Rules
@@ -62,7 +62,7 @@ async def struck(
     recorded = [{"seq": n, "ts": 1000.0 + n, "kind": "incident", "data": incident} for n in (1, 2, 3)]
     recorded.append({"seq": 4, "ts": 1004.0, "kind": "state", "data": {"state": "succeeded"}})
     for batch in (recorded[:2], recorded[:2], recorded):  # reported again, each counts once
-        await take_in(store, lease, 1, batch, rules)
+        await ingest(store, lease, 1, batch, rules)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     tail = await live_tail.tail(store, lease.job_id, Cursor())
@@ -201,6 +201,6 @@ async def test_a_hang_cordons_a_node_only_if_a_rank_is_named(
     hang = Failure("hang", verdict.rank, verdict.message, node, evidence=evidence(recorded(dumps)))
     EventMerger(spool, 4, submitted_at=0.0).emit_incident(hang, 1, [])
     (lease,) = await placed(store, settings, submit)
-    await take_in(store, lease, 1, spool.take(0), Rules(RULES.back_off, Limits(faults=1)))
+    await ingest(store, lease, 1, spool.take(0), Rules(RULES.back_off, Limits(faults=1)))
     found = await seen(store, settings)
     assert [found[name].cordon is not None for name in ("node-1", "node-2")] == [cordoned, False]

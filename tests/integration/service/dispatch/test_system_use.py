@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shardyard.service import nodes as node_queries
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import InvalidCursor, JobNotFound
 from shardyard.service.queries import jobs, system
 from shardyard.service.queries.steps import metrics
@@ -40,7 +40,7 @@ async def test_a_batch_that_comes_again_changes_nothing(store: Store, placed: tu
     times = [1000.0, 1000.0, 1001.0, 1004.0, 1006.0]
     batch = batch_at(times, state("starting"), state("running"), sampled(50.0), sampled(150.0), sampled(70.0))
     for cut in (3, 2, 4, 4, 5, 5):
-        await take_in(store, lease, 1, batch[:cut])
+        await ingest(store, lease, 1, batch[:cut])
     found = await system.curves(store, job.id, "rank/cpu")
     assert (found.unit, found.width, found.starts) == ("percent of one CPU", 5, [1000, 1005])
     first, second = found.curves
@@ -55,7 +55,7 @@ async def test_a_clock_that_is_ahead_removes_no_series(store: Store, placed: tup
     job, lease = placed
     now = time.time()
     events = [state("starting"), state("running"), sampled(50.0), sampled(60.0), sampled(70.0)]
-    await take_in(store, lease, 1, batch_at([now, now, now - 60, now + 86_400, now], *events))
+    await ingest(store, lease, 1, batch_at([now, now, now - 60, now + 86_400, now], *events))
     found = await system.curves(store, job.id, "rank/cpu")
     assert found.curves[0].mean[0] == 50.0, "the day ahead is not the newest hour"
     assert found.starts[-1] <= time.time()
@@ -64,21 +64,21 @@ async def test_a_clock_that_is_ahead_removes_no_series(store: Store, placed: tup
 async def test_numbers_that_are_too_large_are_left_out(store: Store, placed: tuple[Job, Lease]) -> None:
     """Their sum would be infinite, which PostgreSQL refuses in JSON, with the batch."""
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), sampled(1.7e308), sampled(5.0)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), sampled(1.7e308), sampled(5.0)))
     use = (await jobs.get_job(store, job.id)).use
     assert use is not None and use.cpu == 11.0
     (first, _) = (await system.curves(store, job.id, "rank/cpu")).curves
     assert first.high in (None, [5.0]) and first.mean == [5.0]
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), *[sampled(1.7e308)] * 3))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), *[sampled(1.7e308)] * 3))
     use = (await jobs.get_job(store, job.id)).use
     assert use is not None and use.cpu is None and use.memory == 2.0 * GIB
 
 
 async def test_samples_are_no_progress_and_no_history(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running")))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running")))
     before = await jobs.get_job(store, job.id)
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), sampled(50.0)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), sampled(50.0)))
     after = await jobs.get_job(store, job.id)
     assert (after.cursor, after.progress) == (before.cursor, before.progress)
     assert (await metrics(store, job.id)).points == []
@@ -89,7 +89,7 @@ async def test_samples_are_no_progress_and_no_history(store: Store, placed: tupl
 async def test_a_job_keeps_its_series_and_no_use_when_it_has_ended(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     batch = event_batch(state("starting"), state("running"), sampled(50.0), state("succeeded"))
-    await take_in(store, lease, 1, batch)
+    await ingest(store, lease, 1, batch)
     assert (await jobs.get_job(store, job.id)).use is None
     assert len((await system.curves(store, job.id, "rank/memory")).curves) == 2
 
@@ -101,7 +101,7 @@ async def test_a_node_shows_what_it_uses_now(store: Store, settings: Settings, p
     async with store.write() as tx:
         await nodes.replace(tx, rows)
         await system_samples.put_nodes(tx, {"n2": {"cpu": 1.0}}, time.time() - 61)
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), sampled(50.0)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), sampled(50.0)))
     first, second = await node_queries.all_nodes(store, settings)
     assert first.use is not None
     assert (first.use.cpu, first.use.memory_used, first.use.disk_full) == (25.0, 3.0 * GIB, None)
@@ -110,7 +110,7 @@ async def test_a_node_shows_what_it_uses_now(store: Store, settings: Settings, p
 
 async def test_many_ranks_are_read_by_pages(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), sampled(1.0, ranks=50)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), sampled(1.0, ranks=50)))
     seen: list[int | None] = []
     after = None
     while True:
@@ -135,7 +135,7 @@ async def test_without_a_job_or_a_sample(store: Store, placed: tuple[Job, Lease]
 async def test_a_frame_has_a_column_for_each_rank(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     times = [1000.0, 1000.0, 1001.0]
-    await take_in(store, lease, 1, batch_at(times, state("starting"), state("running"), sampled(50.0)))
+    await ingest(store, lease, 1, batch_at(times, state("starting"), state("running"), sampled(50.0)))
     frame = (await system.curves(store, job.id, "rank/cpu")).to_pandas()
     assert frame.index.name == "time"
     assert str(frame.index[0]) == "1970-01-01 00:16:40+00:00"

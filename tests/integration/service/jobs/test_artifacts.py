@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.policies.limits import ArtifactLimits, Rules
 from shardyard.service.queries import artifacts
 from shardyard.service.queries.incidents import incidents
@@ -44,7 +44,7 @@ async def test_a_name_and_step_is_stored_once_and_the_newest_wins(store: Store, 
         state("starting"), state("running"), stored(file("a", 3), file("a"), file("a", 3, sha256="b" * 64)), again, late
     )
     for cut in (3, 3, 4, 4, 5):
-        await take_in(store, lease, 1, batch[:cut])
+        await ingest(store, lease, 1, batch[:cut])
     found = await everything(store, job)
     assert [(one.name, one.step, one.sha256[0], one.rank, one.bytes) for one in found] == [
         ("a", None, "a", 0, 1),
@@ -59,7 +59,7 @@ async def test_pages_have_all_files_once_by_prefix_and_type(store: Store, placed
         for name in "ab"
         for step, kind in ((None, "file"), (1, "image"), (2, "image"))
     ]
-    await take_in(store, lease, 1, event_batch(state("starting"), stored(*files)))
+    await ingest(store, lease, 1, event_batch(state("starting"), stored(*files)))
     found = await everything(store, job, limit=2)
     assert [(one.name, one.step) for one in found] == [(one.name, one.step) for one in files]
     assert [(one.name, one.step) for one in await everything(store, job, limit=1, kind="image", prefix="b_%")] == [
@@ -75,7 +75,7 @@ async def test_files_beyond_the_limits_are_not_listed_and_an_incident_says_so(
     job, lease = placed
     rules = replace(Rules(), artifacts=ArtifactLimits(bytes=10, files=2))
     files = [file("a"), file("b", bytes=7), file("c"), file("b", bytes=11), file("a", bytes=3)]
-    await take_in(store, lease, 1, event_batch(state("starting"), *(stored(one) for one in files)), rules)
+    await ingest(store, lease, 1, event_batch(state("starting"), *(stored(one) for one in files)), rules)
     assert [(one.name, one.bytes) for one in await everything(store, job)] == [("a", 3), ("c", 1)]
     (said,) = (await incidents(store, job.id)).items
     assert said.cause == "artifacts_dropped" and "2 files and 10 bytes" in (said.summary or "")
@@ -84,7 +84,7 @@ async def test_files_beyond_the_limits_are_not_listed_and_an_incident_says_so(
 async def test_a_gang_cannot_name_a_path_that_leads_elsewhere(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     hostile = [file("../x"), file("a", sha256="../" * 21 + "x"), file("a", -1), file("a", bytes=-1)]
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(state("starting"), *(stored(one) for one in hostile), stored(file("good")))
     )
     assert [one.name for one in await everything(store, job)] == ["good"]

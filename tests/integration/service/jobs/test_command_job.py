@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.gang_spec import gang_spec
 from shardyard.service.errors import InvalidSpec, MissingFile, NotAFile, TooManyRanks, UnknownCheckpoint
 from shardyard.service.jobs import submit as submitting
@@ -156,7 +156,7 @@ async def test_the_nodes_get_the_sources_of_files_and_the_job_what_they_had(stor
     found: dict[str, Any] = {"target": "model", "source": "hf://org/name", "digest": "d", "files": 1, "bytes": 2}
     for number in (1, 2):  # every attempt sends them
         batch = event_batch(("files", {"files": [{**found, "revision": f"commit {number}"}]}), first=number)
-        await take_in(store, lease, 1, batch)
+        await ingest(store, lease, 1, batch)
     found["revision"] = "commit 2"
     assert (await jobs.get_job(store, job.id)).files == [JobFiles(**found)]
     assert (await jobs.list_jobs(store)).items[0].files == []

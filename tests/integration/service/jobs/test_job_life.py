@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.attempt_runner import Attempt
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.retention import sweep
 from shardyard.service.errors import JobDeleted, JobEnded, JobNotEnded, JobPausing, JobSucceeded, LeaseLost
 from shardyard.service.jobs import submit as submitting
@@ -183,7 +183,7 @@ class Known:
         self.ranks = ranks
         return None
 
-    def take_in(self, lease: Lease, attempt: int, batch: list[Event]) -> type[Exception] | None:
+    def ingest(self, lease: Lease, attempt: int, batch: list[Event]) -> type[Exception] | None:
         if lease != self.lease or attempt != self.attempt:
             return LeaseLost
         gang = self.gangs[attempt]
@@ -329,15 +329,15 @@ class Life(RuleBasedStateMachine):
         reported = job.gangs[attempt]
         batch = reported.events[max(0, reported.stored - back) : max(0, len(reported.events) - max(0, less))]
         batch = batch[::-1] if turned else batch
-        taking = refusal(take_in(self.stores["b"], lease, attempt, batch, self.settings.rules))
+        taking = refusal(ingest(self.stores["b"], lease, attempt, batch, self.settings.rules))
         if not too:
-            assert self.run(taking) is job.take_in(lease, attempt, batch)
+            assert self.run(taking) is job.ingest(lease, attempt, batch)
             return
         answers = self.run(together(taking, refusal(submitting.cancel(self.stores["a"], job.id, "user"))))
         first, second = deepcopy(job), deepcopy(job)
         ways = [
-            ([first.take_in(lease, attempt, batch), first.cancel()], first),
-            ([second.cancel(), second.take_in(lease, attempt, batch)][::-1], second),
+            ([first.ingest(lease, attempt, batch), first.cancel()], first),
+            ([second.cancel(), second.ingest(lease, attempt, batch)][::-1], second),
         ]
         ((seen,), _) = self.run(stored(self.stores["a"], [job]))
         likely = [known for expected, known in ways if expected == answers and said(known) == seen]
@@ -374,8 +374,8 @@ class Life(RuleBasedStateMachine):
                 gang.emit(word)
         if heard and job.lease is not None:
             batch = gang.events[gang.stored :]
-            taking = take_in(self.stores["a"], job.lease, attempt, batch, self.settings.rules)
-            assert self.run(refusal(taking)) is job.take_in(job.lease, attempt, batch)
+            taking = ingest(self.stores["a"], job.lease, attempt, batch, self.settings.rules)
+            assert self.run(refusal(taking)) is job.ingest(job.lease, attempt, batch)
 
     # What else happens, less often.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.retry import lose_attempt
 from shardyard.service.errors import (
     IdempotencyConflict,
@@ -105,12 +105,12 @@ async def test_a_profile_becomes_a_file_of_its_job_however_often_it_is_reported(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running")))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running")))
     asked = await create(store, job.id, ProfileRequest(rank=0), None, "me")
     event = ProfileEvent(id=asked.id, profile="stacks", rank=0, done=True, message="so", file=FILE)
     hostile = replace(event, file=replace(FILE, sha256="../" * 21 + "x"))
     batch = [("profile", to_json(one)) for one in (hostile, event, event)]
-    await take_in(store, lease, 1, event_batch(*batch, first=3))
+    await ingest(store, lease, 1, event_batch(*batch, first=3))
     [file] = (await artifacts.page(store, job.id)).items
     assert (file.name, file.rank, file.bytes, file.sha256) == (FILE.name, 0, 9, FILE.sha256)
     [done] = (await page(store, job.id)).items
@@ -121,13 +121,13 @@ async def test_a_profile_without_room_among_the_jobs_files_fails_and_says_why(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running")))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running")))
     asked = [await create(store, job.id, ProfileRequest(rank=0), None, "me") for _ in range(2)]
     batch = [
         ("profile", to_json(ProfileEvent(id=one.id, profile="stacks", rank=0, done=True, message="so", file=file)))
         for one, file in zip(asked, (FILE, replace(FILE, name="profiles/second")), strict=True)
     ]
-    await take_in(store, lease, 1, event_batch(*batch, first=3), Rules(artifacts=ArtifactLimits(files=1)))
+    await ingest(store, lease, 1, event_batch(*batch, first=3), Rules(artifacts=ArtifactLimits(files=1)))
     [file] = (await artifacts.page(store, job.id)).items
     second, first = (await page(store, job.id)).items
     assert (file.name, first.state, first.file) == (FILE.name, "done", FILE.name)

@@ -7,7 +7,7 @@ import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.errors import CheckpointCorrupt, CheckpointDeleted, ShardyardError
 from shardyard.service.jobs import submit as submitting
@@ -48,12 +48,12 @@ async def test_a_save_says_what_it_kept_though_the_one_before_was_never_reported
 ) -> None:
     job, lease = placed
     first = event_batch(saved(root, 10, 10), saved(root, 20, 10, 20))
-    await take_in(store, lease, 1, first)
+    await ingest(store, lease, 1, first)
     assert await states(store, job) == {20: "present", 10: "present"}
-    await take_in(store, lease, 1, event_batch(saved(root, 40, 30, 40), first=3))
+    await ingest(store, lease, 1, event_batch(saved(root, 40, 30, 40), first=3))
     assert await states(store, job) == {40: "present", 20: "deleted", 10: "deleted"}
     # Training went back and saved a step again; where nothing is known of the others, nothing is said of them.
-    await take_in(store, lease, 1, event_batch(saved(root, 20), first=4))
+    await ingest(store, lease, 1, event_batch(saved(root, 20), first=4))
     assert await states(store, job) == {20: "present", 40: "present", 10: "deleted"}
 
 
@@ -61,7 +61,7 @@ async def test_what_is_corrupt_or_deleted_is_refused_with_a_remedy(
     store: Store, settings: Settings, spec: Any, placed: tuple[Job, Lease], root: str
 ) -> None:
     job, lease = placed
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(saved(root, 10), saved(root, 20, 20), saved(root, 30, 20, 30), skipped(20))
     )
     n = {one.step: one.position for one in (await checkpoints(store, job.id)).items}
@@ -119,7 +119,7 @@ async def test_an_operation_says_what_it_found(
     state: str,
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(saved(root, 10)))
+    await ingest(store, lease, 1, event_batch(saved(root, 10)))
     [only] = (await checkpoints(store, job.id)).items
     asked = await create(
         store, job.id, OperationRequest(kind, only.position, "fp32" if kind == "export" else None), None, "me"

@@ -8,7 +8,7 @@ import pytest
 from harness.live_server import HIGH, MILLION, SPIKE, store_million
 from sqlalchemy import text
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import curves
 from shardyard.service.schemas.curve import Curves
@@ -50,7 +50,7 @@ async def test_they_hold_the_extremes_of_each_bucket(
     losses: Losses = {n: None if rng.random() < 0.1 else float(rng.randint(1, 9999)) for n in range(1, count + 1)}
     said = event_batch(state("starting"), state("running"), *(step(n, loss) for n, loss in losses.items()))  # type: ignore[arg-type]
     for at in range(0, len(said), batch):
-        await take_in(store, lease, 1, said[at : at + batch])
+        await ingest(store, lease, 1, said[at : at + batch])
     for low, high in ((1, None), (1, 40), (33, 64), (100, 101), (count - 50, None)):
         for buckets in (2, 3, 20, 77, 800):
             read = await curves.curves(store, job.id, ["loss"], low=low, high=high, buckets=buckets)
@@ -70,7 +70,7 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_no_reader
     empty = await curves.curves(store, job.id, ["loss"])
     assert (empty.starts, empty.series, empty.last_step) == ([], {}, 0)
     huge = [step(n, loss) for n, loss in enumerate((1e308, 1e308, -1e308, float("nan"), 5e-324), start=1)]
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(state("starting"), state("running"), *huge, ("eval", {"step": 2, "loss": 1.5}))
     )
     read = await curves.curves(store, job.id, curves.SERIES, buckets=2)

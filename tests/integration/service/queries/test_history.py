@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import history as job_history
 from shardyard.service.queries import jobs
@@ -53,7 +53,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     evals = [("eval", {"step": n, "loss": 1.0}) for n in range(600)]
     saved = ("checkpoint", {"step": 1, "path": "/c/1", "bytes": 1, "seconds": 0.1, "held_s": 0.0})
     hang = incident("hang", 3, stacks=[{"ranks": [0], "stack": "MainThread"}], waiting=[], nccl_ras=[], log=["a line"])
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), hang, *evals, saved, repair(2)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), hang, *evals, saved, repair(2)))
     for limit in (1, 2, 100):
         lines, before = [], None
         while True:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import incidents
 from shardyard.service.schemas.job import Job
@@ -17,7 +17,7 @@ async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_re
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, STORY)
+    await ingest(store, lease, 1, STORY)
     forwards = (await incidents.incidents(store, job.id)).items
     assert [(one.cause, one.repair and one.repair.generation) for one in forwards] == [
         ("rank_lost", 2),
@@ -40,7 +40,7 @@ async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_re
 
 async def test_a_repair_of_a_later_incident_is_not_an_earlier_ones(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(state("starting"), incident("rank_lost", 1), incident("rank_lost", 2), repair(2))
     )
     newest = (await incidents.newest(store, job.id, limit=1)).items

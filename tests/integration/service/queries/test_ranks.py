@@ -8,7 +8,7 @@ import pytest
 from harness.rank_metrics import rank_metrics_of
 from pydantic_core import to_json
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import live_tail, ranks
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
@@ -37,7 +37,7 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
         ("rank_metrics", rank_metrics_of(1, 2)),
     )
     for cut in (4, 6, 6):
-        await take_in(store, lease, 1, events[:cut])
+        await ingest(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.name)
     assert [(one.position, one.step, one.attempt) for one in page.items] == [(2, 2, 1), (1, 1, 1)]
     assert (page.first, page.last, page.next) == (1, 2, None)
@@ -51,14 +51,14 @@ async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Sto
     job, lease = placed
     events = event_batch(state("starting"), *(("rank_metrics", rank_metrics_of(2, n, slow=1)) for n in range(1, 6)))
     for cut in (2, 3, 6):
-        await take_in(store, lease, 1, events[:cut])
+        await ingest(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.id)
     assert [one.slow.rank if one.slow else None for one in page.items] == [1, 1, 1, None, None]
 
 
 async def test_what_is_no_sample_is_reported_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
+    await ingest(store, lease, 1, event_batch(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
     items = (await live_tail.tail(store, job.id, Cursor())).items
     assert [item.data["cause"] for item in items if item.kind == "incident"] == ["invalid_event"]
     assert (await ranks.samples(store, job.id)).items == []
@@ -66,14 +66,14 @@ async def test_what_is_no_sample_is_reported_as_an_incident(store: Store, placed
 
 async def test_a_stream_gets_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(state("starting"), *(("rank_metrics", rank_metrics_of(1, n)) for n in (1, 2, 3)))
     )
     tail = await live_tail.tail(store, job.id, Cursor(), Scope(ranks=True))
     assert [item.data["step"] for item in tail.items if item.kind == "rank_metrics"] == [3]
     again = await live_tail.tail(store, job.id, Cursor.parse(str(tail.cursor)), Scope(ranks=True))
     assert again.items == []
-    await take_in(store, lease, 1, event_batch(("rank_metrics", rank_metrics_of(1, 4)), first=5))
+    await ingest(store, lease, 1, event_batch(("rank_metrics", rank_metrics_of(1, 4)), first=5))
     more = await live_tail.tail(store, job.id, tail.cursor, Scope(ranks=True))
     assert [(item.kind, item.data["position"]) for item in more.items] == [("rank_metrics", 4)]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import resources
 from shardyard.service.schemas.resource import MemoryUsage, ResourceReport
 from shardyard.service.settings import Settings
@@ -47,7 +47,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     begun = event_batch(
         state("starting"), ("plan", {"parameters": PARAMETERS}), state("running"), probe(2, parameters=7, allocated=9)
     )
-    await take_in(store, lease, 1, begun)
+    await ingest(store, lease, 1, begun)
     found = await resources.resources(store, job.id, SpecFiles())
     assert (found.step, of("parameters", found).least, of("parameters", found).most) == (2, 7, 8)
     assert of("gradients", found).most is None
@@ -76,9 +76,9 @@ async def test_a_gpus_peak_above_the_plan_is_reported(store: Store, settings: Se
         state("running"),
         probe(2, allocated=int(1.04 * peak)),
     )
-    await take_in(store, lease, 1, begun)
+    await ingest(store, lease, 1, begun)
     assert (await resources.resources(store, job.id, SpecFiles())).over_plan is None
-    await take_in(store, lease, 1, event_batch(probe(3, allocated=int(1.5 * peak)), first=5))
+    await ingest(store, lease, 1, event_batch(probe(3, allocated=int(1.5 * peak)), first=5))
     assert "50% more than the" in ((await resources.resources(store, job.id, SpecFiles())).over_plan or "")
 
 
@@ -116,9 +116,9 @@ async def test_a_vocabulary_that_only_the_trainers_know_is_reported_by_their_pla
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
     job = await submit()
     (lease,) = (await admit(store, settings, "a", None)).leases
-    await take_in(store, lease, 1, event_batch(state("starting"), ("plan", {"parameters": PARAMETERS + 2 * 128 * 744})))
+    await ingest(store, lease, 1, event_batch(state("starting"), ("plan", {"parameters": PARAMETERS + 2 * 128 * 744})))
     assert of("parameters", await resources.resources(store, job.id, SpecFiles())).low == 4 * (
         PARAMETERS + 2 * 128 * 744
     )
-    await take_in(store, lease, 1, event_batch(("plan", {"parameters": PARAMETERS + 1}), first=3))
+    await ingest(store, lease, 1, event_batch(("plan", {"parameters": PARAMETERS + 1}), first=3))
     assert "other sizes" in ((await resources.resources(store, job.id, SpecFiles())).reason or "")

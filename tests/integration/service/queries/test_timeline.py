@@ -1,7 +1,7 @@
 """A job's life as spans of states with attempts and generations, on both databases."""
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import timeline
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -17,11 +17,11 @@ async def test_a_life_is_spans_of_states_with_attempts_and_generations(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, [*STORY, *event_batch(state("failed", "rank_lost"), first=13)], AT_ONCE)
+    await ingest(store, lease, 1, [*STORY, *event_batch(state("failed", "rank_lost"), first=13)], AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
-    await take_in(store, second, 2, event_batch(state("starting"), state("running")))
+    await ingest(store, second, 2, event_batch(state("starting"), state("running")))
     line = await timeline.read(store, job.id)
     assert line.complete
     known = [
@@ -52,7 +52,7 @@ async def test_a_life_is_spans_of_states_with_attempts_and_generations(
 async def test_a_long_life_begins_where_all_of_it_is_known(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     count = timeline.MOST + 50
-    await take_in(store, lease, 1, event_batch(state("starting"), *(incident("straggler", n) for n in range(count))))
+    await ingest(store, lease, 1, event_batch(state("starting"), *(incident("straggler", n) for n in range(count))))
     line = await timeline.read(store, job.id)
     assert not line.complete
     assert [mark.rank for mark in line.marks] == list(range(50, count))

@@ -11,10 +11,10 @@ from pytest import MonkeyPatch
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import jobs, logs
-from shardyard.service.queries.logs import Size, Wanted, search
+from shardyard.service.queries.logs import LogFilter, Size, search
 from shardyard.service.schemas.job import Job
 from shardyard.service.search_errors import InvalidPattern, SearchTooSlow, TooManySearches
 from shardyard.service.store import engine
@@ -49,7 +49,7 @@ async def written(store: Store, placed: tuple[Job, Lease]) -> Job:
     """Ranks 0 and 1 wrote by turns, a line per second from 1000 on."""
     job, lease = placed
     said = event_batch(*(lines(n // 2, line(n), rank=n % 2) for n in range(1, COUNT + 1)))
-    await take_in(store, lease, 1, said)
+    await ingest(store, lease, 1, said)
     return job
 
 
@@ -58,7 +58,7 @@ async def found(store: Store, job: Job, limit: int = 7, **wanted: Any) -> tuple[
     hits: list[str] = []
     after, questions = 0, 0
     while True:
-        page = await search(store, job.id, Wanted(**wanted), after=after, limit=limit)
+        page = await search(store, job.id, LogFilter(**wanted), after=after, limit=limit)
         assert len(page.lines) <= limit and page.end == COUNT
         assert page.scanned_to > after or page.done
         hits += [each.text for each in page.lines]
@@ -133,9 +133,9 @@ async def test_a_search_by_pattern_stops_between_two_lines_when_its_time_is_over
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "STRETCH_S", -1.0)
-    page = await search(store, written.id, Wanted(text="line 200", regex=True))
+    page = await search(store, written.id, LogFilter(text="line 200", regex=True))
     assert (page.lines, page.scanned_to, page.done) == ([], 1, False)
-    page = await search(store, written.id, Wanted(text="line 200", regex=True), after=COUNT - 1)
+    page = await search(store, written.id, LogFilter(text="line 200", regex=True), after=COUNT - 1)
     assert ([each.text for each in page.lines], page.scanned_to) == ([line(COUNT)], COUNT)
 
 
@@ -148,16 +148,16 @@ async def test_no_pattern_takes_more_than_linear_time(
 ) -> None:
     monkeypatch.setattr(logs, "LIMIT_S", PATIENCE_S)
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(lines(1, *["a" * 8000 + "!"] * 20, "aab")))
+    await ingest(store, lease, 1, event_batch(lines(1, *["a" * 8000 + "!"] * 20, "aab")))
     for pattern in HOSTILE:
-        page = await search(store, job.id, Wanted(text=pattern, regex=True))
+        page = await search(store, job.id, LogFilter(text=pattern, regex=True))
         assert page.done and len(page.lines) <= 1, pattern
 
 
 async def test_a_pattern_that_is_none_is_refused(store: Store, written: Job) -> None:
     for pattern in ("(", "a**", r"\1", "(?=x)", r"(\w{1,1000}){1,1000}"):
         with pytest.raises(InvalidPattern) as refused:
-            await search(store, written.id, Wanted(text=pattern, regex=True))
+            await search(store, written.id, LogFilter(text=pattern, regex=True))
         assert refused.value.field == "text" and refused.value.remedy, pattern
 
 
@@ -165,10 +165,10 @@ async def test_one_question_looks_through_a_stretch_and_no_further(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "STRETCH", Size(30, 1 << 30))
-    page = await search(store, written.id, Wanted(text="line 200"), after=0)
+    page = await search(store, written.id, LogFilter(text="line 200"), after=0)
     assert (page.lines, page.scanned_to, page.done) == ([], 30, False)
     with pytest.raises(JobNotFound):
-        await search(store, "absent", Wanted())
+        await search(store, "absent", LogFilter())
 
 
 async def test_a_hit_is_shown_among_its_neighbours(store: Store, written: Job) -> None:
@@ -187,25 +187,25 @@ async def test_case_is_that_of_ascii_and_nothing_has_a_meaning_of_its_own(
 ) -> None:
     job, lease = placed
     said = ["ÄRGER AB", "ärger ab", "C:\\TEMP/x", "50%_*?[a]", "ﬁn 'quoted' \"both\""]
-    await take_in(store, lease, 1, event_batch(lines(1, *said)))
+    await ingest(store, lease, 1, event_batch(lines(1, *said)))
     cases = {
         "ÄRGER": [0], "ärger": [1], "R AB": [0, 1], "c:\\temp": [2], "\\": [2], "/X": [2], "%_*": [3], "[A]": [3], "ﬁ": [4],
         "'": [4], "ß": [], "": [0, 1, 2, 3, 4],
     }  # fmt: skip
     for wanted, expected in cases.items():
-        page = await search(store, job.id, Wanted(text=wanted))
+        page = await search(store, job.id, LogFilter(text=wanted))
         assert [each.text for each in page.lines] == [said[n] for n in expected], wanted
 
 
 async def test_a_question_is_bounded_by_bytes_and_by_time(store: Store, written: Job, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 60))
-    page = await search(store, written.id, Wanted(text="line 200"))
+    page = await search(store, written.id, LogFilter(text="line 200"))
     sizes = [len(line(n)) for n in range(1, page.scanned_to + 1)]
     assert not page.done and sum(sizes[:-1]) < 60 <= sum(sizes)
     monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 1 << 30))
     monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
     monkeypatch.setattr(logs, "STRETCH_S", 0.0)
-    page = await search(store, written.id, Wanted(text="line 200"), after=20)
+    page = await search(store, written.id, LogFilter(text="line 200"), after=20)
     assert (page.lines, page.scanned_to, page.done) == ([], 30, False)
     assert (await found(store, written, text="LINE"))[0] == [line(n) for n in (50, 100, 150, 200)]
 
@@ -236,7 +236,7 @@ def endless(monkeypatch: MonkeyPatch) -> Iterator[Endless]:
 
 async def begin(store: Store, job: Job, endless: Endless) -> "asyncio.Task[Any]":
     endless.begun.clear()
-    searching = asyncio.create_task(search(store, job.id, Wanted(text="line")))
+    searching = asyncio.create_task(search(store, job.id, LogFilter(text="line")))
     await endless.begun.wait()
     while store.dialect == "postgresql" and not await sleeps(store):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -258,7 +258,7 @@ async def test_others_read_and_write_while_a_search_goes_on(
     searching = await begin(store, written, endless)
     async with asyncio.timeout(PATIENCE_S):
         assert [job.id for job in (await jobs.list_jobs(store)).items] == [written.id]
-        await take_in(store, placed[1], 1, event_batch(*(lines(n, "more", rank=2) for n in range(1, COUNT + 2))))
+        await ingest(store, placed[1], 1, event_batch(*(lines(n, "more", rank=2) for n in range(1, COUNT + 2))))
         assert (await logs.page(store, written.id, tail=1)).lines[0].text == "more"
     assert not searching.done()
     searching.cancel()
@@ -283,20 +283,20 @@ async def test_a_statement_that_takes_too_long_is_interrupted(
     monkeypatch.setattr(logs, "LIMIT_S", 0.05)
     endless.parts = 1
     with pytest.raises(SearchTooSlow):
-        await search(store, written.id, Wanted(text="line"))
+        await search(store, written.id, LogFilter(text="line"))
 
 
 async def test_what_was_looked_through_before_an_interruption_counts(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
-    async def matching(_tx: AsyncConnection, _job: str, _wanted: Wanted, span: rows.Span, _limit: int) -> list[Any]:
+    async def matching(_tx: AsyncConnection, _job: str, _wanted: LogFilter, span: rows.Span, _limit: int) -> list[Any]:
         if span.after:
             raise TimeoutError
         return []
 
     monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
     monkeypatch.setattr(rows, "matching", matching)
-    page = await search(store, written.id, Wanted(text="line"))
+    page = await search(store, written.id, LogFilter(text="line"))
     assert (page.lines, page.scanned_to, page.done) == ([], 10, False)
 
 
@@ -311,14 +311,14 @@ async def test_a_few_searches_run_at_once_and_others_wait_for_their_turn(
         return []
 
     monkeypatch.setattr(rows, "matching", matching)
-    running = [asyncio.create_task(search(store, written.id, Wanted(text="line"))) for _ in range(engine.SEARCHES)]
+    running = [asyncio.create_task(search(store, written.id, LogFilter(text="line"))) for _ in range(engine.SEARCHES)]
     for _ in running:
         await begun.acquire()
     monkeypatch.setattr(engine, "SEARCH_TURN_S", 0.0)
     with pytest.raises(TooManySearches):
-        await search(store, written.id, Wanted(text="line"))
+        await search(store, written.id, LogFilter(text="line"))
     monkeypatch.setattr(engine, "SEARCH_TURN_S", 3600.0)
-    waiting = asyncio.create_task(search(store, written.id, Wanted(text="line")))
+    waiting = asyncio.create_task(search(store, written.id, LogFilter(text="line")))
     await asyncio.sleep(0)
     assert not waiting.done() and begun.locked()
     held.set()

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import curves
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -26,7 +26,7 @@ async def test_a_batch_makes_its_buckets_by_statements_that_were_built_before(
     """To build them took longer than all else in a batch."""
     _, lease = placed
     said = event_batch(state("starting"), state("running"), *(step(n, 1.0) for n in range(1, 5)))
-    await take_in(store, lease, 1, said[:4])
+    await ingest(store, lease, 1, said[:4])
     executed: list[Any] = []
 
     def note(_connection: Any, statement: Any, *_: Any) -> None:
@@ -34,8 +34,8 @@ async def test_a_batch_makes_its_buckets_by_statements_that_were_built_before(
             executed.append(statement)
 
     event.listen(store._engines.writing.sync_engine, "before_execute", note)
-    await take_in(store, lease, 1, said[4:5])
-    await take_in(store, lease, 1, said[5:])
+    await ingest(store, lease, 1, said[4:5])
+    await ingest(store, lease, 1, said[5:])
     assert len(executed) == 2 * len(WIDTHS)
     assert all(first is second for first, second in zip(executed, executed[len(WIDTHS) :], strict=False))
 
@@ -44,14 +44,14 @@ async def test_a_step_that_is_trained_again_is_gone_from_its_buckets(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(
+    await ingest(
         store, lease, 1, event_batch(state("starting"), state("running"), *(step(n, 9.0) for n in range(1, 101)))
     )
-    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=103), AT_ONCE)
+    await ingest(store, lease, 1, event_batch(state("failed", "rank_lost"), first=103), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
-    await take_in(
+    await ingest(
         store, second, 2, event_batch(state("starting"), state("running"), *(step(n, 1.0) for n in range(41, 101)))
     )
     read = await curves.curves(store, job.id, ["loss"], buckets=4)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.schemas.job import Job
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
@@ -43,18 +43,18 @@ async def test_the_loss_at_a_rung_is_the_mean_of_the_last_tenth_before_it(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running")))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running")))
     assert await at_rungs(store, job, "loss", 5, 40) == []
-    await take_in(store, lease, 1, event_batch(*(step(at, float(at)) for at in range(1, 40)), first=3))
+    await ingest(store, lease, 1, event_batch(*(step(at, float(at)) for at in range(1, 40)), first=3))
     assert await at_rungs(store, job, "loss", 5, 40) == [5.0]
-    await take_in(store, lease, 1, event_batch(step(40, 40.0), step(41, 1e9), first=42))
+    await ingest(store, lease, 1, event_batch(step(40, 40.0), step(41, 1e9), first=42))
     assert await at_rungs(store, job, "loss", 5, 40, 60) == [5.0, pytest.approx((37 + 38 + 39 + 40) / 4)]
 
 
 async def test_what_a_job_logs_counts_from_the_first_step_at_the_rung(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     points = [(1, 9.0), (4, 3.0), (7, 2.0), (8, math.nan)]
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), logged("acc", *points)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), logged("acc", *points)))
     assert await at_rungs(store, job, "acc", 2, 7, 9) == [3.0, 2.0]
     assert await at_rungs(store, job, "acc", 8) == [None]
     assert await at_rungs(store, job, "other", 1, logged=True) == []
@@ -64,7 +64,7 @@ async def test_a_loss_that_a_program_logs_counts_as_any_metric_that_it_logs(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), logged("loss", (1, 9.0), (4, 3.0))))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), logged("loss", (1, 9.0), (4, 3.0))))
     assert await at_rungs(store, job, "loss", 2, 5, logged=True) == [3.0]
 
 
@@ -72,9 +72,9 @@ async def test_the_validation_loss_counts_once_the_model_was_validated_at_the_ru
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), step(6), _eval(5, 2.5)))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), step(6), _eval(5, 2.5)))
     assert await at_rungs(store, job, "validation_loss", 5, 6) == [2.5]
-    await take_in(store, lease, 1, event_batch(_eval(10, None), first=5))
+    await ingest(store, lease, 1, event_batch(_eval(10, None), first=5))
     assert await at_rungs(store, job, "validation_loss", 6) == [None]
 
 

@@ -26,7 +26,7 @@ def work(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: An
         emit("plan", {"world_size": coords.world_size})
     print(f"rank {coords.rank} starts", flush=True)
     for step in range(1, run.get("steps", 5) + 1):
-        if instruments.asked():
+        if instruments.stop_request():
             return
         if step == run.get("held_at"):
             _stick(Path(run["folder"], "held"))
@@ -79,9 +79,9 @@ def train(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: A
         if full.exists():
             full.unlink()
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-        return instruments.asked()
+        return instruments.stop_request()
 
-    assemble.train(Run.model_validate(run["run"]), coords, emit, replace(instruments, asked=stop_or_stick))
+    assemble.train(Run.model_validate(run["run"]), coords, emit, replace(instruments, stop_request=stop_or_stick))
 
 
 def _built() -> tuple[Any, list[Any]]:

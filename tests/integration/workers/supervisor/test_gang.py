@@ -10,7 +10,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import GangLost
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
-from shardyard.workers.supervisor.ranks.placement_group import remove_remains, reserve
+from shardyard.workers.supervisor.ranks.placement_group import remove_actors_and_group, reserve
 
 from .following import Event, actors_of, closed, follow, gang_spec, gone, is_final, is_step, pids, states
 
@@ -168,7 +168,7 @@ async def _scheduled(name: str, *avoided: str) -> str:
                 await asyncio.sleep(0.05)
         return str(said)
     finally:
-        remove_remains(f"shardyard-{name}-1", [])
+        remove_actors_and_group(f"shardyard-{name}-1", [])
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.ranks.placement import Placement
-from shardyard.workers.supervisor.ranks.placement_group import bundle_nodes, remove_remains
+from shardyard.workers.supervisor.ranks.placement_group import bundle_nodes, remove_actors_and_group
 from shardyard.workers.supervisor.ranks.room import node_places
 from shardyard.workers.supervisor.ranks.spares import Spares, share_out
 
@@ -78,7 +78,7 @@ async def place(spec: GangSpec) -> list[str]:
 def removed() -> Iterator[list[str]]:
     yield (names := ["a", "b", "c"])
     for name in names:
-        remove_remains(f"shardyard-{name}-1", [])
+        remove_actors_and_group(f"shardyard-{name}-1", [])
 
 
 async def test_two_gangs_that_choose_at_once_both_get_a_domain_of_their_own(joined: Cluster) -> None:

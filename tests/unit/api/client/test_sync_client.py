@@ -25,7 +25,7 @@ def test_every_file_is_generated_or_has_a_counterpart(sync_client: ModuleType) -
         assert names == by_hand | set(sync_client.FILES)
 
 
-@pytest.mark.parametrize("name", ["client.py", "job.py", "questions.py"])
+@pytest.mark.parametrize("name", ["client.py", "job.py", "endpoints.py"])
 def test_the_committed_file_is_what_the_script_writes(sync_client: ModuleType, name: str) -> None:
     committed = (sync_client.CLIENT / "_sync" / name).read_text(encoding="utf-8")
     assert sync_client.generated(name) == committed, "run `make sync-client`"

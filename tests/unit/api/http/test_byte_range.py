@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.api.http.byte_range import Unsatisfiable, wanted
+from shardyard.api.http.byte_range import Unsatisfiable, requested_range
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,14 @@ from shardyard.api.http.byte_range import Unsatisfiable, wanted
     ],
 )
 def test_one_range_is_followed_and_others_get_the_whole_file(header: str | None, found: tuple[int, int] | None) -> None:
-    assert wanted(header, None, '"x"', 10) == found
+    assert requested_range(header, None, '"x"', 10) == found
 
 
 def test_a_range_after_the_end_is_refused_and_another_file_is_sent_whole() -> None:
     for header, size in (("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10)):
         with pytest.raises(Unsatisfiable):
-            wanted(header, None, '"x"', size)
-    assert wanted("bytes=2-", '"y"', '"x"', 10) is None and wanted("bytes=2-", '"x"', '"x"', 10) == (2, 10)
+            requested_range(header, None, '"x"', size)
+    assert requested_range("bytes=2-", '"y"', '"x"', 10) is None and requested_range("bytes=2-", '"x"', '"x"', 10) == (
+        2,
+        10,
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
 from shardyard.service.jobs import advice
-from shardyard.service.jobs.advice import Cpus, Wanted
+from shardyard.service.jobs.advice import AdviceRequest, Cpus
 from shardyard.service.jobs.auto_layout import Devices, decided
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
@@ -39,7 +39,7 @@ def chosen(spec: JobSpec, devices: Devices) -> TrainSpec:
 def first_advised(devices: Devices, world: int, **train: Any) -> dict[str, Any]:
     """The lines of the advisor's first answer for a spec that fixes nothing."""
     plain = job({}, **train).train
-    wanted = Wanted(world, devices.model, 10, Given(per_node=devices.per_node))
+    wanted = AdviceRequest(world, devices.model, 10, Given(per_node=devices.per_node))
     return advice.answered(advice.question(plain, plain.architecture(256), wanted)).layouts[0].train
 
 

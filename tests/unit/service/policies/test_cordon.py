@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from shardyard.service.policies.cordon import Cordon, Limits, due, in_words, is_last, spared
+from shardyard.service.policies.cordon import Cordon, Limits, due, format_causes, is_last, spared
 from shardyard.service.policies.queue import Device
 
 CPU: frozenset[Device] = frozenset({"cpu"})
@@ -19,7 +19,9 @@ def test_cordons_double_up_to_a_bound() -> None:
 def test_enough_faults_are_due() -> None:
     assert [due(Limits(faults=3), faults) for faults in (0, 2, 3, 9)] == [False, False, True, True]
     assert not due(Limits(faults=0), 100)
-    assert in_words(["hang", "rank_lost", "hang"], Limits()) == "3 faults of machines within 60 min (hang, rank_lost)"
+    assert (
+        format_causes(["hang", "rank_lost", "hang"], Limits()) == "3 faults of machines within 60 min (hang, rank_lost)"
+    )
 
 
 @pytest.mark.parametrize(

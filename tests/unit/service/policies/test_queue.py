@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 
 from shardyard.service.policies.queue import (
     Device,
+    DeviceChoice,
     Inventory,
     Machine,
     Start,
     Wait,
     Waiting,
-    Wanted,
     decide,
     impossible,
     machine,
@@ -26,7 +26,7 @@ def node(
     return Machine({"cpu": cpu, "cuda": cuda}, free, cordoned)
 
 
-def job(name: str, world_size: int, tensor: int = 1, wanted: Wanted = "cpu") -> Waiting:
+def job(name: str, world_size: int, tensor: int = 1, wanted: DeviceChoice = "cpu") -> Waiting:
     return Waiting(name, world_size, tensor, wanted)
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_refused_while_no_node_is_known() -> None:
         ("cpu", 1, 8, "cpu"),
     ],
 )
-def test_auto_is_gpus_where_there_are_enough(wanted: Wanted, cpu: int, cuda: int, device: Device) -> None:
+def test_auto_is_gpus_where_there_are_enough(wanted: DeviceChoice, cpu: int, cuda: int, device: Device) -> None:
     (decision,) = decide([job("a", 4, wanted=wanted)], [node(cpu=cpu, cuda=cuda)], {}, None)
     if isinstance(decision, Start):
         assert decision.device == device
@@ -165,7 +165,7 @@ def test_never_more_is_given_than_is_free(
     assert all(isinstance(decisions[i], Wait) for i in range(min(waits, default=len(queue)), len(queue)))
 
 
-def elastic(name: str, *sizes: int, least: int = 1, tensor: int = 1, wanted: Wanted = "cpu") -> Waiting:
+def elastic(name: str, *sizes: int, least: int = 1, tensor: int = 1, wanted: DeviceChoice = "cpu") -> Waiting:
     return Waiting(name, sizes[0], tensor, wanted, others=sizes[1:], least=least)
 
 

@@ -81,7 +81,7 @@ def test_what_is_set_aside_is_summed_apart() -> None:
     assert both.finish().eq(5).all()
     both.swap()
     assert both.finish().eq(1).all()
-    both.drop_aside()
+    both.drop_swapped()
     both.swap()
     assert both.finish().eq(0).all()
 

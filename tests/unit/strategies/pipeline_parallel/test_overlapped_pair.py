@@ -143,7 +143,7 @@ def test_what_a_pass_raises_is_raised_and_the_thread_ends(part: Any) -> None:
         raise ValueError("an expert failed")
 
     def hands_over() -> None:
-        part[0].exchange.turns.hand_over()
+        part[0].exchange.turns.yield_turn()
 
     for forward, backward in ((fails, nothing), (nothing, fails), (hands_over, fails), (fails, hands_over)):
         *_, once = paired(part, forward, backward)
@@ -176,17 +176,17 @@ def test_a_pass_that_recomputes_a_block_leaves_the_random_numbers_of_the_other_o
 
     def forward() -> None:
         drawn.append(torch.rand(1).item())
-        exchange.turns.hand_over()
+        exchange.turns.yield_turn()
         drawn.append(torch.rand(1).item())
-        exchange.turns.hand_over()
+        exchange.turns.yield_turn()
         drawn.append(torch.rand(1).item())
 
     def backward() -> None:
         with torch.random.fork_rng():
             torch.manual_seed(1)
-            exchange.turns.hand_over()
+            exchange.turns.yield_turn()
             torch.rand(1)
-            exchange.turns.hand_over()
+            exchange.turns.yield_turn()
 
     torch.manual_seed(7)
     paired(part, forward, backward)[-1]()

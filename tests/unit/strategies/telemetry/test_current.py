@@ -26,10 +26,10 @@ def test_a_wait_that_fails_has_ended() -> None:
     with installed(telemetry), clock.running(HostClock()):
         with suppress(ZeroDivisionError), clock.waiting, clock.busy:
             wait_on(lambda: 1 / 0, "nothing")
-        before = clock.lap()
+        before = clock.end_step()
         assert before.busy_s > 0 and before.wait_s > 0
         assert wait_on(lambda: "result", "nothing") == "result"
-        after = clock.lap()
+        after = clock.end_step()
     assert after.busy_s > 0 and after.wait_s > 0
 
 
@@ -47,7 +47,7 @@ def test_waits_are_spans_of_the_step_that_is_traced() -> None:
 
 def test_without_one_nothing_is_recorded() -> None:
     assert wait_on(lambda: "result", "nothing") == "result"
-    assert current().clock.lap().wait_s == 0 and not current().tracer.on
+    assert current().clock.end_step().wait_s == 0 and not current().tracer.on
 
 
 class UnderWay:

@@ -33,9 +33,9 @@ def test_waits_and_the_work_within_them_are_kept_apart() -> None:
         clock.at += 1000
         waits.leave()
         clock.at += 10_000
-        assert waits.lap() == StepTiming(10_101, 1010)
+        assert waits.end_step() == StepTiming(10_101, 1010)
         clock.at += 1
-        assert waits.lap() == StepTiming(1, 0)
+        assert waits.end_step() == StepTiming(1, 0)
 
 
 def test_what_is_excluded_is_neither_busy_nor_wait_time() -> None:
@@ -49,7 +49,7 @@ def test_what_is_excluded_is_neither_busy_nor_wait_time() -> None:
         waits.leave()
         waits.leave()
         clock.at += 1000
-        assert waits.lap() == StepTiming(1001, 0)
+        assert waits.end_step() == StepTiming(1001, 0)
 
 
 def test_nothing_is_kept_while_it_does_not_run() -> None:
@@ -58,7 +58,7 @@ def test_nothing_is_kept_while_it_does_not_run() -> None:
         waits.enter("waiting")
         clock.at += 1
         waits.leave()
-    assert waits.lap() == StepTiming(0, 0)
+    assert waits.end_step() == StepTiming(0, 0)
 
 
 def test_a_lap_that_is_not_measured_takes_no_moment_and_keeps_the_modes() -> None:
@@ -67,7 +67,7 @@ def test_a_lap_that_is_not_measured_takes_no_moment_and_keeps_the_modes() -> Non
     with waits.running(clock):
         clock.at += 1
         waits.enter("waiting")
-        assert waits.lap(then=False) == StepTiming(1, 0)
+        assert waits.end_step(then=False) == StepTiming(1, 0)
         taken = clock.taken
         clock.at += 10
         waits.enter("busy")
@@ -76,24 +76,24 @@ def test_a_lap_that_is_not_measured_takes_no_moment_and_keeps_the_modes() -> Non
         waits.leave()
         waits.enter("excluded")
         assert clock.taken == taken
-        assert waits.lap() is None
+        assert waits.end_step() is None
         clock.at += 1000
         waits.leave()
         clock.at += 10_000
-        assert waits.lap() == StepTiming(10_000, 0)
+        assert waits.end_step() == StepTiming(10_000, 0)
 
 
-def test_its_own_cost_is_that_of_the_last_measured_lap() -> None:
+def test_its_own_cost_is_that_of_the_last_measured_step() -> None:
     waits, clock = both()
     with waits.running(clock):
         waits.enter("waiting")
         waits.leave()
-        waits.lap(then=False)
+        waits.end_step(then=False)
         cost = waits.cost_s
         assert cost > 0
         waits.enter("waiting")
         waits.leave()
-        waits.lap()
+        waits.end_step()
         assert waits.cost_s == cost
 
 
@@ -115,7 +115,7 @@ def test_two_passes_that_run_by_turns_have_modes_of_their_own() -> None:
             clock.at += 10_000
             waits.restore(forward)
             clock.at += 100_000
-        assert waits.lap() == StepTiming(101_101, 10_010)
+        assert waits.end_step() == StepTiming(101_101, 10_010)
 
 
 def test_modes_are_kept_apart_only_while_it_runs() -> None:

@@ -50,7 +50,7 @@ def _compare(rank: int, world: int, port: int, biased: tuple[bool, ...]) -> dict
 
 
 def _elements(traffic: Any) -> float:
-    return sum(moved["elements"] for kinds in traffic.plain().values() for moved in kinds.values())
+    return sum(moved["elements"] for kinds in traffic.to_json().values() for moved in kinds.values())
 
 
 def test_layers_of_one_input_equal_whole_ones_and_send_what_the_formula_says() -> None:

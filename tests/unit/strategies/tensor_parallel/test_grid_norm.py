@@ -39,7 +39,7 @@ def _compare(rank: int, world: int, port: int, kind: str, mean: float) -> tuple[
     pairs = [(found, block(expected, on, rows=0, columns=2)), (own[0].grad, block(whole[0].grad, on, 0, 2))]  # type: ignore[arg-type]
     pairs += [(mine.grad, block(all_.grad, on, None, 0)) for mine, all_ in zip(own[1:used], whole[1:used], strict=True)]  # type: ignore[arg-type]
     worst = max((a - b).abs().max().item() for a, b in pairs if a is not None)
-    return worst, {axis: kinds["all_reduce"]["elements"] for axis, kinds in traffic.plain().items()}
+    return worst, {axis: kinds["all_reduce"]["elements"] for axis, kinds in traffic.to_json().items()}
 
 
 @pytest.mark.parametrize(("kind", "statistics", "parameters"), [("layer", 4, 2), ("rms", 2, 1)])

@@ -46,7 +46,7 @@ def _compare(rank: int, world: int, port: int, vocab: int) -> tuple[float, dict[
 
 
 def _elements(traffic: Any) -> float:
-    return sum(moved["elements"] for kinds in traffic.plain().values() for moved in kinds.values())
+    return sum(moved["elements"] for kinds in traffic.to_json().values() for moved in kinds.values())
 
 
 @pytest.mark.parametrize("vocab", [16, 17, 1])

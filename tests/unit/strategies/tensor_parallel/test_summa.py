@@ -51,7 +51,7 @@ def _count(rank: int, world: int, port: int) -> dict[str, dict[str, float]]:
     for name, call in calls.items():
         with counted(on) as traffic:
             call()
-        plain = traffic.plain()
+        plain = traffic.to_json()
         found[name] = {
             f"{axis} {kind}": moved["elements"] for axis, kinds in plain.items() for kind, moved in kinds.items()
         }

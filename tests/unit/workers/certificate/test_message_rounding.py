@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from harness.quantised import reduced, rounded
 
-from shardyard.workers.certificate.message_rounding import Array, by_piece, by_shard, read_back, summed
+from shardyard.workers.certificate.message_rounding import Array, by_shard, by_tensor_rank, read_back, summed
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
@@ -52,7 +52,7 @@ def test_shards_are_put_together_again(shape: tuple[int, ...], ranks: int) -> No
 @pytest.mark.parametrize("pieces", [1, 2, 4])
 def test_pieces_are_put_together_again(dim: int | None, pieces: int) -> None:
     values = [numbers(5, 6, seed=sender) for sender in (1, 2)]
-    np.testing.assert_array_equal(by_piece(values, dim, pieces, kept), values[1])
+    np.testing.assert_array_equal(by_tensor_rank(values, dim, pieces, kept), values[1])
 
 
 def test_a_block_does_not_cross_a_shard_or_a_piece() -> None:
@@ -62,5 +62,5 @@ def test_a_block_does_not_cross_a_shard_or_a_piece() -> None:
         return np.full_like(rows[0], np.abs(rows[0]).max())
 
     np.testing.assert_array_equal(by_shard([values], 2, change)[:, 0], [200, 200, 300])
-    found = by_piece([values], 1, 2, lambda rows: by_shard(rows, 2, change))
+    found = by_tensor_rank([values], 1, 2, lambda rows: by_shard(rows, 2, change))
     np.testing.assert_array_equal(found, [[2, 200], [2, 200], [3, 300]])

@@ -16,7 +16,7 @@ from shardyard.strategies.mesh import Mesh, make_mesh
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint.async_saver import THREAD, Saver
 from shardyard.workers.checkpoint.manifest import MANIFEST, read
-from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.reader import load_into
 from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.storage.folder import Folder
@@ -69,7 +69,7 @@ def stored(path: Folder, like: list[ParamShard]) -> list[torch.Tensor]:
     shards = [shard.like(shard.name, torch.empty_like(shard.tensor)) for shard in like]
     manifest = read(path)
     verify(path, manifest)
-    fill(path, manifest, shards)
+    load_into(path, manifest, shards)
     return [shard.tensor for shard in shards]
 
 

@@ -1,4 +1,4 @@
-"""Rectangles of one cut are read into rectangles of another; each file is one that safetensors reads."""
+"""Slices of one cut are read into slices of another; each file is one that safetensors reads."""
 
 from dataclasses import replace
 from itertools import product
@@ -13,16 +13,16 @@ from safetensors.torch import load_file
 from shardyard.strategies.param_shard import ParamShard, narrow
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from shardyard.workers.checkpoint.manifest import File, Manifest
-from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.reader import load_into
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
-Rectangles = list[tuple[tuple[int, ...], tuple[int, ...]]]
+Slices = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
-def stored(folder: Folder, wholes: dict[str, torch.Tensor], cut: Rectangles) -> Manifest:
-    """A checkpoint of which each file holds one rectangle of every tensor."""
+def stored(folder: Folder, wholes: dict[str, torch.Tensor], cut: Slices) -> Manifest:
+    """A checkpoint of which each file holds one slice of every tensor."""
     tensors, files = {}, {}
     for number, (offset, size) in enumerate(cut):
         shards = [
@@ -37,8 +37,8 @@ def stored(folder: Folder, wholes: dict[str, torch.Tensor], cut: Rectangles) -> 
     return Manifest(1, {}, tensors, files)
 
 
-def cuts(shape: tuple[int, ...]) -> st.SearchStrategy[Rectangles]:
-    """Rectangles that cover the shape: each dimension cut somewhere, or not."""
+def cuts(shape: tuple[int, ...]) -> st.SearchStrategy[Slices]:
+    """Slices that cover the shape: each dimension cut somewhere, or not."""
     along = [st.integers(0, n).map(lambda at, n=n: [(0, at), (at, n - at)]) for n in shape]
     return st.tuples(*along).map(
         lambda parts: [(tuple(o for o, _ in box), tuple(n for _, n in box)) for box in product(*parts)]
@@ -51,7 +51,7 @@ SHAPE = (5, 4, 3)
 @settings(max_examples=50, deadline=None)
 @given(cuts(SHAPE), cuts(SHAPE))
 def test_any_cut_is_read_into_any_other(
-    tmp_path_factory: pytest.TempPathFactory, written: Rectangles, wanted: Rectangles
+    tmp_path_factory: pytest.TempPathFactory, written: Slices, wanted: Slices
 ) -> None:
     folder = LocalFolder(str(tmp_path_factory.mktemp("cut")))
     wholes = {name: torch.randn(SHAPE).to(dtype) for name, dtype in (("a", torch.bfloat16), ("b", torch.float64))}
@@ -61,7 +61,7 @@ def test_any_cut_is_read_into_any_other(
         for name, whole in wholes.items()
         for offset, size in wanted
     ]
-    fill(folder, manifest, shards)
+    load_into(folder, manifest, shards)
     for shard in shards:
         assert torch.equal(shard.tensor, narrow(wholes[shard.name], shard.offset, shard.tensor.shape))
 
@@ -78,7 +78,7 @@ def test_values_take_the_type_of_the_piece(root: Folder) -> None:
     whole = torch.randn(4, 2, dtype=torch.float64)
     manifest = stored(root, {"a": whole}, [((0, 0), (4, 2))])
     shard = ParamShard("a", (4, 2), (1, 0), torch.empty(2, 2, dtype=torch.float32), frozenset())
-    fill(root, manifest, [shard])
+    load_into(root, manifest, [shard])
     assert torch.equal(shard.tensor, whole[1:3].float())
 
 
@@ -89,11 +89,11 @@ def test_a_shard_is_read_by_the_first_of_its_names_that_is_there(root: Folder) -
         ParamShard(name, (4, 2), (0, 0), torch.empty(4, 2), frozenset(), otherwise=otherwise)
         for name, otherwise in (("older", ("newest",)), ("oldest", ("older", "newest")), ("other", ("none", "newest")))
     ]
-    fill(root, manifest, shards)
+    load_into(root, manifest, shards)
     for shard, name in zip(shards, ("older", "older", "newest"), strict=True):
         assert torch.equal(shard.tensor, wholes[name]), shard.name
     with pytest.raises(CheckpointError, match=r"holds no other: .* another model"):
-        fill(root, manifest, [replace(shards[2], otherwise=("none",))])
+        load_into(root, manifest, [replace(shards[2], otherwise=("none",))])
 
 
 def test_what_is_not_there_is_said(root: Folder) -> None:
@@ -101,11 +101,11 @@ def test_what_is_not_there_is_said(root: Folder) -> None:
     whole = ParamShard("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())
     half = replace(manifest, files={"0": manifest.files["0"]})
     with pytest.raises(CheckpointError, match="lacks 4 elements"):
-        fill(root, half, [whole])
+        load_into(root, half, [whole])
     with pytest.raises(CheckpointError, match=r"holds no b: .* another model"):
-        fill(root, manifest, [replace(whole, name="b")])
+        load_into(root, manifest, [replace(whole, name="b")])
     with pytest.raises(CheckpointError, match="another model"):
-        fill(root, manifest, [replace(whole, shape=(8, 2))])
+        load_into(root, manifest, [replace(whole, shape=(8, 2))])
     root.publish("1", root.read("1")[:-1])
     with pytest.raises(CheckpointCorrupt, match="1 cannot be read"):
-        fill(root, manifest, [whole])
+        load_into(root, manifest, [whole])

@@ -67,7 +67,7 @@ def test_two_functions_that_run_by_turns_are_ordered_by_them() -> None:
         for _ in range(3):
             assert all(host().comes_after(actor, time) for actor, time in times)
             act(times)
-            turns.hand_over()
+            turns.yield_turn()
 
     with followed(nullcontext), ThreadPoolExecutor(1) as pool:
         turns.run(acts, acts, (), pool)

@@ -38,7 +38,7 @@ def sleep(run, coords, emit, instruments):
     time.sleep(600)
 def until_stopped(run, coords, emit, instruments):
     emit("ready", {})
-    while not instruments.asked(): time.sleep(0.01)
+    while not instruments.stop_request(): time.sleep(0.01)
 def wrong(run, coords, emit, instruments):
     raise KeyError("this")
 """

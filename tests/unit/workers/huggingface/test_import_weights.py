@@ -1,4 +1,4 @@
-"""A rectangle of a published model costs the pages of its own rows."""
+"""A slice of a published model costs the pages of its own rows."""
 
 from pathlib import Path
 

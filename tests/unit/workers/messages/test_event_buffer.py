@@ -6,12 +6,12 @@ from harness.virtual_time import VirtualLoop, run_virtually
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.workers.messages.event import StepEvent, plain
+from shardyard.workers.messages.event import StepEvent, sanitize
 from shardyard.workers.messages.event_buffer import Spool, Steps, merged
 
 
-def test_plain_makes_strict_json() -> None:
-    value = plain({"a": math.nan, 1: (math.inf, 2), "p": object, "n": None, "t": True})
+def test_sanitize_makes_strict_json() -> None:
+    value = sanitize({"a": math.nan, 1: (math.inf, 2), "p": object, "n": None, "t": True})
     assert json.loads(json.dumps(value, allow_nan=False))["1"] == [None, 2]
     assert value["a"] is None and value["t"] is True and value["n"] is None
 

@@ -4,7 +4,7 @@ from harness.decoders import decoder, tiny
 
 from shardyard.strategies.param_shard import narrow
 from shardyard.workers.models.init import initial_value, initial_values
-from shardyard.workers.models.normal_values import Rectangle
+from shardyard.workers.models.normal_values import ParamSlice
 
 
 def values(name: str, seed: int = 0, size: tuple[int, ...] = (200, 100), layers: int = 2) -> torch.Tensor:
@@ -35,10 +35,10 @@ PINNED = [-0.04407329484820366, 0.016060855239629745, -0.008389877155423164, 0.0
 
 
 @pytest.mark.parametrize("name", ["embed.weight", "norm.weight", "blocks.0.mlp.up.bias"])
-def test_a_rectangle_has_the_values_of_the_whole(name: str) -> None:
+def test_a_slice_has_the_values_of_the_whole(name: str) -> None:
     shape, arch = ((23, 10) if name == "embed.weight" else (23,)), tiny("gpt2")
     offset, size = (5, 3)[: len(shape)], (11, 6)[: len(shape)]
-    found = initial_values(name, Rectangle(shape, offset, size), 3, arch, torch.device("cpu"))
+    found = initial_values(name, ParamSlice(shape, offset, size), 3, arch, torch.device("cpu"))
     assert found.dtype == torch.float32
     assert torch.equal(found, narrow(initial_value(name, shape, 3, arch), offset, size))
 

@@ -1,4 +1,4 @@
-"""A rectangle's values are those of the whole to the bit, wherever it is cut and however it is drawn; and they are normal."""
+"""A slice's values are those of the whole to the bit, wherever it is cut and however it is drawn; and they are normal."""
 
 import math
 import random
@@ -8,7 +8,7 @@ import torch
 from harness.plain_normal import normal
 
 from shardyard.workers.models import normal_values as module
-from shardyard.workers.models.normal_values import Rectangle, normal_values
+from shardyard.workers.models.normal_values import ParamSlice, normal_values
 
 CPU = torch.device("cpu")
 KEY = (0x01234567, 0x89ABCDEF)
@@ -17,7 +17,7 @@ KEY = (0x01234567, 0x89ABCDEF)
 def drawn(
     shape: tuple[int, ...], offset: tuple[int, ...] | None = None, size: tuple[int, ...] | None = None
 ) -> torch.Tensor:
-    where = Rectangle(shape, offset or (0,) * len(shape), shape if size is None else size)
+    where = ParamSlice(shape, offset or (0,) * len(shape), shape if size is None else size)
     return normal_values(KEY, 1.0, where, CPU)
 
 
@@ -29,7 +29,7 @@ SHAPES = [(61,), (1, 37), (129, 1), (50, 67), (257, 131), (5, 13, 9), (3, 4, 17)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_any_rectangle_has_the_bits_of_the_whole(shape: tuple[int, ...]) -> None:
+def test_any_slice_has_the_bits_of_the_whole(shape: tuple[int, ...]) -> None:
     whole, choice = drawn(shape), random.Random(0)
     for _ in range(20):
         offset = tuple(choice.randrange(length) for length in shape)
@@ -63,7 +63,7 @@ def test_a_small_part_of_a_parameter_that_no_machine_could_hold() -> None:
 def test_equals_single_operations_in_float32() -> None:
     """Bit for bit, so that no library's vectors, fused operations or device decide about a value."""
     shape, offset, size = (10**6, 50_000), (123_457, 4_321), (13, 11)
-    found = normal_values(KEY, 0.0125, Rectangle(shape, offset, size), CPU)
+    found = normal_values(KEY, 0.0125, ParamSlice(shape, offset, size), CPU)
     expected = [
         [normal(offset[0] + row, offset[1] + column, list(KEY), 0.0125) for column in range(11)] for row in range(13)
     ]
@@ -78,7 +78,7 @@ def test_a_part_without_rows_or_columns_is_empty() -> None:
 def test_every_key_row_and_column_has_values_of_its_own() -> None:
     values = drawn((64, 64))
     assert len(set(values.flatten().tolist())) > 4090  # of 24 bits each, a few may be equal
-    other = normal_values((KEY[0], KEY[1] ^ 1), 1.0, Rectangle((64, 64), (0, 0), (64, 64)), CPU)
+    other = normal_values((KEY[0], KEY[1] ^ 1), 1.0, ParamSlice((64, 64), (0, 0), (64, 64)), CPU)
     assert abs(torch.corrcoef(torch.stack([values.flatten(), other.flatten()]))[0, 1].item()) < 0.06
 
 

@@ -17,7 +17,7 @@ from harness.patience import PATIENCE_S
 from harness.ranks import spawn
 
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.program.launch import run_program
 from shardyard.workers.program.preparation import ProgramFailed, wait_for_all
 from shardyard.workers.program.program import Program, PythonEnvironment, argv
@@ -89,7 +89,9 @@ def _rank(
     events: list[Any] = []
     statuses: list[Any] = []
     instruments = Instruments(
-        asked=lambda: Ending.STOP if stop_when and all(Path(file).exists() for file in stop_when) else Ending.NO,
+        stop_request=lambda: (
+            StopRequest.STOP if stop_when and all(Path(file).exists() for file in stop_when) else StopRequest.NO
+        ),
     )
     threading.Thread(
         target=_examine, args=(instruments, statuses, Path(program["cwd"], f"stuck-{rank}")), daemon=True

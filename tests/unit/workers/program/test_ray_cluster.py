@@ -12,7 +12,7 @@ import pytest
 from harness.ranks import spawn
 
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.parent_death import adopt_orphans
 from shardyard.workers.program.launch import run_program
 from shardyard.workers.program.preparation import ProgramFailed
@@ -78,7 +78,7 @@ def _rank(rank: int, world: int, port: int, program: dict[str, Any], nodes: int,
     )
     events: list[str] = []
     stop = lambda: stop_when is not None and Path(program["cwd"], stop_when).exists()  # noqa: E731
-    instruments = Instruments(asked=lambda: Ending.STOP if stop() else Ending.NO)
+    instruments = Instruments(stop_request=lambda: StopRequest.STOP if stop() else StopRequest.NO)
     failed = kept = None
     try:
         kept = run_program(program, coords, lambda kind, _: events.append(kind), instruments)

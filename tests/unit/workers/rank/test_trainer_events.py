@@ -71,7 +71,7 @@ async def test_all_that_examine_a_trainer_at_the_same_time_have_its_status() -> 
         both = asyncio.gather(trainer.examine(), trainer.examine())
         await asyncio.sleep(0)
         for _ in range(2):
-            end.send(json.dumps({"kind": "examined", "data": {"phase": "step"}, "ts": 1.0}).encode() + b"\n")
+            end.send(json.dumps({"kind": "status", "data": {"phase": "step"}, "ts": 1.0}).encode() + b"\n")
         assert await both == [{"phase": "step"}] * 2
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)

@@ -18,7 +18,7 @@ from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
-from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.reader import load_into
 from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.checkpoint.verify import verify
@@ -60,7 +60,7 @@ def loaded(path: Folder, like: torch.Tensor) -> torch.Tensor:
     manifest = read(path)
     verify(path, manifest)
     found = piece(torch.full_like(like, torch.nan))
-    fill(path, manifest, [found])
+    load_into(path, manifest, [found])
     return found.tensor
 
 

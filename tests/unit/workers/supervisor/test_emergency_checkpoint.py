@@ -8,7 +8,7 @@ def stored(name: str, offset: int, size: int, whole: int = 8) -> StoredSlice:
     return StoredSlice(name, (offset,), (size,), "torch.float32", (whole,), 4096, 4 * size)
 
 
-def test_each_rectangle_is_written_once_by_the_first_that_holds_it() -> None:
+def test_each_slice_is_written_once_by_the_first_that_holds_it() -> None:
     first, second = stored("w", 0, 4), stored("w", 4, 4)
     assert divided({3: [second], 0: [first], 1: [second], 2: [first]}) == {0: [first], 1: [second]}
 

@@ -12,7 +12,7 @@ from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.secret import Secret
 from shardyard.workers.program.program import ENTRY
 from shardyard.workers.rank.actor import Reservation
-from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
+from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.journal.journal import Journal
@@ -52,16 +52,16 @@ def event(number: int, kind: str, **data: Any) -> Event:
     return {"seq": number, "ts": 1.0, "kind": kind, "data": data}
 
 
-async def follow(rank: Rank, journal: Written, entry: str = "") -> list[EventTaken | RankLost]:
+async def follow(rank: Rank, journal: Written, entry: str = "") -> list[PumpedEvent | RankLost]:
     """What is yielded, each applied to the member as `repair.py` does."""
     gang = Gang(GangSpec("shardyard-a-1", {}, 1, entry=entry), journal, journal.spool, GangSecrets(False))
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(rank), reservation=here)
     found = []
-    async with contextlib.aclosing(gang.pump.follow([member], member, None)) as taken:
+    async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:
         async for one in taken:
             found.append(one)
-            if isinstance(one, EventTaken):
+            if isinstance(one, PumpedEvent):
                 member.pulled, member.exited = one.number, one.exited
                 member.done = member.done or one.done
     return found
@@ -77,9 +77,9 @@ async def test_events_are_acknowledged_after_the_write_that_has_them() -> None:
         [event(3, "log", rank=0, stream="stdout", first=3, lines=["c"])],
     )
     assert await follow(rank, journal) == [
-        EventTaken(1),
-        EventTaken(2),
-        EventTaken(3),
+        PumpedEvent(1),
+        PumpedEvent(2),
+        PumpedEvent(3),
         RankLost("the rank's actor is lost: TimeoutError: no answer"),
     ]
     assert rank.acknowledged == [0, 2, 3] and journal.writes == [0, 2, 3]
@@ -111,7 +111,7 @@ async def test_what_a_preflight_found_slow_is_an_incident_and_no_failure() -> No
     journal = Written(Spool(1 << 20))
     slow = [{"rank": 0, "message": "Node host is slow."}]
     found = await follow(Rank([event(1, "preflight", backend="gloo", seconds=1.0, speeds=[], slow=slow)]), journal)
-    assert found[0] == EventTaken(1)
+    assert found[0] == PumpedEvent(1)
     emitted = [one for one in journal.spool.take(0) if one["kind"] in ("preflight", "incident")]
     assert [one["kind"] for one in emitted] == ["preflight", "incident"]
     incident = emitted[1]["data"]
@@ -123,16 +123,16 @@ async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     killed = Rank([event(1, "exit", status=-9, generation=2)])
     (taken,) = await follow(killed, Written(Spool(1 << 20)))
     lost = Failure("rank_lost", 0, "the trainer was killed by SIGKILL", "node-a")
-    assert taken == EventTaken(1, exited=True, failure=lost)
+    assert taken == PumpedEvent(1, exited=True, failure=lost)
     done = Rank([event(1, "done"), event(2, "exit", status=0, generation=2)])
-    assert await follow(done, Written(Spool(1 << 20))) == [EventTaken(1, done=True), EventTaken(2, exited=True)]
+    assert await follow(done, Written(Spool(1 << 20))) == [PumpedEvent(1, done=True), PumpedEvent(2, exited=True)]
 
 
 async def test_the_incident_of_an_abort_at_the_exit_has_a_hint() -> None:
     lines = ["done", "terminate called without an active exception"]
     log = event(1, "log", rank=0, stream="stderr", first=1, lines=lines)
     *_, taken = await follow(Rank([log, event(2, "exit", status=-6, generation=2)]), Written(Spool(1 << 20)))
-    assert isinstance(taken, EventTaken) and taken.failure is not None
+    assert isinstance(taken, PumpedEvent) and taken.failure is not None
     assert "destroy_process_group()" in taken.failure.message
 
 
@@ -141,7 +141,7 @@ async def test_what_users_do_beside_a_rank_is_no_reason_for_its_end(stream: str)
     lines = ["terminate called without an active exception"]
     log = event(1, "log", rank=0, stream=stream, first=1, lines=lines)
     *_, taken = await follow(Rank([log, event(2, "exit", status=-6, generation=2)]), Written(Spool(1 << 20)))
-    assert isinstance(taken, EventTaken) and taken.failure is not None
+    assert isinstance(taken, PumpedEvent) and taken.failure is not None
     assert "destroy_process_group()" not in taken.failure.message
 
 
@@ -156,15 +156,15 @@ async def test_the_line_of_nccls_watchdog_is_kept_though_stacks_follow_it() -> N
         ]
     )
     *_, taken = await follow(aborted, Written(Spool(1 << 20)))
-    assert isinstance(taken, EventTaken) and taken.failure is not None
+    assert isinstance(taken, PumpedEvent) and taken.failure is not None
     assert taken.failure.is_abort and line in taken.failure.message and taken.failure.rank is None
 
 
 async def test_the_exit_of_an_older_generations_trainer_is_ignored() -> None:
     rank = Rank([event(1, "exit", status=-9, generation=1)], [event(2, "exit", status=-15, generation=2)])
     first, second = await follow(rank, Written(Spool(1 << 20)))
-    assert first == EventTaken(1)
-    assert isinstance(second, EventTaken) and second.exited and second.failure is not None
+    assert first == PumpedEvent(1)
+    assert isinstance(second, PumpedEvent) and second.exited and second.failure is not None
 
 
 async def test_a_step_is_emitted_and_an_exception_names_the_rank_to_blame() -> None:
@@ -172,10 +172,10 @@ async def test_a_step_is_emitted_and_an_exception_names_the_rank_to_blame() -> N
     raised = event(2, "failed", type="ValueError", message="no", traceback="…", step=1)
     rank = Rank([event(1, "step", step=1, step_s=0.1, loss=2.0), raised, event(3, "exit", status=1, generation=2)])
     step, failed, exited = await follow(rank, journal)
-    assert step == EventTaken(1, step=1)
-    assert isinstance(failed, EventTaken) and failed.failed and failed.failure is not None
+    assert step == PumpedEvent(1, step=1)
+    assert isinstance(failed, PumpedEvent) and failed.failed and failed.failure is not None
     assert (failed.failure.cause, failed.failure.rank, failed.failure.message) == ("exception", 0, "ValueError: no")
-    assert isinstance(exited, EventTaken) and exited.exited
+    assert isinstance(exited, PumpedEvent) and exited.exited
     assert [event["kind"] for event in journal.spool.take(0)][-1] == "step"
 
 
@@ -196,7 +196,7 @@ async def test_ranks_wait_while_the_spool_is_full() -> None:
     spec = GangSpec("shardyard-a-1", {}, 1, lease_s=0.03)
     gang, rank = Gang(spec, journal, spool, GangSecrets(False)), Beaten()
     member = Member(0, handle=RankHandle(rank))
-    found = [one async for one in gang.pump.follow([member], member, None)]
+    found = [one async for one in gang.pump.pull_rank([member], member, None)]
     assert beats.is_set() and rank.acknowledged == [0] and isinstance(found[-1], RankLost)
 
 
@@ -233,8 +233,8 @@ async def test_only_a_rank_without_its_run_waits_for_secrets(started: bool) -> N
     member = Member(0, handle=RankHandle(actor), reservation=here)
     (assignment,) = assignments(gang.spec, [member], None)
 
-    async def first() -> EventTaken | RankLost:
-        async with contextlib.aclosing(gang.pump.follow([member], member, assignment)) as taken:
+    async def first() -> PumpedEvent | RankLost:
+        async with contextlib.aclosing(gang.pump.pull_rank([member], member, assignment)) as taken:
             return await anext(taken)
 
     following = asyncio.ensure_future(first())
@@ -261,9 +261,9 @@ async def test_samples_are_no_progress_and_the_first_to_be_left_out(
     rank = Rank([event(1, "system", rank={"cpu": 99.0}, node={"cpu": 50.0}), event(2, "exit", status=0, generation=2)])
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(rank), reservation=here, done=True)
-    async with contextlib.aclosing(gang.pump.follow([member], member, None)) as taken:
+    async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:
         async for one in taken:
-            member.exited = isinstance(one, EventTaken) and one.exited
+            member.exited = isinstance(one, PumpedEvent) and one.exited
     assert progress == []
     found = [one for one in journal.spool.newer(0) if one["kind"] != "log"]
     assert [one["kind"] for one in found] == emitted

@@ -34,7 +34,7 @@ class Handle:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exec_orders, "LOOK_S", 0.0)
+    monkeypatch.setattr(exec_orders, "POLL_S", 0.0)
 
 
 def orders(answers: list[Any], phase: Phase = "training") -> tuple[ExecOrders, list[str]]:

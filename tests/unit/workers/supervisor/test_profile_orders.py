@@ -47,7 +47,7 @@ def orders(answers: list[Any], phase: Phase = "training") -> ProfileOrders:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_orders, "LOOK_S", 0.0)
+    monkeypatch.setattr(profile_orders, "POLL_S", 0.0)
 
 
 async def test_it_is_asked_again_after_a_lost_actor_and_without_a_process() -> None:

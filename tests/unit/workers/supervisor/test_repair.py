@@ -11,7 +11,7 @@ from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation
 from shardyard.workers.supervisor import repair
-from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
+from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, Phase, RankState
@@ -37,24 +37,24 @@ def training(phase: Phase = "training", max_repairs: int = 0) -> Gang:
     )
 
 
-def apply(gang: Gang, rank: int, taken: Iterable[EventTaken | RankLost]) -> None:
+def apply(gang: Gang, rank: int, taken: Iterable[PumpedEvent | RankLost]) -> None:
     for one in taken:
         Generations(gang)._apply(gang.members[rank], one)
 
 
 def test_a_generation_ends_when_all_ranks_are_done() -> None:
     gang = training()
-    apply(gang, 0, [EventTaken(5, step=3), EventTaken(6, done=True)])
+    apply(gang, 0, [PumpedEvent(5, step=3), PumpedEvent(6, done=True)])
     assert (gang.members[0].pulled, gang.members[0].step) == (6, 3) and not gang.ended.is_set()
-    apply(gang, 1, [EventTaken(4, done=True)])
+    apply(gang, 1, [PumpedEvent(4, done=True)])
     assert gang.ended.is_set() and not gang.failures and gang.all_done
-    apply(gang, 1, [EventTaken(5, exited=True)])
+    apply(gang, 1, [PumpedEvent(5, exited=True)])
     assert gang.members[1].done and gang.members[1].exited, "what an earlier event said remains"
 
 
 def test_a_failure_ends_the_generation() -> None:
     gang = training()
-    apply(gang, 1, [EventTaken(1, exited=True, failure=LOST)])
+    apply(gang, 1, [PumpedEvent(1, exited=True, failure=LOST)])
     assert gang.ended.is_set() and gang.failures == [LOST] and not gang.members[1].lost
 
 
@@ -130,7 +130,7 @@ class Served:
 
         return call
 
-    def apply(self, rank: int, *taken: EventTaken | RankLost) -> None:
+    def apply(self, rank: int, *taken: PumpedEvent | RankLost) -> None:
         for one in taken:
             self.generations._apply(self.gang.members[rank], one)
 
@@ -138,7 +138,7 @@ class Served:
         return [(one["kind"], one["data"].get("rank")) for one in self.gang.spool.take(0)]
 
 
-GONE = EventTaken(1, exited=True, failure=LOST)
+GONE = PumpedEvent(1, exited=True, failure=LOST)
 
 
 async def called() -> None:
@@ -159,9 +159,9 @@ async def test_the_others_train_on_without_a_worker_and_end_together_for_its_ret
     assert ("incident", 1) in served.emitted() and gang.merger.newest_step == 6, "its steps are not waited for"
     assert "2 workers train on" in gang.absences[0].message
     for rank in (0, 2):
-        served.apply(rank, EventTaken(9, stopped=True), EventTaken(10, done=True))
+        served.apply(rank, PumpedEvent(9, stopped=True), PumpedEvent(10, done=True))
     assert not gang.ended.is_set()
-    served.apply(3, EventTaken(10, done=True))
+    served.apply(3, PumpedEvent(10, done=True))
     assert gang.ended.is_set() and gang.awaits_return and not gang.all_done
     before = served.emitted()
     assert await served.generations.decide()
@@ -175,7 +175,7 @@ async def test_a_worker_that_hangs_is_ended_and_its_exit_is_no_second_incident()
     served.generations.fail(Failure("hang", 2, "no progress", "node-a"))
     await called()
     assert served.calls == [(3, "lose", 2), (2, "stop", 0)]
-    served.apply(2, EventTaken(1, exited=True, failure=Failure("rank_lost", 2, "killed")))
+    served.apply(2, PumpedEvent(1, exited=True, failure=Failure("rank_lost", 2, "killed")))
     assert served.emitted() == [("incident", 2)] and not served.gang.ended.is_set()
     served.generations.stop_watching()
 

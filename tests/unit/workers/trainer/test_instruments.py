@@ -24,7 +24,7 @@ def test_a_phase_of_a_step_is_a_span_of_its_trace_and_else_nothing() -> None:
 def test_a_phase_with_a_step_is_the_heartbeats_until_it_ends() -> None:
     instruments = Instruments()
     heartbeat = instruments.heartbeat
-    heartbeat.beat("step", 3)
+    heartbeat.update("step", 3)
     with instruments.phase("checkpoint", 4):
         assert (heartbeat.phase, heartbeat.step) == ("checkpoint", 4)
     assert (heartbeat.phase, heartbeat.step) == ("step", 3)
@@ -39,13 +39,13 @@ def test_what_is_no_part_of_a_step_is_neither_busy_nor_wait_time() -> None:
     with instruments.installed(CPU):
         assert current() is instruments.telemetry
         with instruments.phase("validation", 1):
-            clock.lap()
+            clock.end_step()
             with clock.waiting:
                 pass
-            timing = clock.lap()
+            timing = clock.end_step()
         assert (timing.busy_s, timing.wait_s) == (0, 0)
         with instruments.phase("checkpoint", 1), clock.waiting:
             pass
-        timing = clock.lap()
+        timing = clock.end_step()
     assert timing.busy_s > 0 and timing.wait_s > 0
     assert current() is not instruments.telemetry

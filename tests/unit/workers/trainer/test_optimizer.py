@@ -63,7 +63,7 @@ def test_decays_matrices_only(name: str) -> None:
     assert (parts[1].tensor == 1).all()
 
 
-def test_state_is_pieces_of_the_same_rectangles() -> None:
+def test_state_is_pieces_of_the_same_slices() -> None:
     parts = shards()
     optimizer = make_optimizer(parts, OptimizerSpec())
     found = {shard.name: shard.shape for shard in optimizer_shards(parts, optimizer)}

@@ -7,7 +7,7 @@ from harness.ranks import group, spawn
 
 from shardyard.workers.collectives.report import COLLECTIVES
 from shardyard.workers.messages.event import PreflightEvent, read
-from shardyard.workers.messages.event_text import preflight_in_words
+from shardyard.workers.messages.event_text import format_preflight
 
 Emitted = list[tuple[str, dict[str, Any]]]
 
@@ -43,6 +43,6 @@ def test_a_rank_alone_has_no_collectives() -> None:
 @pytest.mark.parametrize("slow", [[], [{"rank": 1, "message": "Node b is slow."}]])
 def test_it_is_one_line(slow: list[dict[str, Any]]) -> None:
     speed = {"axis": "world", "collective": "all_reduce", "ranks": 4, "bytes": 4, "seconds": 0.1, "bus_bandwidth": 2e9}
-    line = preflight_in_words({"seconds": 1.25, "speeds": [speed, speed | {"collective": "reduce"}], "slow": slow})
+    line = format_preflight({"seconds": 1.25, "speeds": [speed, speed | {"collective": "reduce"}], "slow": slow})
     assert line.startswith("pre-flight in 1.2 s: all-reduce 2 GB/s over world (4 ranks).")
     assert line.endswith("Node b is slow.") == bool(slow)

@@ -5,7 +5,7 @@ import torch
 
 from shardyard.strategies.telemetry.step_sampling import FIRST
 from shardyard.strategies.telemetry.wait_time import StepTiming
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.trainer.snapshot_cost import COMPARED, WARM, ProcessorTime, StepTime, cost_on
 from shardyard.workers.trainer.step_record import StepRecord, StepStats
 
@@ -45,7 +45,7 @@ def test_all_steps_that_are_compared_are_measured() -> None:
 
 
 def test_a_step_on_cuda_lasts_from_meeting_to_meeting() -> None:
-    stats = StepStats(1, 1.0, 1.0, 1.0, None, False, Ending.NO, 0.0, StepTiming(busy_s=2.0, wait_s=0.5))
+    stats = StepStats(1, 1.0, 1.0, 1.0, None, False, StopRequest.NO, 0.0, StepTiming(busy_s=2.0, wait_s=0.5))
     record = StepRecord(stats, 0.1, 0.7)
     cuda, cpu = cost_on(torch.device("cuda")), cost_on(torch.device("cpu"))
     assert isinstance(cuda, StepTime) and isinstance(cpu, ProcessorTime)

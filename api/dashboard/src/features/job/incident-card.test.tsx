@@ -2,7 +2,7 @@ import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { incident } from "../../testing/history";
-import { IncidentCard, ranksInWords } from "./incident-card";
+import { IncidentCard, formatRanks } from "./incident-card";
 
 test("an incident is its summary; stacks, collectives and lines are folded away", async () => {
   const hang = incident({
@@ -31,5 +31,5 @@ test.each([
   [[2, 0, 1, 7], "ranks 0 to 2, 7"],
   [[4, 5], "ranks 4, 5"],
 ])("ranks %j are %s", (ranks, words) => {
-  expect(ranksInWords(ranks)).toBe(words);
+  expect(formatRanks(ranks)).toBe(words);
 });

@@ -19,7 +19,7 @@ export function IncidentCard({ incident }: { incident: Incident }) {
       <UnfinishedCollectives incident={incident} />
       {incident.nccl_ras.length > 0 && <Folded title="Launch counts of NCCL" text={incident.nccl_ras.join("\n")} />}
       {incident.stacks.map(({ ranks, stack }) => (
-        <Folded key={ranks.join()} title={`Stacks of ${ranksInWords(ranks)}`} text={stack} />
+        <Folded key={ranks.join()} title={`Stacks of ${formatRanks(ranks)}`} text={stack} />
       ))}
       {incident.traceback && <Folded title="Traceback" text={incident.traceback} />}
       {incident.log.length > 0 && <Folded title={`Last log lines${incident.rank === null ? "" : ` of rank ${incident.rank}`}`} text={incident.log.join("\n")} />}
@@ -36,7 +36,7 @@ function UnfinishedCollectives({ incident: { waiting } }: { incident: Incident }
       <ul>
         {waiting.map((one) => (
           <li key={`${one.group} ${one.seq} ${one.ranks.join()}`}>
-            <code>{one.op}</code> number {one.seq} of {one.group} ({ranksInWords(one.members)}): {ranksInWords(one.ranks)} waited {duration(one.seconds)}
+            <code>{one.op}</code> number {one.seq} of {one.group} ({formatRanks(one.members)}): {formatRanks(one.ranks)} waited {duration(one.seconds)}
           </li>
         ))}
       </ul>
@@ -54,7 +54,7 @@ function Folded({ title, text }: { title: string; text: string }) {
 }
 
 /** `rank 3`, `ranks 0 to 2, 5`. */
-export function ranksInWords(ranks: readonly number[]): string {
+export function formatRanks(ranks: readonly number[]): string {
   const runs: [number, number][] = [];
   for (const rank of ranks.toSorted((a, b) => a - b)) {
     const last = runs.at(-1);

@@ -25,9 +25,9 @@ export function MemoryBars({ memory, reason = null }: { memory: readonly Held[];
           <dt>{NAMES[held.kind] ?? held.kind}</dt>
           <dd>
             <Bar held={held} most={most} />
-            <span className="number">{held.measured ? inWords(held.measured) : "not measured yet"}</span>{" "}
+            <span className="number">{held.measured ? formatRange(held.measured) : "not measured yet"}</span>{" "}
             {held.planned !== null && <span className="quiet number">planned {bytes(held.planned)} </span>}
-            <span className="quiet number">{held.formula ? `formula ${inWords(held.formula)} = ${held.formula.words}` : held.reason !== reason && held.reason}</span>
+            <span className="quiet number">{held.formula ? `formula ${formatRange(held.formula)} = ${held.formula.words}` : held.reason !== reason && held.reason}</span>
           </dd>
         </div>
       ))}
@@ -36,7 +36,7 @@ export function MemoryBars({ memory, reason = null }: { memory: readonly Held[];
 }
 
 /** A least and a most that read the same are one number. */
-function inWords({ low, high }: Range): string {
+function formatRange({ low, high }: Range): string {
   const [from, to] = [bytes(low), bytes(high)];
   return from === to ? to : `${from} – ${to}`;
 }

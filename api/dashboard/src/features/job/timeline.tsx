@@ -17,12 +17,12 @@ export function StateTimeline({ line, now }: { line: Line; now: Date }) {
       <svg role="img" aria-label={`${line.complete ? "" : "The newest part: "}${said}.`} preserveAspectRatio="none" viewBox="0 0 1000 20">
         {drawn.spans.map((one, index) => (
           <rect key={index} className={`timeline-${one.span.state}`} x={one.left * 1000} width={Math.max(one.width * 1000, 1)} y={4} height={12}>
-            <title>{spanInWords(one.span)}</title>
+            <title>{formatSpan(one.span)}</title>
           </rect>
         ))}
         {drawn.attempts.map(({ number, at }) => <rect key={number} className="timeline-attempt" x={at * 1000} width={2} y={0} height={20}><title>{`attempt ${number}`}</title></rect>)}
         {drawn.marks.map(({ mark, at }) => (
-          <rect key={mark.position} className={`timeline-mark timeline-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
+          <rect key={mark.position} className={`timeline-mark timeline-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{formatMark(mark)}</title></rect>
         ))}
       </svg>
       <Ends drawn={drawn} lasts={last?.ended === null} said={said} />
@@ -55,12 +55,12 @@ function Legend({ line: { spans, marks } }: { line: Line }) {
   );
 }
 
-function spanInWords({ state, attempt, generation, begun, ended, reason }: Span): string {
+function formatSpan({ state, attempt, generation, begun, ended, reason }: Span): string {
   const parts = [state, attempt > 0 && `attempt ${attempt}`, generation > 0 && `generation ${generation}`, reason, ended !== null && duration(ended - begun)];
   return `${parts.filter(Boolean).join(", ")}, since ${clock(new Date(begun * 1000))}`;
 }
 
-function markInWords({ kind, about, rank, step, ts }: Mark): string {
+function formatMark({ kind, about, rank, step, ts }: Mark): string {
   const parts = [`${kind} ${about}`, rank !== null && `rank ${rank}`, step !== null && `step ${step}`, clock(new Date(ts * 1000))];
   return parts.filter(Boolean).join(", ");
 }

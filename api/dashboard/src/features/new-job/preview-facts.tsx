@@ -5,7 +5,7 @@ import { type Fact, Facts } from "../../components/facts";
 import { bytes, integer, layoutOf, precisionOf, short } from "../../model/format";
 
 export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
-  const { forms, spares } = preview;
+  const { elastic_layouts: layouts, spares } = preview;
   return (
     <Facts
       title="What would run"
@@ -14,7 +14,7 @@ export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
         { name: "Ranks", value: spares > 0 ? `${preview.world_size} and ${spares} spare` : String(preview.world_size) },
         ...(preview.command === null ? trainingFacts(preview) : [{ name: "Command", value: <code>{preview.command.join(" ")}</code> }]),
         ...(preview.memory ? memoryFacts(preview.memory) : []),
-        { name: "Smaller layouts", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
+        { name: "Smaller layouts", value: layouts.length > 1 ? layouts.slice(1).map(({ layout }) => layout).join(", ") : null },
         { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
       ]}
     />

@@ -84,14 +84,14 @@ export function PipelineTimeline({ whole, detail, bubble, onRange }: PipelineTim
       <p className="quiet lanes-help" id={help}>
         Arrow keys go from span to span and from rank to rank; + and − or the wheel zoom, Shift with arrows or dragging moves, 0 shows the whole step.
       </p>
-      {bubble.measured !== null && <p className="lanes-bubble">{bubbleInWords(bubble.measured, bubble.ideal)}</p>}
+      {bubble.measured !== null && <p className="lanes-bubble">{formatBubble(bubble.measured, bubble.ideal)}</p>}
     </div>
   );
 }
 
 const percent = (share: number) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 
-const bubbleInWords = (measured: number, ideal: number | null) =>
+const formatBubble = (measured: number, ideal: number | null) =>
   `bubble ${percent(measured)} measured${ideal === null ? "" : `, ${percent(ideal)} ideal`}`;
 
 /** Of what there is. */

@@ -96,7 +96,7 @@ def test_an_impossible_url(url: str) -> None:
 
 def test_another_users_server_is_recognised(plane: Plane) -> None:
     with Client(plane.url) as client, pytest.raises(ApiError) as refusal:
-        client._ask(Call("GET", "/jobs", dict))  # the dashboard's page
+        client._send(Call("GET", "/jobs", dict))  # the dashboard's page
     assert refusal.value.code == "not_shardyard"
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
-from shardyard.api.cli.terminal.time_argument import moment
+from shardyard.api.cli.terminal.time_argument import parse_time
 
 NOW = datetime(2026, 1, 31, 15, 0, 0).timestamp()  # local
 
@@ -26,10 +26,10 @@ NOW = datetime(2026, 1, 31, 15, 0, 0).timestamp()  # local
     ],
 )
 def test_a_moment(text: str, expected: float) -> None:
-    assert moment(text, NOW) == expected
+    assert parse_time(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "10", "25:00", "2026-13-01", "-5m"])
 def test_what_is_no_moment_says_how(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="10m"):
-        moment(text, NOW)
+        parse_time(text, NOW)

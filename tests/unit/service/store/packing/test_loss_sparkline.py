@@ -1,18 +1,20 @@
-"""An outline is what the steps themselves would give, in bounded size."""
+"""A sparkline is what the steps themselves would give, in bounded size."""
 
 import random
 
 import pytest
 
-from shardyard.service.store.packing.loss_sparkline import BUCKETS, Outline, extended
+from shardyard.service.store.packing.loss_sparkline import BUCKETS, Sparkline, extended
 
-NONE = Outline()
+NONE = Sparkline()
 
 
-def outline_of(steps: list[tuple[int, float | None]], batch: int, outline: Outline = NONE, attempt: int = 1) -> Outline:
+def sparkline_of(
+    steps: list[tuple[int, float | None]], batch: int, sparkline: Sparkline = NONE, attempt: int = 1
+) -> Sparkline:
     for at in range(0, len(steps), batch):
-        outline = extended(outline, attempt, steps[at : at + batch])
-    return outline
+        sparkline = extended(sparkline, attempt, steps[at : at + batch])
+    return sparkline
 
 
 def naive(steps: list[tuple[int, float | None]], width: int) -> list[tuple[float | None, float | None]]:
@@ -28,35 +30,35 @@ def naive(steps: list[tuple[int, float | None]], width: int) -> list[tuple[float
 def test_it_holds_the_extremes_of_each_bucket(count: int, batch: int) -> None:
     rng = random.Random(count)
     steps = [(step, None if rng.random() < 0.1 else float(rng.randint(1, 9999))) for step in range(1, count + 1)]
-    outline = outline_of(steps, batch)
-    assert list(zip(outline.low, outline.high, strict=True)) == naive(steps, outline.width)
-    assert len(outline.low) <= BUCKETS
-    assert outline.width == 1 or len(outline.low) > BUCKETS // 2
+    sparkline = sparkline_of(steps, batch)
+    assert list(zip(sparkline.low, sparkline.high, strict=True)) == naive(steps, sparkline.width)
+    assert len(sparkline.low) <= BUCKETS
+    assert sparkline.width == 1 or len(sparkline.low) > BUCKETS // 2
 
 
 def test_a_spike_among_many_steps_stays() -> None:
     steps: list[tuple[int, float | None]] = [(step, 2.0) for step in range(1, 50_001)]
     steps[31_234] = (31_235, 1e6)
-    outline = outline_of(steps, 500)
-    assert max(value for value in outline.high if value is not None) == 1e6
-    assert [value for value in outline.low if value != 2.0] == []
+    sparkline = sparkline_of(steps, 500)
+    assert max(value for value in sparkline.high if value is not None) == 1e6
+    assert [value for value in sparkline.low if value != 2.0] == []
 
 
 def test_a_later_attempt_replaces_what_it_trains_again() -> None:
-    first = outline_of([(step, 9.0) for step in range(1, 41)], 10)
-    again = outline_of([(step, 1.0) for step in range(21, 31)], 10, first, attempt=2)
+    first = sparkline_of([(step, 9.0) for step in range(1, 41)], 10)
+    again = sparkline_of([(step, 1.0) for step in range(21, 31)], 10, first, attempt=2)
     assert list(again.high) == [9.0] * 20 + [1.0] * 10
-    assert outline_of([(1, 5.0)], 1, again, attempt=3).high == [5.0]
+    assert sparkline_of([(1, 5.0)], 1, again, attempt=3).high == [5.0]
 
 
 def test_the_bucket_in_which_an_attempt_begins_keeps_both() -> None:
-    first = outline_of([(step, 9.0) for step in range(1, 129)], 128)
+    first = sparkline_of([(step, 9.0) for step in range(1, 129)], 128)
     assert first.width == 2
     again = extended(first, 2, [(4, 1.0)])
     assert (again.low, again.high) == ([9.0, 1.0], [9.0, 9.0])
 
 
 def test_steps_that_begin_late_leave_what_is_before_them_open() -> None:
-    outline = extended(Outline(), 1, [(100, 3.0), (101, None)])
-    assert outline.width == 2
-    assert list(outline.low) == [None] * 49 + [3.0, None]
+    sparkline = extended(Sparkline(), 1, [(100, 3.0), (101, None)])
+    assert sparkline.width == 2
+    assert list(sparkline.low) == [None] * 49 + [3.0, None]

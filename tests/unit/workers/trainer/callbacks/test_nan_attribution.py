@@ -1,24 +1,37 @@
 """Of several ranks with numbers that are not finite, the one is named where they came from."""
 
-from shardyard.workers.trainer.callbacks.nan_attribution import Seen, judged
+from shardyard.workers.trainer.callbacks.nan_attribution import RankFindings, attribute
 
 
 def test_a_forward_pass_is_blamed_on_its_first_stage() -> None:
-    found = judged([Seen(0), Seen(0, module="blocks.1"), Seen(1, module="blocks.2", gradient="head.weight"), Seen(1)])
+    found = attribute(
+        [
+            RankFindings(0),
+            RankFindings(0, module="blocks.1"),
+            RankFindings(1, module="blocks.2", gradient="head.weight"),
+            RankFindings(1),
+        ]
+    )
     assert (found.ranks, found.message) == ((1,), "first in the output of blocks.1 on rank 1")
 
 
 def test_a_backward_pass_is_blamed_on_its_last_stage() -> None:
-    found = judged([Seen(0, gradient="embed.weight"), Seen(1, ("norm.weight",)), Seen(1, gradient="head.weight")])
+    found = attribute(
+        [
+            RankFindings(0, gradient="embed.weight"),
+            RankFindings(1, ("norm.weight",)),
+            RankFindings(1, gradient="head.weight"),
+        ]
+    )
     assert (found.ranks, found.parameter) == ((2,), "head.weight")
     assert found.facts == {"rank": 2, "ranks": [2], "parameter": "head.weight"}
 
 
 def test_what_appears_in_the_sum_alone_is_reported_as_such() -> None:
-    found = judged([Seen(0, ("a", "b")), Seen(0, ("a",))])
+    found = attribute([RankFindings(0, ("a", "b")), RankFindings(0, ("a",))])
     assert (found.ranks, found.parameter) == ((0, 1), "a") and "once more" in found.message
 
 
 def test_what_does_not_come_again_is_nobodys() -> None:
-    found = judged([Seen(0), Seen(0)])
+    found = attribute([RankFindings(0), RankFindings(0)])
     assert found.facts == {"ranks": [], "parameter": None} and "finite" in found.message

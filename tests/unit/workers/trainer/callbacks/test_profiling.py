@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.trainer.callbacks.profiling import MOST_STEPS, Profiling
 from shardyard.workers.trainer.pending_profile import PendingProfile, RecordingOrder
 from shardyard.workers.trainer.step_record import StepRecord, StepStats
@@ -32,7 +32,7 @@ class Training:
     def step(self, number: int) -> None:
         self.callback.before_step(number)
         torch.ones(2, 2) @ torch.ones(2, 2)
-        stats = StepStats(number, 1.0, 1.0, 1.0, None, False, Ending.NO, 0.0, None)
+        stats = StepStats(number, 1.0, 1.0, 1.0, None, False, StopRequest.NO, 0.0, None)
         self.callback.after_step(StepRecord(stats, 0.1, 0.1))
 
     def answer(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_a_short_one_ends_with_its_step_and_the_last_step_ends_any(tmp_path: Pat
     assert short.answer()["steps"] == products(tmp_path / "short.json") == 1
     last.order(tmp_path / "last.json")
     last.step(1)
-    last.callback.finish(1, Ending.NO)
+    last.callback.finish(1, StopRequest.NO)
     last.callback.close()
     assert last.answer()["steps"] == products(tmp_path / "last.json") == 1
 

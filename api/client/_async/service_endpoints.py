@@ -16,39 +16,39 @@ from ..transport import Call
 T = TypeVar("T")
 
 
-class AsyncServiceQuestions(ABC):
+class AsyncServiceEndpoints(ABC):
     """Methods of one request each. The client implements how a request is sent."""
 
     @abstractmethod
-    async def _ask(self, call: Call[T]) -> T: ...
+    async def _send(self, call: Call[T]) -> T: ...
 
     async def nodes(self) -> list[Node]:
         """The cluster's machines."""
-        return await self._ask(requests.nodes())
+        return await self._send(requests.nodes())
 
     async def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
         """Cordon a machine (id, prefix of an id, or host): no new gangs are placed there for `seconds`; None: until it is lifted."""
-        return await self._ask(requests.cordon(node, seconds, message))
+        return await self._send(requests.cordon(node, seconds, message))
 
     async def uncordon(self, node: str) -> Node:
         """Lift a machine's cordon. Harmless if there is none."""
-        return await self._ask(requests.uncordon(node))
+        return await self._send(requests.uncordon(node))
 
     async def cordons(self, *, limit: int = 100) -> list[Cordon]:
         """Cordons with their actor, reason and expiry, newest first."""
-        return await self._ask(requests.cordons(limit))
+        return await self._send(requests.cordons(limit))
 
     async def secrets(self) -> list[Secret]:
         """The stored secrets, by name, without their values."""
-        return await self._ask(requests.secrets())
+        return await self._send(requests.secrets())
 
     async def set_secret(self, name: str, value: str) -> Secret:
         """Store a secret, in place of the one of this name. Jobs name it in `secrets`."""
-        return await self._ask(requests.set_secret(name, value))
+        return await self._send(requests.set_secret(name, value))
 
     async def remove_secret(self, name: str) -> list[Secret]:
         """Remove a secret, and return the others. Harmless if there is none of this name."""
-        return await self._ask(requests.remove_secret(name))
+        return await self._send(requests.remove_secret(name))
 
     async def advise(  # noqa: PLR0913 - an option each
         self,
@@ -69,24 +69,24 @@ class AsyncServiceQuestions(ABC):
         """
         hardware = {"gpu": gpu, "gpus_per_node": gpus_per_node, "intra_gbps": intra_gbps, "inter_gbps": inter_gbps}
         wanted = {"world": world, "top": top, **hardware, "peak_tflops": peak_tflops, "mfu": mfu}
-        return await self._ask(advice_requests.advise(requests.document(spec), wanted))
+        return await self._send(advice_requests.advise(requests.document(spec), wanted))
 
     async def job_schema(self, kind: JobKind = "train") -> dict[str, Any]:
         """JSON Schema of the spec of this kind of job."""
-        return await self._ask(requests.job_schema(kind))
+        return await self._send(requests.job_schema(kind))
 
     async def server(self) -> Server:
         """The control plane's version and enabled features."""
-        return await self._ask(requests.server())
+        return await self._send(requests.server())
 
     async def sign_in_code(self) -> SignInCode:
         """A code that signs a browser in once, as the fragment of a page's URL: `#code=…`."""
-        return await self._ask(requests.sign_in_code())
+        return await self._send(requests.sign_in_code())
 
     async def templates(self) -> list[Template]:
         """Example specs, simplest first."""
-        return await self._ask(requests.templates())
+        return await self._send(requests.templates())
 
     async def code(self, archive: str) -> CodeArchive:
         """An archive of code by its id, the `code.archive` of a job's spec, with its commit and the changes since then."""
-        return await self._ask(requests.code(archive))
+        return await self._send(requests.code(archive))

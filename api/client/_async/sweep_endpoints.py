@@ -14,14 +14,14 @@ from .runtime import Answer, sleep
 T = TypeVar("T")
 
 
-class AsyncSweepQuestions(ABC):
+class AsyncSweepEndpoints(ABC):
     """The client implements how a request is sent and repeated, and how code is uploaded."""
 
     @abstractmethod
-    async def _ask(self, call: Call[T]) -> T: ...
+    async def _send(self, call: Call[T]) -> T: ...
 
     @abstractmethod
-    async def _patiently(self, ask: Callable[[], Answer[T]]) -> T: ...
+    async def _retry_unreachable(self, ask: Callable[[], Answer[T]]) -> T: ...
 
     @abstractmethod
     async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any: ...
@@ -35,7 +35,7 @@ class AsyncSweepQuestions(ABC):
     ) -> SweepDetail:
         """Submit a sweep: a job's spec with a part `sweep`. Otherwise as `submit`; returns the stored sweep."""
         document = await self._uploaded(requests.document(spec), on_upload)
-        return await self._ask(sweep_requests.submit(document, idempotency_key))
+        return await self._send(sweep_requests.submit(document, idempotency_key))
 
     async def wait_for_sweep(self, sweep: str, timeout_s: float | None = None) -> SweepDetail:
         """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`."""
@@ -45,21 +45,21 @@ class AsyncSweepQuestions(ABC):
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
             await sleep(0.5)
-            found = await self._patiently(partial(self.sweep, found.id))
+            found = await self._retry_unreachable(partial(self.sweep, found.id))
         return found
 
     async def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:
         """One page of sweeps, newest first."""
-        return await self._ask(sweep_requests.sweeps(limit, cursor))
+        return await self._send(sweep_requests.sweeps(limit, cursor))
 
     async def sweep(self, sweep: str) -> SweepDetail:
         """A sweep by its id, or the newest of that name."""
-        return await self._ask(sweep_requests.sweep(sweep))
+        return await self._send(sweep_requests.sweep(sweep))
 
     async def trials(self, sweep: str, *, since: float | None = None) -> SweepTrials:
         """The trials of a sweep, by number. `since`: the `as_of` of an earlier answer; only those that may have changed since then."""
-        return await self._ask(sweep_requests.trials(sweep, since))
+        return await self._send(sweep_requests.trials(sweep, since))
 
     async def cancel_sweep(self, sweep: str) -> SweepDetail:
         """Cancel all trials of a sweep that have not ended. Repeating is harmless. Raises `ApiError` `sweep_ended`."""
-        return await self._ask(sweep_requests.cancel(sweep))
+        return await self._send(sweep_requests.cancel(sweep))

@@ -1,4 +1,4 @@
-# Generated from api/client/_async/metric_questions.py; change that file, then run: make sync-client
+# Generated from api/client/_async/metric_endpoints.py; change that file, then run: make sync-client
 """The calls of `Client` about a job's metrics, ranks and traces that are one request each."""
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from ....service.schemas.system import SystemCurves
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ....workers.messages.profile_request import Kind
 from .. import requests
-from .service_questions import ServiceQuestions
+from .service_endpoints import ServiceEndpoints
 
 
-class MetricQuestions(ServiceQuestions):
+class MetricEndpoints(ServiceEndpoints):
     """Methods of one request each."""
 
     # Metrics
 
     def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
         """Step records after step `since`, thinned to about `max_points`."""
-        return self._ask(requests.metrics(job, since, max_points))
+        return self._send(requests.metrics(job, since, max_points))
 
     def curves(
         self,
@@ -37,13 +37,13 @@ class MetricQuestions(ServiceQuestions):
         buckets: int = 400,
     ) -> Curves:
         """Metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets, each with its extremes."""
-        return self._ask(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+        return self._send(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
 
     def logged_metrics(
         self, job: str, *, text: str | None = None, after: str | None = None, limit: int = 100
     ) -> LoggedMetrics:
         """Metrics that the job's program logged, in order of their names after `after`; only those whose name contains `text`."""
-        return self._ask(requests.logged_metrics(job, text=text, after=after, limit=limit))
+        return self._send(requests.logged_metrics(job, text=text, after=after, limit=limit))
 
     def logged_curves(
         self,
@@ -55,7 +55,7 @@ class MetricQuestions(ServiceQuestions):
         buckets: int = 400,
     ) -> LoggedCurves:
         """Logged metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets of each."""
-        return self._ask(requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+        return self._send(requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
 
     def system(
         self,
@@ -70,11 +70,11 @@ class MetricQuestions(ServiceQuestions):
 
         From `since` to `until` (unix seconds; None: from the first, to the newest sample), of 24 nodes or ranks after `after`.
         """
-        return self._ask(requests.system(job, name, since=since, until=until, after=after))
+        return self._send(requests.system(job, name, since=since, until=until, after=after))
 
     def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
-        return self._ask(requests.sparklines(jobs))
+        return self._send(requests.sparklines(jobs))
 
     # Files
 
@@ -88,17 +88,17 @@ class MetricQuestions(ServiceQuestions):
         limit: int = 100,
     ) -> LoggedArtifacts:
         """Files that the job's program logged, in order of name and step after `after`; `kind`: only `file`, `image` or `table`."""
-        return self._ask(requests.artifacts(job, prefix=prefix or None, kind=kind, after=after, limit=limit))
+        return self._send(requests.artifacts(job, prefix=prefix or None, kind=kind, after=after, limit=limit))
 
     # Ranks
 
     def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
         """Samples of the ranks before position `before`, newest first; as many as fit into 300 kB."""
-        return self._ask(requests.ranks(job, before, limit))
+        return self._send(requests.ranks(job, before, limit))
 
     def resources(self, job: str) -> ResourceReport:
         """Memory and traffic of the job's ranks, by formula and as the newest probe measured them."""
-        return self._ask(requests.resources(job))
+        return self._send(requests.resources(job))
 
     # Profiles
 
@@ -116,11 +116,11 @@ class MetricQuestions(ServiceQuestions):
         Repeating a call with the same key takes one profile. Raises `ApiError` `job_not_running`, `profile_not_possible`,
         `too_many_profiles`.
         """
-        return self._ask(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
+        return self._send(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
 
     def profiles(self, job: str, *, before: str | None = None, limit: int = 20) -> Profiles:
         """Profiles that were requested before the profile `before`, newest first. `file` is for `download_artifact`."""
-        return self._ask(requests.profiles(job, before, limit))
+        return self._send(requests.profiles(job, before, limit))
 
     # Traces
 
@@ -129,15 +129,15 @@ class MetricQuestions(ServiceQuestions):
 
         Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`, `trace_open`.
         """
-        return self._ask(requests.trace(job, steps, idempotency_key))
+        return self._send(requests.trace(job, steps, idempotency_key))
 
     def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
         """Traces that were requested before the trace `before`, newest first."""
-        return self._ask(requests.traces(job, before, limit))
+        return self._send(requests.traces(job, before, limit))
 
     def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
         """Each rank's time by category: means over the traced steps, or of one step."""
-        return self._ask(requests.trace_summary(job, trace, step))
+        return self._send(requests.trace_summary(job, trace, step))
 
     def trace_spans(
         self,
@@ -150,8 +150,8 @@ class MetricQuestions(ServiceQuestions):
         to_us: int | None = None,
     ) -> TraceSpans:
         """The longest spans of a traced step (None: the first) within a window, as many as fit."""
-        return self._ask(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+        return self._send(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
 
     def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as a Perfetto file: Chrome trace JSON, gzipped."""
-        return self._ask(requests.perfetto(job, trace))
+        return self._send(requests.perfetto(job, trace))

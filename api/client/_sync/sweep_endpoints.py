@@ -1,4 +1,4 @@
-# Generated from api/client/_async/sweep_questions.py; change that file, then run: make sync-client
+# Generated from api/client/_async/sweep_endpoints.py; change that file, then run: make sync-client
 """The calls of `Client` about sweeps."""
 
 import time
@@ -15,14 +15,14 @@ from .runtime import Answer, sleep
 T = TypeVar("T")
 
 
-class SweepQuestions(ABC):
+class SweepEndpoints(ABC):
     """The client implements how a request is sent and repeated, and how code is uploaded."""
 
     @abstractmethod
-    def _ask(self, call: Call[T]) -> T: ...
+    def _send(self, call: Call[T]) -> T: ...
 
     @abstractmethod
-    def _patiently(self, ask: Callable[[], Answer[T]]) -> T: ...
+    def _retry_unreachable(self, ask: Callable[[], Answer[T]]) -> T: ...
 
     @abstractmethod
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any: ...
@@ -36,7 +36,7 @@ class SweepQuestions(ABC):
     ) -> SweepDetail:
         """Submit a sweep: a job's spec with a part `sweep`. Otherwise as `submit`; returns the stored sweep."""
         document = self._uploaded(requests.document(spec), on_upload)
-        return self._ask(sweep_requests.submit(document, idempotency_key))
+        return self._send(sweep_requests.submit(document, idempotency_key))
 
     def wait_for_sweep(self, sweep: str, timeout_s: float | None = None) -> SweepDetail:
         """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`."""
@@ -46,21 +46,21 @@ class SweepQuestions(ABC):
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
             sleep(0.5)
-            found = self._patiently(partial(self.sweep, found.id))
+            found = self._retry_unreachable(partial(self.sweep, found.id))
         return found
 
     def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:
         """One page of sweeps, newest first."""
-        return self._ask(sweep_requests.sweeps(limit, cursor))
+        return self._send(sweep_requests.sweeps(limit, cursor))
 
     def sweep(self, sweep: str) -> SweepDetail:
         """A sweep by its id, or the newest of that name."""
-        return self._ask(sweep_requests.sweep(sweep))
+        return self._send(sweep_requests.sweep(sweep))
 
     def trials(self, sweep: str, *, since: float | None = None) -> SweepTrials:
         """The trials of a sweep, by number. `since`: the `as_of` of an earlier answer; only those that may have changed since then."""
-        return self._ask(sweep_requests.trials(sweep, since))
+        return self._send(sweep_requests.trials(sweep, since))
 
     def cancel_sweep(self, sweep: str) -> SweepDetail:
         """Cancel all trials of a sweep that have not ended. Repeating is harmless. Raises `ApiError` `sweep_ended`."""
-        return self._ask(sweep_requests.cancel(sweep))
+        return self._send(sweep_requests.cancel(sweep))

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from .layout import Layout
 
 
-def in_words(layout: "Layout") -> str:
+def format_layout(layout: "Layout") -> str:
     """Such as `data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)`."""
     parts = []
     if layout.data > 1 or layout.zero or layout.world_size - layout.servers == 1:

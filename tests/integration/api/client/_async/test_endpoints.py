@@ -102,9 +102,9 @@ ASKED: dict[str, list[Ask]] = {
         lambda client, job, trace: client.trials("tune", since=1.5),
     ],
     "cancelSweep": [lambda client, job, trace: client.cancel_sweep("tune")],
-    "beginCodeUpload": [lambda client, job, trace: client._ask(requests.begin_code(MANIFEST))],
+    "beginCodeUpload": [lambda client, job, trace: client._send(requests.begin_code(MANIFEST))],
     "uploadCodePart": [
-        lambda client, job, trace: client._ask(requests.put_code_part(MANIFEST.digest, 0, deflated(bytes(1024))))
+        lambda client, job, trace: client._send(requests.put_code_part(MANIFEST.digest, 0, deflated(bytes(1024))))
     ],
     "getCode": [lambda client, job, trace: client.code(MANIFEST.digest)],
     "listSecrets": [lambda client, job, trace: client.secrets()],
@@ -138,7 +138,7 @@ ASKED: dict[str, list[Ask]] = {
     "getSubmittedSpec": [lambda client, job, trace: client.submitted_spec(job)],
     "getPlan": [lambda client, job, trace: client.plan(job)],
     "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
-    "listOutlines": [lambda client, job, trace: client.sparklines([job])],
+    "listSparklines": [lambda client, job, trace: client.sparklines([job])],
     "traceJob": [lambda client, job, trace: client.trace(job, steps=2, idempotency_key="mine")],
     "profileRank": [lambda client, job, trace: client.profile(job, rank=0, kind="cpu", seconds=2, idempotency_key="p")],
     "execCommand": [lambda client, job, trace: client.execute(job, ["true"], rank=0, seconds=2, idempotency_key="x")],
@@ -298,8 +298,8 @@ async def test_both_clients_read_what_was_reported(recorded: tuple[str, str], pl
     assert [line.position for line in around.lines] == [1, 2, 3]
     preview = client.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}})
     assert preview.world_size == 4
-    [outline] = client.sparklines([job.id, "absent"])
-    assert outline.job == job.id and outline.high[0] == 5.0
+    [sparkline] = client.sparklines([job.id, "absent"])
+    assert sparkline.job == job.id and sparkline.high[0] == 5.0
     assert client.templates()[0].name == "quickstart" and client.server().fault_injection
     assert next(event for event in job.events(job.cursor, ranks=True)).kind == "rank_metrics"
     async with AsyncClient(plane.url) as other:
@@ -309,7 +309,7 @@ async def test_both_clients_read_what_was_reported(recorded: tuple[str, str], pl
         assert await same.search_logs(level="error") == hits
         assert await same.logs(around=hits.lines[0].position, limit=3) == around
         assert await other.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}}) == preview
-        assert await other.sparklines([job.id]) == [outline]
+        assert await other.sparklines([job.id]) == [sparkline]
 
 
 async def test_a_search_goes_on_from_page_to_page(recorded: tuple[str, str], plane: Plane, client: Client) -> None:

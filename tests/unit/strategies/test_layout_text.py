@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shardyard.strategies.layout import Layout
-from shardyard.strategies.layout_words import in_words
+from shardyard.strategies.layout_text import format_layout
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ from shardyard.strategies.layout_words import in_words
 )
 def test_each_part_has_its_words(given: dict[str, Any], words: str) -> None:
     layout = Layout.model_validate(given)
-    assert in_words(layout) == str(layout) == words
+    assert format_layout(layout) == str(layout) == words

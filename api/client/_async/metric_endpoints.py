@@ -14,17 +14,17 @@ from ....service.schemas.system import SystemCurves
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ....workers.messages.profile_request import Kind
 from .. import requests
-from .service_questions import AsyncServiceQuestions
+from .service_endpoints import AsyncServiceEndpoints
 
 
-class AsyncMetricQuestions(AsyncServiceQuestions):
+class AsyncMetricEndpoints(AsyncServiceEndpoints):
     """Methods of one request each."""
 
     # Metrics
 
     async def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
         """Step records after step `since`, thinned to about `max_points`."""
-        return await self._ask(requests.metrics(job, since, max_points))
+        return await self._send(requests.metrics(job, since, max_points))
 
     async def curves(
         self,
@@ -36,13 +36,13 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
         buckets: int = 400,
     ) -> Curves:
         """Metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets, each with its extremes."""
-        return await self._ask(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+        return await self._send(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
 
     async def logged_metrics(
         self, job: str, *, text: str | None = None, after: str | None = None, limit: int = 100
     ) -> LoggedMetrics:
         """Metrics that the job's program logged, in order of their names after `after`; only those whose name contains `text`."""
-        return await self._ask(requests.logged_metrics(job, text=text, after=after, limit=limit))
+        return await self._send(requests.logged_metrics(job, text=text, after=after, limit=limit))
 
     async def logged_curves(
         self,
@@ -54,7 +54,7 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
         buckets: int = 400,
     ) -> LoggedCurves:
         """Logged metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets of each."""
-        return await self._ask(
+        return await self._send(
             requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets)
         )
 
@@ -71,11 +71,11 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
 
         From `since` to `until` (unix seconds; None: from the first, to the newest sample), of 24 nodes or ranks after `after`.
         """
-        return await self._ask(requests.system(job, name, since=since, until=until, after=after))
+        return await self._send(requests.system(job, name, since=since, until=until, after=after))
 
     async def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
-        return await self._ask(requests.sparklines(jobs))
+        return await self._send(requests.sparklines(jobs))
 
     # Files
 
@@ -89,17 +89,17 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
         limit: int = 100,
     ) -> LoggedArtifacts:
         """Files that the job's program logged, in order of name and step after `after`; `kind`: only `file`, `image` or `table`."""
-        return await self._ask(requests.artifacts(job, prefix=prefix or None, kind=kind, after=after, limit=limit))
+        return await self._send(requests.artifacts(job, prefix=prefix or None, kind=kind, after=after, limit=limit))
 
     # Ranks
 
     async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
         """Samples of the ranks before position `before`, newest first; as many as fit into 300 kB."""
-        return await self._ask(requests.ranks(job, before, limit))
+        return await self._send(requests.ranks(job, before, limit))
 
     async def resources(self, job: str) -> ResourceReport:
         """Memory and traffic of the job's ranks, by formula and as the newest probe measured them."""
-        return await self._ask(requests.resources(job))
+        return await self._send(requests.resources(job))
 
     # Profiles
 
@@ -117,11 +117,11 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
         Repeating a call with the same key takes one profile. Raises `ApiError` `job_not_running`, `profile_not_possible`,
         `too_many_profiles`.
         """
-        return await self._ask(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
+        return await self._send(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
 
     async def profiles(self, job: str, *, before: str | None = None, limit: int = 20) -> Profiles:
         """Profiles that were requested before the profile `before`, newest first. `file` is for `download_artifact`."""
-        return await self._ask(requests.profiles(job, before, limit))
+        return await self._send(requests.profiles(job, before, limit))
 
     # Traces
 
@@ -130,15 +130,15 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
 
         Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`, `trace_open`.
         """
-        return await self._ask(requests.trace(job, steps, idempotency_key))
+        return await self._send(requests.trace(job, steps, idempotency_key))
 
     async def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
         """Traces that were requested before the trace `before`, newest first."""
-        return await self._ask(requests.traces(job, before, limit))
+        return await self._send(requests.traces(job, before, limit))
 
     async def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
         """Each rank's time by category: means over the traced steps, or of one step."""
-        return await self._ask(requests.trace_summary(job, trace, step))
+        return await self._send(requests.trace_summary(job, trace, step))
 
     async def trace_spans(
         self,
@@ -151,8 +151,8 @@ class AsyncMetricQuestions(AsyncServiceQuestions):
         to_us: int | None = None,
     ) -> TraceSpans:
         """The longest spans of a traced step (None: the first) within a window, as many as fit."""
-        return await self._ask(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+        return await self._send(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
 
     async def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as a Perfetto file: Chrome trace JSON, gzipped."""
-        return await self._ask(requests.perfetto(job, trace))
+        return await self._send(requests.perfetto(job, trace))

@@ -1,4 +1,4 @@
-# Generated from api/client/_async/questions.py; change that file, then run: make sync-client
+# Generated from api/client/_async/endpoints.py; change that file, then run: make sync-client
 """The calls of `Client` about jobs that are one request each."""
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
 from .. import certificate_requests, requests
-from .metric_questions import MetricQuestions
+from .metric_endpoints import MetricEndpoints
 
 
-class Questions(MetricQuestions):
+class Endpoints(MetricEndpoints):
     """Methods of one request each."""
 
     # Jobs
 
     def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
-        return self._ask(requests.preview(requests.document(spec)))
+        return self._send(requests.preview(requests.document(spec)))
 
     def jobs(
         self,
@@ -43,7 +43,7 @@ class Questions(MetricQuestions):
     ) -> Jobs:
         """One page of jobs, newest first, or sorted otherwise. `deleted`: the deleted jobs alone, which can be restored."""
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
-        return self._ask(requests.jobs(**wanted, deleted=deleted or None, limit=limit, cursor=cursor))
+        return self._send(requests.jobs(**wanted, deleted=deleted or None, limit=limit, cursor=cursor))
 
     def inject_fault(
         self,
@@ -59,7 +59,7 @@ class Questions(MetricQuestions):
 
         Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key injects once.
         """
-        return self._ask(
+        return self._send(
             requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
         )
 
@@ -76,11 +76,11 @@ class Questions(MetricQuestions):
 
         Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key runs it once.
         """
-        return self._ask(requests.execute(job, idempotency_key, rank=rank, command=list(command), seconds=seconds))
+        return self._send(requests.execute(job, idempotency_key, rank=rank, command=list(command), seconds=seconds))
 
     def execs(self, job: str, *, before: str | None = None, limit: int = 20) -> Execs:
         """Commands beside ranks that were requested before the command `before`, newest first."""
-        return self._ask(requests.execs(job, before, limit))
+        return self._send(requests.execs(job, before, limit))
 
     # Events and logs of a job
 
@@ -88,52 +88,52 @@ class Questions(MetricQuestions):
         self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
         """Incidents and their repairs after position `after`; or, if `newest`, newest first, before position `before`."""
-        return self._ask(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
+        return self._send(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
 
     def timeline(self, job: str) -> Timeline:
         """The job's states over time, with its incidents, repairs and changes of layout."""
-        return self._ask(requests.timeline(job))
+        return self._send(requests.timeline(job))
 
     def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
-        return self._ask(requests.history(job, before, limit))
+        return self._send(requests.history(job, before, limit))
 
     def submitted_spec(self, job: str) -> SubmittedSpec:
         """The text that the job was submitted with, with its comments."""
-        return self._ask(requests.submitted_spec(job))
+        return self._send(requests.submitted_spec(job))
 
     def certificate(self, job: str) -> Certificate:
         """What `shardyard verify --job` found of the job's spec. Raises `ApiError` `certificate_not_found`."""
-        return self._ask(certificate_requests.of_job(job))
+        return self._send(certificate_requests.of_job(job))
 
     def plan(self, job: str) -> Plan:
         """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""
-        return self._ask(requests.plan(job))
+        return self._send(requests.plan(job))
 
     def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Complete checkpoints that the job reported before position `before`, newest first."""
-        return self._ask(requests.checkpoints(job, before, limit))
+        return self._send(requests.checkpoints(job, before, limit))
 
     def verify_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Compare the files of a job's checkpoint (its `position`) with their checksums, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """
-        return self._ask(requests.verify_checkpoint(job, position, idempotency_key))
+        return self._send(requests.verify_checkpoint(job, position, idempotency_key))
 
     def pin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Keep a job's checkpoint (its `position`), whatever it saves later. `finished` waits until the cluster has pinned it.
 
         Repeating a call with the same key starts one operation.
         """
-        return self._ask(requests.pin_checkpoint(job, position, idempotency_key, pinned=True))
+        return self._send(requests.pin_checkpoint(job, position, idempotency_key, pinned=True))
 
     def unpin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Let later saves remove a job's checkpoint (its `position`). Raises `ApiError` `checkpoint_in_models`.
 
         Repeating a call with the same key starts one operation.
         """
-        return self._ask(requests.pin_checkpoint(job, position, idempotency_key, pinned=False))
+        return self._send(requests.pin_checkpoint(job, position, idempotency_key, pinned=False))
 
     def export_checkpoint(
         self, job: str, position: int, *, dtype: str = "fp32", idempotency_key: str | None = None
@@ -142,15 +142,15 @@ class Questions(MetricQuestions):
 
         Repeating a call with the same key starts one operation.
         """
-        return self._ask(requests.export_checkpoint(job, position, dtype, idempotency_key))
+        return self._send(requests.export_checkpoint(job, position, dtype, idempotency_key))
 
     def operation(self, job: str, operation: str) -> Operation:
         """The state of a verification or an export."""
-        return self._ask(requests.operation(job, operation))
+        return self._send(requests.operation(job, operation))
 
     def operations(self, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
         """Verifications and exports that were requested before the operation `before`, newest first."""
-        return self._ask(requests.operations(job, before, limit))
+        return self._send(requests.operations(job, before, limit))
 
     def logs(
         self,
@@ -163,7 +163,7 @@ class Questions(MetricQuestions):
         around: int | None = None,
     ) -> Logs:
         """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it."""
-        return self._ask(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
+        return self._send(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
     def search_logs(  # noqa: PLR0913 - a condition each
         self,
@@ -185,4 +185,4 @@ class Questions(MetricQuestions):
         """
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until, "stream": stream}
         wanted["regex"] = regex or None
-        return self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))
+        return self._send(requests.search_logs(job, **wanted, after=after, limit=limit))

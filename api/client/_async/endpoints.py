@@ -16,17 +16,17 @@ from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
 from .. import certificate_requests, requests
-from .metric_questions import AsyncMetricQuestions
+from .metric_endpoints import AsyncMetricEndpoints
 
 
-class AsyncQuestions(AsyncMetricQuestions):
+class AsyncEndpoints(AsyncMetricEndpoints):
     """Methods of one request each."""
 
     # Jobs
 
     async def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
-        return await self._ask(requests.preview(requests.document(spec)))
+        return await self._send(requests.preview(requests.document(spec)))
 
     async def jobs(
         self,
@@ -42,7 +42,7 @@ class AsyncQuestions(AsyncMetricQuestions):
     ) -> Jobs:
         """One page of jobs, newest first, or sorted otherwise. `deleted`: the deleted jobs alone, which can be restored."""
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
-        return await self._ask(requests.jobs(**wanted, deleted=deleted or None, limit=limit, cursor=cursor))
+        return await self._send(requests.jobs(**wanted, deleted=deleted or None, limit=limit, cursor=cursor))
 
     async def inject_fault(
         self,
@@ -58,7 +58,7 @@ class AsyncQuestions(AsyncMetricQuestions):
 
         Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key injects once.
         """
-        return await self._ask(
+        return await self._send(
             requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
         )
 
@@ -75,13 +75,13 @@ class AsyncQuestions(AsyncMetricQuestions):
 
         Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key runs it once.
         """
-        return await self._ask(
+        return await self._send(
             requests.execute(job, idempotency_key, rank=rank, command=list(command), seconds=seconds)
         )
 
     async def execs(self, job: str, *, before: str | None = None, limit: int = 20) -> Execs:
         """Commands beside ranks that were requested before the command `before`, newest first."""
-        return await self._ask(requests.execs(job, before, limit))
+        return await self._send(requests.execs(job, before, limit))
 
     # Events and logs of a job
 
@@ -89,52 +89,52 @@ class AsyncQuestions(AsyncMetricQuestions):
         self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
         """Incidents and their repairs after position `after`; or, if `newest`, newest first, before position `before`."""
-        return await self._ask(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
+        return await self._send(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
 
     async def timeline(self, job: str) -> Timeline:
         """The job's states over time, with its incidents, repairs and changes of layout."""
-        return await self._ask(requests.timeline(job))
+        return await self._send(requests.timeline(job))
 
     async def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
-        return await self._ask(requests.history(job, before, limit))
+        return await self._send(requests.history(job, before, limit))
 
     async def submitted_spec(self, job: str) -> SubmittedSpec:
         """The text that the job was submitted with, with its comments."""
-        return await self._ask(requests.submitted_spec(job))
+        return await self._send(requests.submitted_spec(job))
 
     async def certificate(self, job: str) -> Certificate:
         """What `shardyard verify --job` found of the job's spec. Raises `ApiError` `certificate_not_found`."""
-        return await self._ask(certificate_requests.of_job(job))
+        return await self._send(certificate_requests.of_job(job))
 
     async def plan(self, job: str) -> Plan:
         """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""
-        return await self._ask(requests.plan(job))
+        return await self._send(requests.plan(job))
 
     async def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Complete checkpoints that the job reported before position `before`, newest first."""
-        return await self._ask(requests.checkpoints(job, before, limit))
+        return await self._send(requests.checkpoints(job, before, limit))
 
     async def verify_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Compare the files of a job's checkpoint (its `position`) with their checksums, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """
-        return await self._ask(requests.verify_checkpoint(job, position, idempotency_key))
+        return await self._send(requests.verify_checkpoint(job, position, idempotency_key))
 
     async def pin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Keep a job's checkpoint (its `position`), whatever it saves later. `finished` waits until the cluster has pinned it.
 
         Repeating a call with the same key starts one operation.
         """
-        return await self._ask(requests.pin_checkpoint(job, position, idempotency_key, pinned=True))
+        return await self._send(requests.pin_checkpoint(job, position, idempotency_key, pinned=True))
 
     async def unpin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Let later saves remove a job's checkpoint (its `position`). Raises `ApiError` `checkpoint_in_models`.
 
         Repeating a call with the same key starts one operation.
         """
-        return await self._ask(requests.pin_checkpoint(job, position, idempotency_key, pinned=False))
+        return await self._send(requests.pin_checkpoint(job, position, idempotency_key, pinned=False))
 
     async def export_checkpoint(
         self, job: str, position: int, *, dtype: str = "fp32", idempotency_key: str | None = None
@@ -143,15 +143,15 @@ class AsyncQuestions(AsyncMetricQuestions):
 
         Repeating a call with the same key starts one operation.
         """
-        return await self._ask(requests.export_checkpoint(job, position, dtype, idempotency_key))
+        return await self._send(requests.export_checkpoint(job, position, dtype, idempotency_key))
 
     async def operation(self, job: str, operation: str) -> Operation:
         """The state of a verification or an export."""
-        return await self._ask(requests.operation(job, operation))
+        return await self._send(requests.operation(job, operation))
 
     async def operations(self, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
         """Verifications and exports that were requested before the operation `before`, newest first."""
-        return await self._ask(requests.operations(job, before, limit))
+        return await self._send(requests.operations(job, before, limit))
 
     async def logs(
         self,
@@ -164,7 +164,7 @@ class AsyncQuestions(AsyncMetricQuestions):
         around: int | None = None,
     ) -> Logs:
         """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it."""
-        return await self._ask(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
+        return await self._send(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
     async def search_logs(  # noqa: PLR0913 - a condition each
         self,
@@ -186,4 +186,4 @@ class AsyncQuestions(AsyncMetricQuestions):
         """
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until, "stream": stream}
         wanted["regex"] = regex or None
-        return await self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))
+        return await self._send(requests.search_logs(job, **wanted, after=after, limit=limit))
