@@ -38,7 +38,7 @@ checks: ## lint, types, layers and the dashboard's own checks
 # Two processes of tests beside each other (JOBS): files that share a Ray head or a control plane stay in one (tests/conftest.py).
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest
-# What strikes or fills the machine may take longer: eight ranks on two cores, too.
+# What injects faults or fills the machine may take longer: eight ranks on two cores, too.
 PATIENT = SHARDYARD_TEST_PATIENCE_S=240 $(PYTEST) -o timeout=900 -o faulthandler_timeout=600
 BESIDE = -n $(JOBS) --dist loadscope --no-loadscope-reorder --durations=25 --junitxml=build/tests.xml
 
@@ -110,7 +110,7 @@ parity: venv ## Every layout against a single process, N more and PAIRS of a che
 timing: venv ## The tests whose assertion is a time or a measured share of one; run it on a machine that does nothing else
 	$(PATIENT) -m "timing and not gpu" $(PYTEST_ARGS)
 
-chaos: venv ## N faults (20), drawn by SEED, struck at running jobs of six layouts (or FAULTS at LAYOUT); ten hangs, each to be explained; nodes killed and cut off
+chaos: venv ## N faults (20), drawn by SEED, injected into running jobs of six layouts (or FAULTS at LAYOUT); ten hangs, each to be explained; nodes killed and cut off
 	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) CHAOS_FAULTS="$(FAULTS)" CHAOS_LAYOUT=$(LAYOUT) $(PATIENT) tests/acceptance/test_chaos.py $(PYTEST_ARGS)
 	SHARDYARD_HANGS=10 $(PATIENT) tests/integration/workers/supervisor/test_hang_watchdog.py $(PYTEST_ARGS)
 	$(PATIENT) tests/integration/workers/supervisor/test_node_loss.py tests/integration/workers/supervisor/test_network_partition.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)

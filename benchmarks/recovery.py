@@ -77,7 +77,7 @@ def ours(
             settled = step() + SETTLED
             until(lambda: step() >= settled, 180, "the fault's time")
             dying = victim(plane)
-            struck = time.time()
+            injected = time.time()
             dying.kill()
             until(lambda: any(i.repair for i in client.incidents(job).items), 180, "the repair")
             (incident,) = client.incidents(job).items
@@ -90,7 +90,7 @@ def ours(
                 p.ts for p in client.metrics(job, since=last).points if p.ts and p.ts > again - CLOCKS_S
             ]
             until(lambda: bool(trained()), 60, "the first new step")
-            return trained()[0] - struck, max(0, last - incident.repair.restored)
+            return trained()[0] - injected, max(0, last - incident.repair.restored)
         finally:
             client.cancel(job)
             client.wait(job, timeout_s=60)
@@ -129,12 +129,12 @@ def ray_train(folder: Path, address: str, env: dict[str, str], ranks: int) -> Re
         driver = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:
         until(lambda: len(_steps(folder)) >= SETTLED, 240, f"Ray Train's steps; its log: {folder / 'ray_train.log'}")
-        struck = time.time()
+        injected = time.time()
         os.kill(int((folder / f"{ranks - 1}.pid").read_text()), signal.SIGKILL)
-        until(lambda: _steps(folder)[-1]["ts"] > struck + 0.5, 240, "Ray Train's next step")
+        until(lambda: _steps(folder)[-1]["ts"] > injected + 0.5, 240, "Ray Train's next step")
         steps = _steps(folder)
-        next_one = next(i for i, step in enumerate(steps) if step["ts"] > struck + 0.5)
-        return steps[next_one]["ts"] - struck, steps[next_one - 1]["step"] + 1 - steps[next_one]["step"]
+        next_one = next(i for i, step in enumerate(steps) if step["ts"] > injected + 0.5)
+        return steps[next_one]["ts"] - injected, steps[next_one - 1]["step"] + 1 - steps[next_one]["step"]
     finally:
         driver.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -219,9 +219,9 @@ def _spans(layout: Layout) -> dict[str, Span]:
     if layout.shard:
         found |= {SHARD_REPLICA: (replicas // layout.shard, layout.shard * tensor), SHARD: (layout.shard, tensor)}
     if layout.shard and expert > 1:
-        alike = max(1, layout.shard // expert)  # ranks of a group that hold the same experts
-        found[EXPERT_SHARD_REPLICA] = (replicas // expert // alike, alike * expert * tensor)
-        found[EXPERT_SHARD] = (alike, expert * tensor)
+        same_experts = max(1, layout.shard // expert)  # ranks of a group that hold the same experts
+        found[EXPERT_SHARD_REPLICA] = (replicas // expert // same_experts, same_experts * expert * tensor)
+        found[EXPERT_SHARD] = (same_experts, expert * tensor)
     return found | {axis: (size, stride * apart) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
 
 

@@ -142,10 +142,10 @@ def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally, halv
     apply_context(part, mesh)
     apply_experts(part, mesh, recipe.share, tally)
     apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
-    _apply_savings(list(blocks(part)), recipe.memory_options, mesh.device, halves)
+    _apply_memory_options(list(blocks(part)), recipe.memory_options, mesh.device, halves)
 
 
-def _apply_savings(
+def _apply_memory_options(
     blocks: Sequence[nn.Module], memory_options: MemoryOptions, device: torch.device, halves: bool
 ) -> None:
     """Apply recompute, compile and activation offload, block by block."""

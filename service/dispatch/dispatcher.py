@@ -36,8 +36,9 @@ from ..store.leases import Lease
 from . import retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
+from .dispatcher_identity import Owner
 from .elastic_growth import Growth
-from .lease_owner import Owner
+from .lease_renewal import renew, renewal_interval_s
 from .operation_runner import OperationRunner
 from .sweep_runner import SweepRunner
 from .warm_corpora import WarmCorpora
@@ -115,7 +116,9 @@ class Dispatcher:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._nodes_changed), name="nodes")
                 group.create_task(_forever(self._schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
-                group.create_task(_forever(self._renew, lambda: self.settings.lease_s / 3), name="leases")
+                group.create_task(
+                    _forever(self._renew, lambda: renewal_interval_s(self.settings.lease_s)), name="leases"
+                )
                 group.create_task(_forever(self._grow, lambda: self.settings.nodes_s), name="growth")
                 group.create_task(_forever(self._prepare_corpora, lambda: self.settings.nodes_s), name="corpora")
                 group.create_task(_forever(self._remove_strays, lambda: self.settings.stray_gangs_s), name="strays")
@@ -278,14 +281,10 @@ class Dispatcher:
             log.error("managing %s failed", lease.job_id, exc_info=error)
 
     async def _renew(self) -> None:
+        """Renew the leases of the jobs and operations that run here."""
         await self._operations.renew()
-        tokens = set(self._running)
-        if not tokens:
-            return
-        async with self.store.write() as tx:
-            held = await leases.renew(tx, tokens, self.settings.lease_s)
-        for token in (tokens - held) & self._running.keys():
-            self._running[token].task.cancel()
+        tasks = {token: running.task for token, running in self._running.items()}
+        await renew(self.store, leases.renew, tasks, self.settings.lease_s)
 
     async def _grow(self) -> None:
         """Let elastic jobs grow onto devices that no other job waits for."""

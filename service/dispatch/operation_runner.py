@@ -26,6 +26,7 @@ from ..settings import Settings
 from ..store import operations as rows
 from ..store.engine import Store
 from ..store.leases import Lease
+from .lease_renewal import renew
 
 log = logging.getLogger(__name__)
 
@@ -115,13 +116,7 @@ class OperationRunner:
             log.warning("an operation could not be given back: %s", error)
 
     async def renew(self) -> None:
-        tokens = set(self._running)
-        if not tokens:
-            return
-        async with self.store.write() as tx:
-            held = await rows.renew(tx, tokens, self.settings.lease_s)
-        for token in (tokens - held) & self._running.keys():
-            self._running[token].cancel()
+        await renew(self.store, rows.renew, self._running, self.settings.lease_s)
 
     async def stop(self) -> None:
         """Give all operations back: the cluster is gone, or this dispatcher ends."""

@@ -1,5 +1,6 @@
 """SQL of leases, which are columns of `jobs`: the token of the dispatcher that manages the job, and when it expires.
 
+`service/dispatch/lease_renewal.py` renews them.
 Results that a dispatcher got outside a transaction are stored only if its token is still in the row.
 """
 

@@ -69,7 +69,7 @@ class _Open:
 
 
 @dataclass(frozen=True)
-class Taken:
+class RecordedStep:
     """The moments of one step. `turns`: until when which category counted; `spans`: lane, span, its end."""
 
     clock: Clock
@@ -123,12 +123,12 @@ class StepTracer:
         self._host_began, self._began = HostClock().now(), clock.now()
         self.on = True
 
-    def stop(self) -> Taken:
+    def stop(self) -> RecordedStep:
         """The step that ends now. Waits for nothing."""
         self.on = False
         ended = self.clock.now()
         self._turns.append((ended, self._open[-1].category if self._open else "other"))
-        taken = Taken(self.clock, self._host_began, self._began, ended, self._turns, self._ended)
+        taken = RecordedStep(self.clock, self._host_began, self._began, ended, self._turns, self._ended)
         self._clear()
         return taken
 

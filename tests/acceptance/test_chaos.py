@@ -60,7 +60,7 @@ def test_no_fault_is_seen_in_the_numbers(postgres: Postgres, capsys: pytest.Capt
 
 
 def _play(stage: ChaosStage, campaign: ChaosCampaign) -> None:
-    """Jobs of one layout after the other, until all faults are struck."""
+    """Jobs of one layout after the other, until all faults are injected."""
     layouts = [LAYOUT] if FAULTS else list(range(min(len(LAYOUTS), -(-COUNT // EACH))))
     whole = _whole(stage.plane, layouts)
     most_jobs = 4 * (len(campaign.faults) + 1)
@@ -79,18 +79,18 @@ def _whole(plane: ControlPlane, layouts: list[int]) -> dict[int, tuple[Any, Any]
 def _harm(stage: ChaosStage, campaign: ChaosCampaign, number: int, whole: tuple[Any, Any]) -> None:
     """One job, its faults, and what it came to all the same."""
     job, plane = _submit(stage.plane, f"broken-{number}-{campaign.jobs}", number), stage.plane
-    first = len(campaign.strikes)
+    first = len(campaign.injections)
     campaign.report(f"  {job}: layout {number}, {LAYOUTS[number]}")
     try:
-        struck = campaign.strike(stage, job, EACH, lambda: _step(plane, job), STEPS)
+        injected = campaign.inject(stage, job, EACH, lambda: _step(plane, job), STEPS)
         curve, parameters, done_at = _outcome(plane, job)
         assert curve == whole[0], _difference(curve, whole[0])
         assert parameters == whole[1], "the parameters are others"
     except Exception as error:
-        faults = " ".join(str(strike.fault) for strike in campaign.strikes[first:])
+        faults = " ".join(str(injection.fault) for injection in campaign.injections[first:])
         again = f'make chaos FAULTS="{faults}" LAYOUT={number}  (drawn by SEED={SEED} N={COUNT})'
         raise AssertionError(f"{error}\n{_story(plane, job)}\nOnce more with: {again}") from error
-    measure(struck, done_at)
+    measure(injected, done_at)
 
 
 def _difference(curve: list[Any], whole: list[Any]) -> str:

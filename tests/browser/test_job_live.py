@@ -1,4 +1,4 @@
-"""A user at the page of one job: it is opened again, struck with a fault, and gone on from."""
+"""A user at the page of one job: it is opened again, gets a fault, and continues."""
 
 import re
 from collections.abc import Iterator

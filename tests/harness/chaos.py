@@ -26,8 +26,8 @@ class Fault:
     name: str
     luck: float  # 0 ≤ luck < 1
 
-    def strike(self, stage: ChaosStage, job: str) -> bool:
-        """False when the job ended before there was anything to strike."""
+    def inject(self, stage: ChaosStage, job: str) -> bool:
+        """False when the job ended before there was anything to inject it into."""
         return FAULTS[self.name](stage, job, self.luck)
 
     @property
@@ -70,7 +70,7 @@ def _signal(stage: ChaosStage, job: str, find: Callable[[], list[psutil.Process]
             return True
         return False
 
-    return _unless_it_ends(stage, job, sent, "a process to strike")
+    return _unless_it_ends(stage, job, sent, "a process for the fault")
 
 
 def _unless_it_ends(stage: ChaosStage, job: str, condition: Callable[[], bool], what: str) -> bool:

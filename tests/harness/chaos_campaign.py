@@ -16,7 +16,7 @@ STEPS_BETWEEN = 3
 
 @dataclass
 class InjectedFault:
-    """A fault that was struck: when (unix seconds), after which step, and how long that took."""
+    """A fault that was injected: when (unix seconds), after which step, and how long that took."""
 
     fault: Fault
     at: float
@@ -32,14 +32,14 @@ class ChaosCampaign:
     faults: list[Fault]
     report: Callable[[str], None]
     began: float = field(default_factory=time.monotonic)
-    strikes: list[InjectedFault] = field(default_factory=list)
+    injections: list[InjectedFault] = field(default_factory=list)
     jobs: int = 0
 
     @property
     def left(self) -> int:
-        return len(self.faults) - len(self.strikes)
+        return len(self.faults) - len(self.injections)
 
-    def strike(
+    def inject(
         self, stage: ChaosStage, job: str, most: int, step: Callable[[], int | None], steps: int
     ) -> list[InjectedFault]:
         """Up to `most` of the faults that are left, each when the job has got on since the last one.
@@ -47,17 +47,19 @@ class ChaosCampaign:
         `step()`: the job's newest of its `steps`, None when it has ended.
         """
         self.jobs += 1
-        struck: list[InjectedFault] = []
+        injected: list[InjectedFault] = []
         since = 0
-        while len(struck) < most and self.left:
-            fault = self.faults[len(self.strikes)]
-            what = f"a step of {job} after {since}; struck: {', '.join(str(one.fault) for one in struck) or 'nothing'}"
+        while len(injected) < most and self.left:
+            fault = self.faults[len(self.injections)]
+            what = (
+                f"a step of {job} after {since}; injected: {', '.join(str(one.fault) for one in injected) or 'nothing'}"
+            )
             now = self._wait(stage, step, since, what)
-            if now is None or steps - now < fault.needs or not self._strike(stage, job, fault, now):
+            if now is None or steps - now < fault.needs or not self._inject(stage, job, fault, now):
                 break
-            struck.append(self.strikes[-1])
+            injected.append(self.injections[-1])
             since = now + STEPS_BETWEEN
-        return struck
+        return injected
 
     def _wait(self, stage: ChaosStage, step: Callable[[], int | None], since: int, what: str) -> int | None:
         """The job's newest step once it is after `since`; None when it has ended."""
@@ -68,42 +70,44 @@ class ChaosCampaign:
             now = step()
             if stage.machines.complete():
                 self.report(
-                    f"  {time.monotonic() - self.began:6.0f} s  Ray gave a machine up that no fault struck; a fresh one came"
+                    f"  {time.monotonic() - self.began:6.0f} s  Ray gave a machine up without a fault; a fresh one came"
                 )
             return now is None or now > since
 
         until(got_on, PATIENCE_S, what)
         return now
 
-    def _strike(self, stage: ChaosStage, job: str, fault: Fault, step: int) -> bool:
-        """Whether there still was anything to strike."""
-        strike = InjectedFault(fault, time.time(), step)
-        if not fault.strike(stage, job):
+    def _inject(self, stage: ChaosStage, job: str, fault: Fault, step: int) -> bool:
+        """Whether there still was anything to inject it into."""
+        injection = InjectedFault(fault, time.time(), step)
+        if not fault.inject(stage, job):
             return False
-        strike.took_s = time.time() - strike.at
-        self.strikes.append(strike)
-        done = f"fault {len(self.strikes)} of {len(self.faults)}"
+        injection.took_s = time.time() - injection.at
+        self.injections.append(injection)
+        done = f"fault {len(self.injections)} of {len(self.faults)}"
         self.report(
-            f"  {time.monotonic() - self.began:6.0f} s  {done}: {fault} after step {step}, in {strike.took_s:.1f} s"
+            f"  {time.monotonic() - self.began:6.0f} s  {done}: {fault} after step {step}, in {injection.took_s:.1f} s"
         )
         return True
 
     def summary(self) -> str:
         """Faults by kind with the seconds that they cost: median and worst."""
-        whole = f"{len(self.strikes)} faults at {self.jobs} jobs in {time.monotonic() - self.began:.0f} s"
+        whole = f"{len(self.injections)} faults at {self.jobs} jobs in {time.monotonic() - self.began:.0f} s"
         lines = [f"  {whole}; seconds from a fault to the next step:", f"  {'kind':20} faults  median   worst"]
-        for kind in sorted({strike.fault.name for strike in self.strikes}):
-            mine = [strike for strike in self.strikes if strike.fault.name == kind]
-            took = [strike.stalled_s for strike in mine if strike.stalled_s is not None]
+        for kind in sorted({injection.fault.name for injection in self.injections}):
+            mine = [injection for injection in self.injections if injection.fault.name == kind]
+            took = [injection.stalled_s for injection in mine if injection.stalled_s is not None]
             numbers = f"{statistics.median(took):7.2f} {max(took):7.2f}" if took else "      –       –"
             lines.append(f"  {kind:20} {len(mine):6} {numbers}")
         return "\n".join(lines)
 
 
-def measure(strikes: Sequence[InjectedFault], steps: Sequence[float]) -> None:
+def measure(injections: Sequence[InjectedFault], steps: Sequence[float]) -> None:
     """How long each fault of one job kept it from its next step. `steps`: when each of its steps was done, unix seconds."""
-    for number, strike in enumerate(strikes):
-        end = strikes[number + 1].at if number + 1 < len(strikes) else float("inf")
-        starts = [max(before, strike.at) for before in (strike.at, *steps)]
-        gaps = [after - start for start, after in zip(starts, steps, strict=False) if after > strike.at and start < end]
-        strike.stalled_s = max(gaps, default=None)
+    for number, injection in enumerate(injections):
+        end = injections[number + 1].at if number + 1 < len(injections) else float("inf")
+        starts = [max(before, injection.at) for before in (injection.at, *steps)]
+        gaps = [
+            after - start for start, after in zip(starts, steps, strict=False) if after > injection.at and start < end
+        ]
+        injection.stalled_s = max(gaps, default=None)

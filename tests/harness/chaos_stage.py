@@ -39,9 +39,9 @@ class ChaosStage:
         self.plane.process.wait(PATIENCE_S)  # reaped here: `down` would wait for what stays a zombie of ours
         done = self.plane.run("down", "--force", timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr
-        until(lambda: not self._remains(), PATIENCE_S, f"the end of {self._remains()}")
+        until(lambda: not self._left(), PATIENCE_S, f"the end of {self._left()}")
 
-    def _remains(self) -> list[psutil.Process]:
+    def _left(self) -> list[psutil.Process]:
         return self.plane.processes() + self.machines.processes(lost=True)
 
 

@@ -1,4 +1,4 @@
-"""The machines on which chaos plays: a head that is never struck, and others of which one after the other is killed or cut off.
+"""The machines on which chaos plays: a head into which no fault is injected, and others of which one after the other is killed or cut off.
 
 Rules that it keeps: those that are left have room for a gang, so that it is repaired whether or not the fresh one has come; and on
 a lost one nothing is killed: its ranks must end by themselves.
@@ -21,7 +21,7 @@ MACHINES = 3
 
 @dataclass
 class Machines:
-    """`nodes` are all that there ever were; `lost` those that were struck or that Ray gave up."""
+    """`nodes` are all that there ever were; `lost` those into which a fault was injected, or that Ray gave up."""
 
     nodes: Nodes
     lost: list[Node] = field(default_factory=list)

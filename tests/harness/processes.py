@@ -1,4 +1,4 @@
-"""Who runs in a place and may be struck: trainers, and actors by their class. A place is whatever knows its processes.
+"""Who runs in a place and may get a fault: trainers, and actors by their class. A place is whatever knows its processes.
 
 And processes of a test's own.
 """

@@ -53,7 +53,7 @@ def test_a_mixture_of_experts_equals_one_process(layout: Any, root: Path, make_s
     _assert_equal(train(spec, root), one_process(spec))
 
 
-SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEMORY_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full": (BOTH, {"recompute": "full"}),
     "full-zbv": ({**RING, "pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
     "selective": (BOTH, {"recompute": "selective"}),
@@ -66,7 +66,7 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("layout", "memory_options"), SAVINGS.values(), ids=SAVINGS.keys())
+@pytest.mark.parametrize(("layout", "memory_options"), MEMORY_OPTIONS.values(), ids=MEMORY_OPTIONS.keys())
 def test_what_saves_memory_changes_nothing(
     layout: Any, memory_options: Any, root: Path, make_spec: Make, one_process: Make
 ) -> None:

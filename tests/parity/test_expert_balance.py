@@ -103,7 +103,7 @@ def test_dropped_tokens_count(layout: Any, root: Path, make_spec: Make, one_proc
     assert_equal(train(spec, root), one_process(spec))
 
 
-SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEMORY_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full": ({"data": 2, "expert": 2, "micro_batch": 2}, {"recompute": "full"}),
     "full-zero3": ({"data": 4, "expert": 2, "zero": 3}, {"recompute": "full"}),
     "full-zbv": ({"pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
@@ -116,11 +116,11 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAVINGS)
+@pytest.mark.parametrize("name", MEMORY_OPTIONS)
 def test_recompute_compile_and_offload_count_each_token_once(
     name: str, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    layout, changes = SAVINGS[name]
+    layout, changes = MEMORY_OPTIONS[name]
     assert_equal(train(make_spec(layout, model=BIASED, **changes), root), one_process(make_spec({}, model=BIASED)))
 
 

@@ -80,7 +80,7 @@ def test_buffers_of_fixed_size_equal_one_process(layout: Any, root: Path, make_s
     assert_equal(train(spec, root, work=_with_fixed_sizes), one_process(spec))
 
 
-SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEMORY_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full": ({"data": 4, "expert": 2}, {"recompute": "full"}),
     "full-zero3": ({"data": 4, "expert": 2, "zero": 3}, {"recompute": "full"}),
     "selective": ({"data": 2, "expert": 2, "zero": 1}, {"recompute": "selective"}),
@@ -89,9 +89,9 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAVINGS)
+@pytest.mark.parametrize("name", MEMORY_OPTIONS)
 def test_recompute_and_compile_change_nothing(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    layout, changes = SAVINGS[name]
+    layout, changes = MEMORY_OPTIONS[name]
     found = train(make_spec(layout, model=MIXTURE, **changes), root)
     assert_equal(found, one_process(make_spec({}, model=MIXTURE)))
 

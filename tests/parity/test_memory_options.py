@@ -15,7 +15,7 @@ Make = Callable[..., Any]
 ALL = {"data": 2, "tensor": 2, "pipeline": 2}
 SMOOTH = {"label_smoothing": 0.1, "z_loss": 1e-2}
 
-SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEMORY_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "selective": ({}, {"recompute": "selective"}),
     "selective-gpt2-tensor2": ({"tensor": 2}, {"recompute": "selective", "model": GPT2}),
     "selective-tensor2-zero3": ({"tensor": 2, "data": 2, "zero": 3}, {"recompute": "selective"}),
@@ -88,9 +88,9 @@ def _alone(changes: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in changes.items() if key in ("model", "loss")}
 
 
-@pytest.mark.parametrize("name", SAVINGS)
+@pytest.mark.parametrize("name", MEMORY_OPTIONS)
 def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    layout, changes = SAVINGS[name]
+    layout, changes = MEMORY_OPTIONS[name]
     expected = one_process({**make_spec(layout), **_alone(changes)})
     assert_equal(train(make_spec(layout, **changes), root), expected, 1e-10)
 

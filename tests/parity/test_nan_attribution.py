@@ -35,7 +35,7 @@ def test_the_rank_is_named(name: str, root: Path, make_spec: Make) -> None:
     assert (facts["rank"], facts["ranks"]) == (rank, [rank]) and facts["parameter"], facts
 
 
-def failed(rank: int, world: int, port: int, orders: str, what: str, struck: int) -> tuple[str, Any]:
+def failed(rank: int, world: int, port: int, orders: str, what: str, faulty: int) -> tuple[str, Any]:
     """Train until a rank's gradient or output, in block 1, is not finite any more; returns what was raised."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.strategies.param_shard import parameters
@@ -46,10 +46,10 @@ def failed(rank: int, world: int, port: int, orders: str, what: str, struck: int
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
-    if rank == struck and what == "gradient":
+    if rank == faulty and what == "gradient":
         value = next(p.value for p in parameters(built.parallel.parts, built.mesh) if p.name.startswith("blocks.1."))
         value.register_hook(lambda grad: grad * float("nan"))
-    if rank == struck and what == "output":
+    if rank == faulty and what == "output":
         block = next(m for part in built.parallel.parts for n, m in part.named_modules() if n.startswith("blocks.1."))
         block.register_forward_hook(lambda _, __, output: output * float("nan"))
     try:

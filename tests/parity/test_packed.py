@@ -86,7 +86,7 @@ def test_gpt2_equals_one_process(layout: Any, root: Path, packed_spec: Make, one
     assert_equal(train(spec, root), one_process(spec), 1e-10)
 
 
-SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEMORY_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full": ({}, {"recompute": "full"}),
     "full-zbv": ({**RING, "pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
     "full-scores": (SCORES, {"recompute": "full"}),
@@ -102,9 +102,9 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAVINGS)
+@pytest.mark.parametrize("name", MEMORY_OPTIONS)
 def test_what_saves_memory_changes_nothing(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
-    layout, options = SAVINGS[name]
+    layout, options = MEMORY_OPTIONS[name]
     assert_equal(train(packed_spec(layout, **options), root), one_process(packed_spec({})), 1e-10)
 
 

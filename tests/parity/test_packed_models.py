@@ -101,16 +101,16 @@ def test_a_capacity_drops_tokens_of_documents(packed_spec: Make, one_process: Ma
     assert {data["dropped"] for kind, data in all_kept["events"] if kind == "eval"} == {0}
 
 
-SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEMORY_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "full-zero3": ({"data": 2, "expert": 2, "zero": 3}, {"recompute": "full"}),
     "selective-tensor": ({"data": 2, "expert": 2, "tensor": 2}, {"recompute": "selective"}),
     "full-zbv": ({"pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
 }
 
 
-@pytest.mark.parametrize("name", SAVINGS)
+@pytest.mark.parametrize("name", MEMORY_OPTIONS)
 def test_recompute_counts_each_token_once(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
-    layout, changes = SAVINGS[name]
+    layout, changes = MEMORY_OPTIONS[name]
     assert_equal(train(packed_spec(layout, model=BIASED, **changes), root), one_process(packed_spec({}, model=BIASED)))
 
 

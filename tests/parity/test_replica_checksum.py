@@ -58,8 +58,8 @@ def _outcomes(name: str, root: Path, spec: dict[str, Any], rank: int, parameter:
     return spawn(flipped, run.train.layout.world_size, run.model_dump_json(), rank, parameter)
 
 
-def flipped(rank: int, world: int, port: int, orders: str, struck: int, parameter: str) -> tuple[str, Any]:
-    """Train; after step AT rank `struck` has one bit flipped of the first parameter with `parameter` in its name."""
+def flipped(rank: int, world: int, port: int, orders: str, faulty: int, parameter: str) -> tuple[str, Any]:
+    """Train; after step AT rank `faulty` has one bit flipped of the first parameter with `parameter` in its name."""
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -75,7 +75,7 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
 
     def publish_and_flip() -> None:
         publish()
-        if next(steps) == AT and rank == struck:
+        if next(steps) == AT and rank == faulty:
             built.parallel.data.settle()
             named = (pair for part in built.parallel.parts for pair in part.named_parameters())
             found = next(value.detach() for name, value in named if parameter in name)

@@ -194,7 +194,7 @@ class _Search:
         for bound, shape in self._ordered(axes):
             if bound > self._cut:
                 break
-            self._look_at(bound, shape)
+            self._consider(bound, shape)
         rows = sorted(self._best.values(), key=lambda row: row.order)[: question.top]
         slower = counts.all - counts.fitting - counts.too_large - counts.refused.total()
         offloaded = base.offload.optimizer > 0
@@ -244,7 +244,7 @@ class _Search:
         best = self._best.get(degrees)
         return self._cut if best is None else min(self._cut, best.time.seconds)
 
-    def _look_at(self, bound: float, shape: Shape) -> None:
+    def _consider(self, bound: float, shape: Shape) -> None:
         """Take the best of a shape's ZeRO stages if it is better than what was found for its degrees."""
         degrees, hardware = Degrees.of(shape.degrees), self._question.hardware
         if bound > self._limit(degrees):

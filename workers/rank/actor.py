@@ -10,33 +10,25 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checkpoint.manifest import File, Manifest
 from ..forkserver.protocol import Request
 from ..messages.event_buffer import Event
-from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
 from ..messages.nccl_report import RasReport
-from ..messages.profile_request import Profile
 from ..messages.rendezvous import Reservation, SnapshotHandle
-from ..program.program import ENTRY
-from ..snapshot.header import SnapshotHeader, StoredSlice
-from ..snapshot.replication import Chunk
 from . import host, nccl_ras
-from .command_runner import CommandRunner, Place
 from .fault_injector import FaultInjector
 from .lease import Lease
-from .profiler import Profiler, Target
-from .snapshot_store import SnapshotStore
+from .rank_orders import RankOrders
+from .snapshot_service import SnapshotService
 from .system_sampler import sampler_of
 from .trainer_events import TrainerEvents
 from .trainer_process import TrainerProcess, fork_trainer
 
 
-class Rank:
+class Rank(SnapshotService):
     """One rank of a gang, or a spare; a Ray actor."""
 
     def __init__(
@@ -46,12 +38,10 @@ class Rank:
         self.device = device
         self.env = env or {}
         self.entry = entry
-        self.lease = Lease(lease_s, self._drop_trainer)
+        super().__init__(Lease(lease_s, self._drop_trainer))
         self.events = TrainerEvents()
-        self.store = SnapshotStore()
         self.faults = FaultInjector()
-        self.profiler = Profiler()
-        self.commands = CommandRunner(self.events.logs)
+        self.orders = RankOrders(self.events, device, entry, self.env)
         self.trainer: TrainerProcess | None = None
         self.started = 0  # the generation of the run that its trainer has received
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,53 +81,6 @@ class Rank:
             self._spawn(self.events.follow(self.trainer, generation))
             place = (host.node_id(), address, port, host.network_interface(address))
             return Reservation(rank, *place, generation, os.getpid(), tuple(segments))
-
-    async def hold_snapshots(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
-        """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
-        self.lease.renew()
-        return self.store.hold(rank, handle)
-
-    async def snapshot_steps(self) -> list[int]:
-        """Steps of which this rank's whole state is in memory. Call it when the trainer has ended."""
-        self.lease.renew()
-        return self.store.steps()
-
-    async def forget_snapshots(self) -> None:
-        """Empty this rank's snapshots and free its replicas of other ranks: neither can be trusted. Call it when the trainer ended."""
-        self.lease.renew()
-        self.store.forget()
-
-    async def write_replica(self, chunk: Chunk) -> bool:
-        """Write a part of another rank's replica, or of this rank's own snapshot; returns whether the sender should continue."""
-        return await self.store.write(chunk)
-
-    async def replica_steps(self, rank: int) -> list[int]:
-        """Steps of which another rank's whole state is in this actor's memory."""
-        self.lease.renew()
-        return self.store.replica_steps(rank)
-
-    async def all_steps(self) -> dict[int, list[int]]:
-        """Rank → steps of which its whole state is in this actor's memory. Call it when the trainers have ended."""
-        self.lease.renew()
-        return self.store.all_steps()
-
-    async def snapshot_header(self, rank: int, step: int) -> SnapshotHeader | None:
-        """The header of a rank's snapshot of `step`; None if this actor has none."""
-        self.lease.renew()
-        return self.store.snapshot_header(rank, step)
-
-    async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
-        """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
-        return await self.store.write_out(rank, step, wanted, where, name)
-
-    async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
-        """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
-        return await self.store.commit(where, keep, manifest)
-
-    async def restore_to(self, rank: int, step: int, actor: Any) -> None:
-        """Send the replica of a rank's state of `step` to the rank's new actor."""
-        self.lease.renew()
-        await self.store.send(rank, step, actor.write_replica.remote)
 
     async def start(
         self,
@@ -217,41 +160,16 @@ class Rank:
         self.lease.renew()
         return await self.faults.inject(Fault.from_json(fault), self.trainer, checkpoints)
 
-    async def ask(self, message: dict[str, Any]) -> None:
-        """Send the trainer a message (`trainer/main.py`): to trace some steps, or to go on without a rank. Twice is as once."""
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send the trainer a message (`trainer/main.py`), such as to trace some steps, or to save and end. Twice is as once."""
         self.lease.renew()
         if self.trainer:
             await self.trainer.send(message)
 
     async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a profile (`profiler.py`), or run a command (`command_runner.py`). Returns how it ended.
-
-        None: that has not begun, and there is no trainer for it now. What has ended is known also after the trainer's end.
-        """
+        """Take a profile or run a command beside the trainer (`rank_orders.py`). Returns how it ended; None if it cannot begin now."""
         self.lease.renew()
-        place, target = None, None
-        trainer, mask = self.trainer, self.events.mask
-        if trainer is not None and trainer.pid is not None and not trainer.gone.is_set():
-            runs_program, env = self.entry == ENTRY, host.trainer_environment(self.device, self.env)
-            place = Place(trainer.pid, runs_program, mask, trainer.gone.is_set, env, host.address())
-            target = Target(trainer.pid, runs_program, trainer.examine, mask, trainer.recordings.record)
-        if kind == "exec":
-            ended = await self.commands.run(Exec.from_json(order), place)
-            return None if ended is None else replace(ended, last=self.events.spool.last, at=time.time()).to_json()
-        taken = await self.profiler.profile(Profile.from_json(order), target)
-        return None if taken is None else taken.to_json()
-
-    async def release(self) -> None:
-        """Every rank is done: the trainer may exit."""
-        self.lease.renew()
-        if self.trainer:
-            await self.trainer.send({"release": True})
-
-    async def save(self) -> None:
-        """Ask the trainer to end after a step that all ranks agree on, and to save a checkpoint of it."""
-        self.lease.renew()
-        if self.trainer:
-            await self.trainer.send({"stop": "save"})
+        return await self.orders.act(kind, order, self.trainer)
 
     async def stop(self, grace_s: float) -> None:
         """Ask the trainer to end after its step; kill it after `grace_s`."""

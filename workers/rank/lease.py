@@ -1,4 +1,7 @@
-"""A rank's lease: if no supervisor calls for its length, the actor ends its trainer and exits."""
+"""Ends a rank actor that no supervisor has called for the length of its lease, and its trainer. Every call renews the lease.
+
+This is no lease of a job: a dispatcher renews those (`service/dispatch/lease_renewal.py`).
+"""
 
 import asyncio
 import os

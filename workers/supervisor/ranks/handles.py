@@ -162,11 +162,11 @@ class RankHandle:
 
     async def trace(self, trace: Trace) -> None:
         """Record a trace with all other ranks, once."""
-        await within(ANSWER_S, self.actor.ask.remote({"trace": trace.to_json()}))
+        await within(ANSWER_S, self.actor.send.remote({"trace": trace.to_json()}))
 
     async def lose(self, rank: int) -> None:
         """Go on without another rank, which is gone."""
-        await within(ANSWER_S, self.actor.ask.remote({"lost": rank}))
+        await within(ANSWER_S, self.actor.send.remote({"lost": rank}))
 
     async def profile(self, order: Profile) -> Outcome | None:
         """Take a profile of the rank's process, once; None if it has none now."""
@@ -183,11 +183,11 @@ class RankHandle:
 
     async def release(self) -> None:
         """Let the trainer exit: every rank is done."""
-        await within(START_S, self.actor.release.remote())
+        await within(START_S, self.actor.send.remote({"release": True}))
 
     async def save(self) -> None:
         """End after a step that all ranks choose together, and save it."""
-        await within(START_S, self.actor.save.remote())
+        await within(START_S, self.actor.send.remote({"stop": "save"}))
 
     async def stop(self, grace_s: float, timeout_s: float) -> None:
         """End after the present step; the trainer is killed after `grace_s`."""

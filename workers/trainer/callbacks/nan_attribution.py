@@ -83,7 +83,7 @@ class NanAttribution(Callback):
         passing = stats.skipped and scale is not None and not scale.exhausted
         if passing or (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
             return
-        first = attribute_once_more(self._parts, partial(self._once_more, stats.step))
+        first = attribute_step(self._parts, partial(self._once_more, stats.step))
         if stats.skipped and scale:
             raise Overflowed(scale, first)
         raise Diverged(f"loss {stats.loss}, gradient norm {stats.grad_norm}", first)
@@ -109,7 +109,7 @@ class NanAttribution(Callback):
         self._parts.parallel.runner.train(*self._batches.training(step))
 
 
-def attribute_once_more(parts: TrainerParts, once_more: Callable[[], object]) -> Attribution:
+def attribute_step(parts: TrainerParts, once_more: Callable[[], object]) -> Attribution:
     """The finding of all ranks. `once_more` runs the failed step's passes again, from the same parameters. Collective over the world."""
     mine = RankFindings(parts.mesh.index("pipeline"), reduced=_reduced(parts))
     with _watching(parts, mine):

@@ -16,7 +16,7 @@ from ....strategies.pipeline_parallel.ideal_timeline import Replay
 from ....strategies.telemetry.clock_sync import Aligned, Offset, offset_to_first
 from ....strategies.telemetry.comm_counter import axes_of
 from ....strategies.telemetry.device_clock import clock_of
-from ....strategies.telemetry.step_tracer import TRAINING, Recorded, Span, Taken
+from ....strategies.telemetry.step_tracer import TRAINING, Recorded, RecordedStep, Span
 from ...messages.event import TraceEvent, read, to_json
 from ...messages.rank_event import RankTraceFinishedEvent
 from ...messages.trace_request import Trace, traced_ranks
@@ -40,7 +40,7 @@ class _Running:
     last: int
     epoch: float
     aligned: Offset | None = None
-    steps: list[tuple[int, Taken]] = field(default_factory=list)
+    steps: list[tuple[int, RecordedStep]] = field(default_factory=list)
 
 
 class StepTrace(Callback):

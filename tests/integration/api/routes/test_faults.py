@@ -1,4 +1,4 @@
-"""Faults over HTTP, from Python and from the command line: refused where they are not allowed, and never struck twice."""
+"""Faults over HTTP, from Python and from the command line: refused where they are not allowed, and never injected twice."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from ..conftest import SPEC, Plane, ask, problem, running_job, served
 
 @pytest.fixture
 def harmed(settings: Settings) -> Iterator[Plane]:
-    """A served API that lets faults be struck."""
+    """A served API that lets faults be injected."""
     with served(settings.model_copy(update={"fault_injection": True})) as opened:
         yield opened
 

@@ -78,7 +78,7 @@ def test_refusals(job: str, plane: Plane, method: str, path: str, status: int, c
 
 
 @pytest.fixture
-def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
+def saved(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     """A job that has reported four checkpoints, and their folder: of a model, valid, corrupt and deleted."""
     made = client.submit(SPEC).id
     folder = tmp_path / made
@@ -121,9 +121,9 @@ def operated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("operated")
 async def test_both_clients_follow_an_operation_to_its_end(
-    shelf: tuple[str, Path], plane: Plane, client: Client
+    saved: tuple[str, Path], plane: Plane, client: Client
 ) -> None:
-    job, folder = shelf
+    job, folder = saved
     n = {one.step: one.position for one in client.checkpoints(job).items}
     found = await asyncio.to_thread(lambda: client.finished(client.job(job).verify_checkpoint(n[30])))
     assert found.state == "done" and found.verified is not None
@@ -140,9 +140,9 @@ async def test_both_clients_follow_an_operation_to_its_end(
 
 @pytest.mark.usefixtures("operated")
 def test_the_command_line_has_the_cluster_verify_and_export(
-    shelf: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    saved: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    job, folder = shelf
+    job, folder = saved
     assert run(["checkpoints", job, "--on-cluster", "--json"]) == 1
     items = json.loads(capsys.readouterr().out)["items"]
     assert [(one["step"], one["verdict"]) for one in items] == [

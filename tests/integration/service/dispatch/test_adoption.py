@@ -10,7 +10,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.admission import Admission, admit
 from shardyard.service.dispatch.dispatcher import Dispatcher
-from shardyard.service.dispatch.lease_owner import Owner
+from shardyard.service.dispatch.dispatcher_identity import Owner
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor

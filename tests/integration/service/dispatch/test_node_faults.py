@@ -54,7 +54,7 @@ async def placed(store: Store, settings: Settings, submit: Submit, count: int = 
     return [lease for lease in (await admit(store, settings, "a", None)).leases if lease.job_id in made]
 
 
-async def struck(
+async def injected(
     store: Store, lease: Lease, node: str | None, cause: str = "rank_lost", rules: Rules = RULES
 ) -> list[dict[str, Any]]:
     """The leased job has three such incidents in its attempt, and succeeds; returns the cordon events of its history."""
@@ -75,7 +75,7 @@ def faulty(store: Store, settings: Settings, submit: Submit) -> Faulty:
 
     async def one(node: str | None, cause: str = "rank_lost", rules: Rules = RULES) -> list[dict[str, Any]]:
         (lease,) = await placed(store, settings, submit)
-        return await struck(store, lease, node, cause, rules)
+        return await injected(store, lease, node, cause, rules)
 
     return one
 
@@ -181,8 +181,8 @@ async def test_both_of_the_last_two_are_never_cordoned_at_once(
     first, second = await placed(store, settings, submit, 2)
     other = Store(database_url)
     try:
-        strikes = struck(store, first, "node-1", rules=rules), struck(other, second, "node-2", rules=rules)
-        both = await asyncio.gather(*strikes)
+        injections = injected(store, first, "node-1", rules=rules), injected(other, second, "node-2", rules=rules)
+        both = await asyncio.gather(*injections)
     finally:
         await other.close()
     assert sorted(reported[0]["until"] is None for reported in both) == [False, True]

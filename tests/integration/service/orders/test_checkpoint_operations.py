@@ -41,7 +41,7 @@ async def reported(store: Store, job: Job, *steps: int) -> list[int]:
     place = (await newest_position(store, job)) + 1
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
-        data = [{"step": step, "path": f"/shelf/{job.id}/step-{step:08d}"} for step in steps]
+        data = [{"step": step, "path": f"/checkpoints/{job.id}/step-{step:08d}"} for step in steps]
         await events.append(tx, job.id, [{**same, "data": one} for one in data])
     return list(range(place, place + len(steps)))
 
@@ -82,7 +82,10 @@ async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> N
     ]
     async with store.read() as tx:
         found = [row["out"] for row in await orders.open_of(tx, operations, job.id)]
-    assert len(out) == 2 and found == [f"/shelf/{job.id}/export-00000050", f"/shelf/{job.id}/export-00000100-bf16"]
+    assert len(out) == 2 and found == [
+        f"/checkpoints/{job.id}/export-00000050",
+        f"/checkpoints/{job.id}/export-00000100-bf16",
+    ]
 
 
 async def test_one_key_and_one_request_are_one_operation(store: Store, submit: Submit) -> None:

@@ -54,7 +54,7 @@ async def reported(store: Store, job: Job) -> list[dict[str, Any]]:
     return [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items if item.kind == "fault"]
 
 
-async def test_what_cannot_be_struck_is_refused(
+async def test_what_cannot_be_injected_is_refused(
     store: Store, settings: Settings, harmed: Settings, submit: Submit
 ) -> None:
     queued, job = await submit(name="queued"), await running(store, submit)
@@ -112,8 +112,8 @@ async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Subm
 
 async def test_a_fault_is_reported_once_done_or_missed(store: Store, harmed: Settings, submit: Submit) -> None:
     job = await running(store, submit, steps=7)
-    struck, missed = [await create(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
-    event = FaultEvent(id=struck.id, fault="kill-rank", done=True, message="it was done", step=3)
+    injected, missed = [await create(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
+    event = FaultEvent(id=injected.id, fault="kill-rank", done=True, message="it was done", step=3)
     async with store.write() as tx:
         first = await fault_injection.settle(tx, job.id, event, 5.0)
         assert first is not None and (first.fault, first.rank, first.asked_by) == ("kill-rank", 1, "me")

@@ -31,7 +31,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Strike:
+class FaultOrder:
     kind: str
     rank: int | None = None
 
@@ -41,7 +41,7 @@ class Check:
     position: int
 
 
-async def of_a_fault(_tx: AsyncConnection, job: RowMapping, request: Strike) -> dict[str, Any]:
+async def of_a_fault(_tx: AsyncConnection, job: RowMapping, request: FaultOrder) -> dict[str, Any]:
     if request.kind == "refused":
         raise InvalidFault("It is refused.")
     return {"attempt": job["attempt"]}
@@ -64,7 +64,7 @@ Asked = tuple[OrderKind[Any], Any, Any]
 every_kind = pytest.mark.parametrize(
     "asked",
     [
-        pytest.param((FAULT, Strike("kill-rank", 1), Strike("kill-rank")), id="fault"),
+        pytest.param((FAULT, FaultOrder("kill-rank", 1), FaultOrder("kill-rank")), id="fault"),
         pytest.param((TRACE, Steps(3), Steps(4)), id="trace"),
         pytest.param((OPERATION, Check(1), Check(2)), id="operation"),
     ],
@@ -113,9 +113,9 @@ async def test_what_is_refused_leaves_nothing(store: Store, submit: Submit) -> N
     job = await submit()
     for name, kind in (("no-such-job", JobNotFound), (job.id, InvalidFault)):
         with pytest.raises(kind):
-            await create(store, FAULT, name, Strike("refused"), "key")
+            await create(store, FAULT, name, FaultOrder("refused"), "key")
     assert await open_ids(store, faults, job) == []
-    assert (await create(store, FAULT, job.id, Strike("kill-rank"), "key"))["kind"] == "kill-rank"
+    assert (await create(store, FAULT, job.id, FaultOrder("kill-rank"), "key"))["kind"] == "kill-rank"
 
 
 async def test_an_open_order_that_does_the_same_is_returned(store: Store, submit: Submit) -> None:

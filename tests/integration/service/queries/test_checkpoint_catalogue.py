@@ -40,7 +40,7 @@ async def states(store: Store, job: Job) -> dict[int, str]:
 
 @pytest.fixture
 def root(placed: tuple[Job, Lease]) -> str:
-    return f"/shelf/{placed[0].id}"
+    return f"/checkpoints/{placed[0].id}"
 
 
 async def test_a_save_says_what_it_kept_though_the_one_before_was_never_reported(

@@ -30,7 +30,7 @@ def repair(generation: int) -> tuple[str, dict[str, object]]:
     return "repair", data
 
 
-STORY: Events = event_batch(
+HISTORY: Events = event_batch(
     state("starting"),
     state("running"),
     step(1),

@@ -10,14 +10,14 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from ..gang_events import event_batch, state
-from .test_history import STORY, incident, repair
+from .test_history import HISTORY, incident, repair
 
 
 async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_repairs(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await ingest(store, lease, 1, STORY)
+    await ingest(store, lease, 1, HISTORY)
     forwards = (await incidents.incidents(store, job.id)).items
     assert [(one.cause, one.repair and one.repair.generation) for one in forwards] == [
         ("rank_lost", 2),

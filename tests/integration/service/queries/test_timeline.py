@@ -10,14 +10,14 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from ..gang_events import AT_ONCE, event_batch, state
-from .test_history import STORY, incident
+from .test_history import HISTORY, incident
 
 
 async def test_a_life_is_spans_of_states_with_attempts_and_generations(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await ingest(store, lease, 1, [*STORY, *event_batch(state("failed", "rank_lost"), first=13)], AT_ONCE)
+    await ingest(store, lease, 1, [*HISTORY, *event_batch(state("failed", "rank_lost"), first=13)], AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases

@@ -1,4 +1,4 @@
-"""Faults that are ordered of a gang: each is struck and reported once, though ordered twice and though the supervisor dies between."""
+"""Faults that are ordered of a gang: each is injected and reported once, though ordered twice and though the supervisor dies between."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def entry() -> str:
     return "entries:train"
 
 
-class Struck:
+class FaultyGang:
     """A gang that faults are ordered of, and all that it reported."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -39,7 +39,7 @@ class Struck:
     async def follow(self, until: Any = None) -> None:
         self.events += await follow(self.cluster, self.name, after=len(self.events), until=until)
 
-    async def strike(self, kind: Kind, rank: int | None = None, **slow: float) -> None:
+    async def inject(self, kind: Kind, rank: int | None = None, **slow: float) -> None:
         """Order it twice, and follow until it is reported."""
         fault = Fault(f"fault-{len(self.reported())}", kind, rank, **slow)
         for _ in range(2):
@@ -70,25 +70,25 @@ def is_slow(event: Event) -> bool:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-async def test_each_fault_is_struck_once_and_the_numbers_do_not_show_it(cluster: Cluster, tmp_path: Path) -> None:
-    whole = Struck(cluster, small_gang("spared", tmp_path / "whole").name)
+async def test_each_fault_is_injected_once_and_the_numbers_do_not_show_it(cluster: Cluster, tmp_path: Path) -> None:
+    whole = FaultyGang(cluster, small_gang("spared", tmp_path / "whole").name)
     await cluster.start_gang(small_gang("spared", tmp_path / "whole"))
     await whole.follow()
-    spec = small_gang("struck", tmp_path / "struck")
+    spec = small_gang("injected", tmp_path / "injected")
     await cluster.start_gang(spec)
-    gang = Struck(cluster, spec.name)
+    gang = FaultyGang(cluster, spec.name)
     await gang.follow(until=lambda event: event["kind"] == "checkpoint")
-    await gang.strike("slow-rank", 0, delay_ms=1000 * SLOW_S, duration_s=3600.0)
+    await gang.inject("slow-rank", 0, delay_ms=1000 * SLOW_S, duration_s=3600.0)
     await gang.follow(until=is_slow)
-    await gang.strike("kill-rank", 0)
+    await gang.inject("kill-rank", 0)
     await gang.repaired(1)
-    await gang.strike("kill-supervisor")
+    await gang.inject("kill-supervisor")
     await gang.train(3)
-    await gang.strike("hang-rank", 1)
+    await gang.inject("hang-rank", 1)
     await gang.repaired(2)
-    await gang.strike("corrupt-checkpoint")
+    await gang.inject("corrupt-checkpoint")
     slow_to = newest(gang.events)
-    await gang.strike("kill-actor", 0)
+    await gang.inject("kill-actor", 0)
     await gang.follow()
 
     reported = gang.reported()
@@ -103,9 +103,9 @@ async def test_each_fault_is_struck_once_and_the_numbers_do_not_show_it(cluster:
     assert all(is_slow(event) for event in last), "the slowness outlives its trainer"
     assert [event["seq"] for event in gang.events] == list(range(1, len(gang.events) + 1))
     assert curve(gang.events) == curve(whole.events)
-    assert parameters(tmp_path / "struck") == parameters(tmp_path / "whole")
+    assert parameters(tmp_path / "injected") == parameters(tmp_path / "whole")
     await closed(cluster, whole.name, pids(tmp_path / "whole", 2))
-    await closed(cluster, spec.name, pids(tmp_path / "struck", 2))
+    await closed(cluster, spec.name, pids(tmp_path / "injected", 2))
 
 
 def small_gang(name: str, folder: Path) -> GangSpec:

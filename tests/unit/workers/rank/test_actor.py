@@ -1,5 +1,7 @@
 import contextlib
+import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -7,13 +9,12 @@ import pytest
 from harness.patience import PATIENCE_S
 from harness.ras_server import HERE, communicator, process, ras_server, status
 
-from shardyard.workers.messages.exec_request import Exec
-from shardyard.workers.messages.profile_request import Profile
-from shardyard.workers.rank import nccl_ras
+from shardyard.workers.rank import actor, nccl_ras
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.rank.trainer_process import TrainerProcess
 from shardyard.workers.supervisor.policies.examination import Examination
 from shardyard.workers.supervisor.policies.hang import hung
+from shardyard.workers.supervisor.ranks import handles
 
 
 async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> None:
@@ -51,24 +52,26 @@ async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytes
         assert report is not None and report.communicators == 1 and len(ras.received) == 2
 
 
-async def test_what_a_rank_did_on_request_is_known_after_its_trainers_end_and_nothing_else_begins(
-    tmp_path: Path,
-) -> None:
-    """Its supervisor may ask again. Without an answer it would send the command to the next actor, too."""
+async def test_messages_reach_a_trainer_in_their_order_and_no_trainer_is_no_error() -> None:
     fork, server = socket.socketpair()
-    control, _ = socket.socketpair()
-    command = Exec("x1", 0, ("true",), 60).to_json()
-    profile = Profile("p1", "stacks", 0, 1, str(tmp_path), 1).to_json()
-    with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
-        rank = Rank("cpu")
+    control, other = socket.socketpair()
+    rank = Rank("cpu")
+    await rank.send({"stop": "save"})
+    with (
+        server,
+        other,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
         rank.trainer = trainer
-        trainer.pid = os.getpid()
-        ended = await rank.act("exec", command)
-        taken = await rank.act("profile", profile)
-        assert ended is not None and ended["status"] == 0 and taken is not None and "may have 1" in taken["message"]
-        trainer.gone.set()
-        again = await rank.act("exec", command)
-        assert again is not None and again | {"at": 0} == ended | {"at": 0}
-        assert await rank.act("profile", profile) == taken
-        assert await rank.act("exec", command | {"id": "x2"}) is None
-        assert await rank.act("profile", profile | {"id": "p2"}) is None
+        await rank.send({"stop": "save"})
+        await rank.send({"release": True})
+        with other.makefile("rb") as lines:
+            assert [json.loads(lines.readline()) for _ in range(2)] == [{"stop": "save"}, {"release": True}]
+
+
+def test_the_actor_has_every_method_that_a_supervisor_or_another_rank_calls() -> None:
+    """Ray finds a method by its name when it is called."""
+    callers = (handles, actor)
+    called = {name for one in callers for name in re.findall(r"(\w+)\.remote\b", Path(one.__file__ or "").read_text())}
+    assert {"pull", "send", "act", "write_out"} <= called
+    assert {name for name in called if not hasattr(Rank, name)} == set()

@@ -34,7 +34,7 @@ async def sleeping() -> Process:
     return Process(await asyncio.create_subprocess_exec("sleep", "600"))
 
 
-async def test_a_fault_is_struck_once_however_often_it_is_ordered() -> None:
+async def test_a_fault_is_injected_once_however_often_it_is_ordered() -> None:
     trainer, faults = await sleeping(), FaultInjector()
     hang, kill = Fault("fault-1", "hang-rank", 0), Fault("fault-2", "kill-rank", 0)
     for fault in (hang, hang, kill, kill):
@@ -43,7 +43,7 @@ async def test_a_fault_is_struck_once_however_often_it_is_ordered() -> None:
     assert await trainer.process.wait() == -signal.SIGKILL
 
 
-async def test_no_rank_is_struck_where_there_is_no_trainer() -> None:
+async def test_no_rank_gets_a_fault_where_there_is_no_trainer() -> None:
     trainer, faults = await sleeping(), FaultInjector()
     kill = Fault("fault-1", "kill-rank", 0)
     assert await faults.inject(kill, None, None) is None
@@ -91,13 +91,13 @@ async def test_a_checkpoint_is_corrupted_once_also_if_the_fault_comes_again_mean
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after the time in which an actor has to answer, of a large file on slow storage."""
-    struck: list[str] = []
+    injected: list[str] = []
 
     def slowly(checkpoints: str) -> str:
-        struck.append(checkpoints)
+        injected.append(checkpoints)
         return "a bit was flipped"
 
     monkeypatch.setattr(fault_injector, "corrupt", slowly)
     faults, fault = FaultInjector(), Fault("fault-1", "corrupt-checkpoint")
     found = await asyncio.gather(*(faults.inject(fault, None, str(tmp_path)) for _ in range(3)))
-    assert found == ["a bit was flipped"] * 3 and struck == [str(tmp_path)]
+    assert found == ["a bit was flipped"] * 3 and injected == [str(tmp_path)]

@@ -21,8 +21,8 @@ def verify(path: Path) -> Outcome:
     return perform(Operation("op", "verify", str(path)))
 
 
-def exported(shelf: Path, step: int, dtype: str = "fp32") -> Outcome:
-    return perform(Operation("op", "export", str(checkpoint_path(shelf, step)), str(shelf / "out"), dtype))  # type: ignore[arg-type]
+def exported(saved: Path, step: int, dtype: str = "fp32") -> Outcome:
+    return perform(Operation("op", "export", str(checkpoint_path(saved, step)), str(saved / "out"), dtype))  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_is_found_whole_damaged_or_removed(tmp_path: Path) -> None:

@@ -34,17 +34,17 @@ test("a fault is injected once however often the button is pressed; another faul
   await userEvent.click(await screen.findByRole("button", { name: "Inject a fault…" }));
   const dialog = screen.getByRole("dialog", { name: "Inject a fault into llama-nano" });
   await expectAccessible(dialog);
-  const strike = async () => {
+  const inject = async () => {
     const before = sent().length;
     await userEvent.click(screen.getByRole("button", { name: "Inject" }));
     await expect.poll(() => sent().length).toBe(before + 1);
     await screen.findByText("The job does not run");
   };
   const sent = () => requests.filter(({ method }) => method === "POST");
-  await strike();
-  await strike();
+  await inject();
+  await inject();
   await userEvent.selectOptions(screen.getByLabelText("Fault"), "kill-supervisor");
-  await strike();
+  await inject();
   expect(sent().map(({ body }) => JSON.parse(body) as unknown)).toEqual([{ kind: "kill-rank", rank: 0 }, { kind: "kill-rank", rank: 0 }, { kind: "kill-supervisor" }]);
   const keys = sent().map(({ headers }) => headers.get("Idempotency-Key"));
   expect(keys[1]).toBe(keys[0]);

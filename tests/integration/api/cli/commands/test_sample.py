@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
 @pytest.fixture
-def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
+def saved(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     """A job that has reported three checkpoints: of a model, of another step of it, and of one without a model."""
     job = client.submit(SPEC).id
     gang = Gang(plane, job)
@@ -34,9 +34,9 @@ def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
 
 
 def test_a_checkpoint_and_its_export_write_the_same(
-    shelf: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+    saved: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, root = shelf
+    job, root = saved
     export(folder_at(str(checkpoint_path(root, 20))), folder_at(str(root / "out")))
     (root / "step-00000030" / "manifest.json").unlink()
     how = ["--prompt", "def ", "--tokens", "12", "--seed", "3", "--json"]
@@ -56,9 +56,9 @@ def test_a_checkpoint_and_its_export_write_the_same(
 
 
 def test_what_cannot_be_sampled_is_said(
-    shelf: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    saved: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, _ = shelf
+    job, _ = saved
     for arguments, expected in (
         (["sample", job], "module of your own"),
         (["sample", f"{job}@11"], f"shardyard checkpoints {job}"),

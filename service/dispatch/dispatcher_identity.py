@@ -1,4 +1,4 @@
-"""The owner of a lease: one dispatcher, identified by a random id.
+"""Which dispatcher owns a lease: its id, and the process by which another dispatcher knows that it is dead.
 
 Its process is provably dead only where its PID has the same meaning: after the same boot, in the same PID namespace. A host's name does
 not prove that; containers may share it.

@@ -2,7 +2,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from shardyard.service.dispatch.lease_owner import Owner
+from shardyard.service.dispatch.dispatcher_identity import Owner
 
 
 def test_this_process_is_alive_and_an_ended_one_is_dead() -> None:

@@ -1,0 +1,34 @@
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from shardyard.workers.messages.exec_request import Exec
+from shardyard.workers.messages.profile_request import Profile
+from shardyard.workers.rank.rank_orders import RankOrders
+from shardyard.workers.rank.trainer_events import TrainerEvents
+from shardyard.workers.rank.trainer_process import TrainerProcess
+
+
+async def test_what_a_rank_did_on_request_is_known_after_its_trainers_end_and_nothing_else_begins(
+    tmp_path: Path,
+) -> None:
+    """Its supervisor may ask again. Without an answer it would send the command to the next actor, too."""
+    fork, server = socket.socketpair()
+    control, _ = socket.socketpair()
+    command = Exec("x1", 0, ("true",), 60).to_json()
+    profile = Profile("p1", "stacks", 0, 1, str(tmp_path), 1).to_json()
+    orders = RankOrders(TrainerEvents(), "cpu", "", {})
+    with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
+        assert await orders.act("exec", command, None) is None
+        assert await orders.act("exec", command, trainer) is None, "the trainer is still to be forked"
+        trainer.pid = os.getpid()
+        ended = await orders.act("exec", command, trainer)
+        taken = await orders.act("profile", profile, trainer)
+        assert ended is not None and ended["status"] == 0 and taken is not None and "may have 1" in taken["message"]
+        trainer.gone.set()
+        again = await orders.act("exec", command, trainer)
+        assert again is not None and again | {"at": 0} == ended | {"at": 0}
+        assert await orders.act("profile", profile, trainer) == taken
+        assert await orders.act("exec", command | {"id": "x2"}, trainer) is None
+        assert await orders.act("profile", profile | {"id": "p2"}, trainer) is None
