@@ -83,7 +83,7 @@ class TorchReduceScatter(Allocate):
 
 
 #: Schedules of a pipeline with a stage on each rank, or several.
-PIPELINES = ("1f1b", "zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw")
+PIPELINES = ("1f1b", "zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw", "pipedream")
 #: How the name of a parameter server ends → what its workers wait for.
 MODES: dict[str, dict[str, Any]] = {"": {}, "-stale": {"mode": "stale", "bound": 2}, "-async": {"mode": "async"}}
 #: Variant of ours at stage 3 → what it sends by in the place of our own messages: (all-gather, reduce-scatter).
@@ -120,7 +120,10 @@ class Contenders:
         overlap = dict(self._train["overlap"])
         if variant.startswith("prefetch "):
             overlap["prefetch"] = int(variant.removeprefix("prefetch "))
-        built = self._built({"layout": layout_of(layout, self._ranks), "overlap": overlap})
+        keys: dict[str, Any] = {"layout": layout_of(layout, self._ranks), "overlap": overlap}
+        if layout == "pipedream":  # no engine clips here; its ranks must know
+            keys["optimizer"] = {**self._train["optimizer"], "clip_norm": None}
+        built = self._built(keys)
         if variant in STAND_INS:
             _send_by(built.parallel.parts[0], *STAND_INS[variant])
         if variant == IN_ORDER:
@@ -210,6 +213,7 @@ def layout_of(name: str, ranks: int) -> dict[str, Any]:
         "2.5-D": {"tensor": {"mode": "2.5d", "shape": [side, side, side]}},
         "3-D": {"tensor": {"mode": "3d", "shape": [side, side, side]}},
         **{name: {"pipeline": ranks, "schedule": name, "micro_batch": 1} for name in PIPELINES},
+        "pipedream": {"pipeline": ranks, "schedule": "pipedream"},  # a step is one micro-batch
         **{f"parameter-server{end}": _served(half, **mode) for end, mode in MODES.items()},
     }
     return others.get(name) or {"data": ranks, "zero": int(name[-1])}

@@ -42,6 +42,7 @@ HOME += [
     "ours interleaved-zb",
     "ours dualpipev",
     "ours 2bw",
+    "ours pipedream",
     "ours parameter-server",
     "ours parameter-server-stale",
     "ours parameter-server-async",
@@ -69,7 +70,7 @@ TARGETS = [
     ("ours 3-D", "ours TP", None),
     *(
         (f"ours {schedule}", "ours 1f1b", None)
-        for schedule in ("zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw")
+        for schedule in ("zb-h1", "zb-h2", "zbv", "interleaved-zb", "dualpipev", "2bw", "pipedream")
     ),
     ("ours parameter-server", "torch DDP", None),
     *(
@@ -80,7 +81,7 @@ TARGETS = [
 ]
 #: Engines whose losses are the others' only in their first step: alone, ranks part; delayed gradients come a step later; and servers
 #: apply each worker's gradients by themselves.
-PARTING = ("torch alone", "ours 2bw", "ours parameter-server-stale", "ours parameter-server-async")
+PARTING = ("torch alone", "ours 2bw", "ours pipedream", "ours parameter-server-stale", "ours parameter-server-async")
 #: Each has processes of its own: its servers take all requests that arrive in the world's group.
 OWN_CLOCKS = ("ours parameter-server-stale", "ours parameter-server-async")
 

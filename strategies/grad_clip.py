@@ -1,6 +1,6 @@
 """Gradient norm and clipping over every mesh axis: each slice of each parameter counts exactly once (Pascanu et al., 1211.5063)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from .logged_means import put
 from .mesh import Mesh
 from .param_shard import ParamShard
-from .telemetry.current import wait_on
+from .telemetry.current import now, wait_on
 from .telemetry.logged_values import Number
 from .torch_version import tried
 
@@ -24,15 +24,38 @@ def sum_over_ranks(
 
     `loss` is this rank's share of the loss; it counts if `counts_loss` is set (one tensor rank of the last pipeline stage).
     """
-    numbers = torch.zeros(2 + len(more), dtype=torch.float64, device=mesh.device)
-    for place, number in enumerate(more, start=2):
-        put(numbers, place, number)
-    if counts_loss:
-        numbers[0] = loss.detach().double()
-    numbers[1] = square_sum([p.gradient for p in shards if p.gradient is not None and p.owned(mesh)], mesh.device)
+    numbers = _summands(shards, loss if counts_loss else None, mesh, more)
     if mesh.layout.world_size > 1:
         wait_on(lambda: dist.all_reduce(numbers), "all_reduce")
     return tuple(numbers.tolist())
+
+
+def start_sum(
+    shards: Sequence[ParamShard], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: Number
+) -> Callable[[], tuple[float, ...]]:
+    """As `sum_over_ranks`, of which the result is read later: what is returned waits until all ranks have started it."""
+    numbers = _summands(shards, loss if counts_loss else None, mesh, more)
+    since, work = now(), dist.all_reduce(numbers, async_op=True)
+    assert work is not None
+
+    def result() -> tuple[float, ...]:
+        wait_on(work.wait, "all_reduce", since=since)
+        return tuple(numbers.tolist())
+
+    return result
+
+
+def _summands(
+    shards: Sequence[ParamShard], loss: torch.Tensor | None, mesh: Mesh, more: Sequence[Number]
+) -> torch.Tensor:
+    """This rank's summands [2 + len(`more`)], fp64: loss, squared norm of the gradients that it owns, `more`."""
+    numbers = torch.zeros(2 + len(more), dtype=torch.float64, device=mesh.device)
+    for place, number in enumerate(more, start=2):
+        put(numbers, place, number)
+    if loss is not None:
+        numbers[0] = loss.detach().double()
+    numbers[1] = square_sum([p.gradient for p in shards if p.gradient is not None and p.owned(mesh)], mesh.device)
+    return numbers
 
 
 def square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:

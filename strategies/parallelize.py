@@ -93,6 +93,7 @@ class Recipe:
     shapes: StageShapes | None = None  # of a pipeline's stages, where they are known before they run
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
     state_file: StateFile | None = None  # of the state that is on a disk
+    ends_apart: bool = False  # whether the ranks of a pipeline end a step at different times
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
@@ -119,7 +120,9 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         if mesh.layout.versions > 1:
             assert isinstance(own, DDP), "the rules refuse ZeRO"
             kind = StashingPipeline if mesh.layout.schedule == "pipedream" else ContinuousPipeline
-            return Parallel(parts, data, kind(parts, mesh, microbatches, loss, how, own), tally, balance)
+            runner = kind(parts, mesh, microbatches, loss, how, own)
+            runner.ends_apart = recipe.ends_apart
+            return Parallel(parts, data, runner, tally, balance)
         return Parallel(parts, data, Pipeline(parts, mesh, microbatches, loss, how, data), tally, balance)
     (whole,) = parts
     accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))

@@ -256,6 +256,12 @@ class TrainSpec(SpecPart):
             raise Refusal("layout", message, "Write the layout that shardyard advise shows.")
 
     @property
+    def ends_apart(self) -> bool:
+        """Whether the ranks of a pipeline end a step at different times: under PipeDream, where nothing of all ranks decides the update."""
+        apart = self.layout.schedule == "pipedream" and self.layout.pipeline > 1
+        return apart and self.optimizer.clip_norm is None and not self.data.is_packed
+
+    @property
     def memory_options(self) -> MemoryOptions:
         """Those options. An undecided `auto` counts as not compiled: it is never what is refused."""
         return MemoryOptions(self.recompute, self.offload, self.compile is True)

@@ -50,7 +50,7 @@ def _layout(train: TrainSpec) -> _Found:
         applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
         yield (
             "layout.schedule",
-            f"{applies}: the optimisation changes.{_in_turn(layout)}",
+            f"{applies}: the optimisation changes.{_in_turn(train)}",
             "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse.",
         )
     smaller = layout.zero_plus_plus
@@ -72,11 +72,13 @@ def _late(layout: Layout) -> str:
     return steps if layout.schedule == "2bw" or layout.vertical_sync else f"up to {steps}"
 
 
-def _in_turn(layout: Layout) -> str:
-    """What else pipedream costs."""
-    if layout.schedule != "pipedream":
+def _in_turn(train: TrainSpec) -> str:
+    """What else pipedream costs where all of its ranks end a step together."""
+    if train.layout.schedule != "pipedream" or train.ends_apart:
         return ""
-    return f" A step takes a forward pass and {layout.pipeline} backward passes, of which a rank runs one each: 1f1b is faster."
+    why = "documents are packed" if train.data.is_packed else "gradients are clipped"
+    takes = f"a step takes a forward pass and {train.layout.pipeline} backward passes, of which a rank runs one each"
+    return f" As {why}, {takes}: 1f1b is faster, and so is pipedream with optimizer.clip_norm: null and data that is not packed."
 
 
 def _own_clocks(train: TrainSpec) -> _Found:

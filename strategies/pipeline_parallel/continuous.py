@@ -62,6 +62,9 @@ class ContinuousPipeline(Pipeline):
         self._up = Neighbours(mesh, -1, split.shapes.passed_on)
         self._following: Callable[..., Pair | None] = lambda _=1: None
         self._left = 0
+        self.ends_apart = (
+            False  # whether no sum over all ranks ends each step, so that messages may still travel after it
+        )
         self._begun: Inputs | None = None  # the inputs of the batch of which passes have run
         self._inputs: list[tuple[torch.Tensor, dict[str, Any]]] = []
         self._targets: list[torch.Tensor] = []
@@ -101,14 +104,19 @@ class ContinuousPipeline(Pipeline):
         with current().clock.waiting, current().tracer.span("other", SCHEDULE), self._own_sums(goes_on):
             for slot in range(0 if goes_on else -2 * (self._ranks - 1), self._microbatches):
                 self._run(slot)
-            self._down.wait()
-            self._up.wait()
+            self._arrive()
         self._versions.use(0)
         self._begun = None if following is None else following[0]
         return self._close()
 
+    def _arrive(self) -> None:
+        """Wait until no message travels."""
+        self._down.wait()
+        self._up.wait()
+
     def _begin(self) -> None:
         """Drop what has run of a batch that does not come, as when a failed step is examined."""
+        self._arrive()
         self._gradients.drop_swapped()
         for part in (*self.stages, self._down, self._up):
             part.forget()

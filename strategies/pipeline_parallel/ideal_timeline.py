@@ -31,6 +31,10 @@ class Passes:
     began: float
     ended: float
 
+    def of(self, kind: Kind) -> float:
+        """Seconds of all actions of a kind."""
+        return sum(length for action, length in self.seconds.items() if action.kind == kind)
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -72,3 +76,15 @@ def replay(order: Order, everyone: Sequence[Passes], place: int) -> Replay:
     bubble = Bubble(1 - busy / (ended - began) if ended > began else 0.0, timeline.bubble)
     passes = [timed for timed in timeline.ranks[place] if timed.action.kind in COMPUTES]
     return Replay(place, bubble, [Timed(timed.action, began + timed.start, began + timed.end) for timed in passes])
+
+
+def in_own_step(mine: Passes, place: int, simulated: float) -> Replay:
+    """Compare a rank's step with its passes without a wait between them, where ranks end steps at different times.
+
+    `simulated`: the bubble of all ranks, once such a pipeline is full.
+    """
+    whole, ideal, at = mine.ended - mine.began, [], mine.began
+    for action, length in mine.seconds.items():
+        ideal.append(Timed(action, at, at + length))
+        at += length
+    return Replay(place, Bubble(1 - (at - mine.began) / whole if whole > 0 else 0.0, simulated), ideal)

@@ -47,6 +47,7 @@ from .ideal_timeline import (
     LOSS,
     SCHEDULE,
     WEIGHT,
+    Passes,
     Replay,
     passes_of,
     replay,
@@ -189,8 +190,11 @@ class Pipeline(Runner):
         mine = [passes_of(step, clock) for step in steps]
         everyone = [mine] * self._mesh.size("pipeline")
         dist.all_gather_object(everyone, mine, group=self._mesh.group("pipeline"))
-        order, place = self.order, self._mesh.index("pipeline")
-        return [replay(order, ranks, place) for ranks in zip(*everyone, strict=True)]
+        return [self._compared(ranks) for ranks in zip(*everyone, strict=True)]
+
+    def _compared(self, everyone: Sequence[Passes]) -> Replay:
+        """One traced step of all ranks of the pipeline beside its simulation."""
+        return replay(self.order, everyone, self._mesh.index("pipeline"))
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""

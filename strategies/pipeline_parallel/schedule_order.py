@@ -121,26 +121,29 @@ def _delayed(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
             yield Action("RECV_B", rank, backward + 1)
 
 
-def stashing_order(ranks: int) -> Order:
-    """A step of PipeDream (1806.03377) whose ranks end it together, in the steady state: a forward pass at a time, then backward passes.
+def stashing_order(ranks: int, steps: int = 1) -> Order:
+    """So many steps of PipeDream (1806.03377) in the steady state: in each a forward pass, then a backward pass.
 
-    The step's minibatch is number 0. Rank i (0-based) runs the forward pass of number p − 1 − i.
+    The first step's minibatch is number 0. Rank i (0-based) is p − 1 − i minibatches ahead in its forward passes. Within a step all forward
+    passes may run at a time, and backward passes follow each other.
     """
-    return tuple(tuple(_stashing(rank, ranks)) for rank in range(ranks))
+    return tuple(
+        tuple(action for step in range(steps) for action in _stashing(rank, ranks, step)) for rank in range(ranks)
+    )
 
 
-def _stashing(rank: int, ranks: int) -> Iterator[Action]:
-    number = ranks - 1 - rank
+def _stashing(rank: int, ranks: int, step: int) -> Iterator[Action]:
+    number = step + ranks - 1 - rank
     yield Action("F", rank, number)
     if rank < ranks - 1:
         yield Action("SEND_F", rank, number)
     if rank > 0:
         yield Action("RECV_F", rank, number + 1)
     if rank < ranks - 1:
-        yield Action("RECV_B", rank, 0)
-    yield Action("B", rank, 0)
+        yield Action("RECV_B", rank, step)
+    yield Action("B", rank, step)
     if rank > 0:
-        yield Action("SEND_B", rank, 0)
+        yield Action("SEND_B", rank, step)
 
 
 def ahead(rank: int, ranks: int, slot: int) -> tuple[int, int]:

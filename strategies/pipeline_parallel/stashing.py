@@ -12,26 +12,30 @@ A step is a minibatch: one micro-batch per replica, then an update. Rank i (0-ba
 forward passes. So it holds p − i minibatches and as many versions of its weights, and its gradient is p − 1 − i updates late. With
 vertical sync every rank holds p versions, also those of minibatches that have not reached it, and its gradient is p − 1 updates late.
 
-In a step every rank runs a forward pass of its own minibatch, all of them at a time. Then the backward passes of the step's minibatch run
-from the last rank to the first. All ranks end a step together, because the norm of the gradients is a sum over all stages. In the paper
-they do not, and backward passes of several minibatches overlap. The updates are the same.
+In a step every rank runs a forward pass of its own minibatch. Then the backward passes of the step's minibatch run from the last rank to
+the first. A rank's update needs nothing of other ranks, unless gradients are clipped by their norm, which is a sum over all stages. Without
+clipping (`ends_apart`) the last rank begins the next step while those before it run their backward passes, as in the paper: in the steady
+state every rank runs one forward and one backward pass in turns, and equal stages have no bubble. With clipping all ranks end a step
+together: forward passes run at a time, backward passes one after the other. The updates are the same.
 
 A run's first step, and one after a restored state, first runs the forward passes that the steps before would have run, each with the
 version that it had. A checkpoint has these versions. So a run that continues computes what it would have computed without a stop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from ..cost.stage_balance import stage_blocks, stage_costs
 from ..delayed_rules import versions_of
 from ..documents import Packed
 from ..fields import Inputs
 from ..telemetry.current import current
 from .continuous import ContinuousPipeline, Pair, tokens_of
-from .ideal_timeline import SCHEDULE
+from .ideal_timeline import SCHEDULE, Passes, Replay, in_own_step
 from .schedule_order import Order, stashing_order
+from .simulator import Durations, evenly, simulate
 
 
 class StashingPipeline(ContinuousPipeline):
@@ -44,6 +48,21 @@ class StashingPipeline(ContinuousPipeline):
     def order(self) -> Order:
         """The actions of every rank in a step of the steady state."""
         return stashing_order(self._ranks)
+
+    def plan(self) -> dict[str, Any]:
+        """As `Pipeline.plan`. Ranks that end a step apart have the bubble of many steps."""
+        if not self.ends_apart:
+            return super().plan()
+        work = stage_costs(self._costs, stage_blocks(self._layout, self._costs))
+        return {**super().plan(), "bubble_simulated": steady_bubble(evenly(work))}
+
+    def _compared(self, everyone: Sequence[Passes]) -> Replay:
+        """As `Pipeline._compared`. Ranks that end a step apart are compared each in its own step, whose passes follow each other."""
+        if not self.ends_apart:
+            return super()._compared(everyone)
+        forward, backward = ([each.of(kind) for each in everyone] for kind in ("F", "B"))
+        simulated = steady_bubble(Durations(forward, backward, [0.0] * self._ranks))
+        return in_own_step(everyone[self._rank], self._rank, simulated)
 
     def _versions_held(self) -> int:
         return versions_of(self._layout, self._rank)
@@ -61,8 +80,8 @@ class StashingPipeline(ContinuousPipeline):
             for turn in range(self._ranks - 1 if goes_on else 0, self._ranks):
                 self._pass_forward(turn, left, lambda number: ahead(number) if number else own)
             self._pass_backward()
-            self._down.wait()
-            self._up.wait()
+            if following is None or not self.ends_apart:
+                self._arrive()
         self._versions.use(0)
         self._begun = None if following is None else following[0]
         return self._end(targets.device)
@@ -119,3 +138,11 @@ class StashingPipeline(ContinuousPipeline):
         for part in (*self.stages, self._down, self._up):
             part.renumber(1)
         return torch.zeros((), device=device) if loss is None else loss
+
+
+def steady_bubble(durations: Durations) -> float:
+    """The idle share of ranks that end steps apart, a stage each, once the pipeline is full: by the time that further steps take."""
+    ranks = len(durations.forward)
+    few, many = (simulate(stashing_order(ranks, steps), durations) for steps in (4 * ranks, 8 * ranks))
+    busy = sum(many.busy(rank) - few.busy(rank) for rank in range(ranks))
+    return 1 - busy / ranks / (many.makespan - few.makespan)

@@ -150,6 +150,7 @@ def test_goes_on_as_the_textbook_on_another_layout_with_another_global_batch(roo
 
 
 SGD = {**COMMON["optimizer"], "name": "sgd", "lr": 0.3, "beta1": 0.5}
+NEVER_CLIPS = {**COMMON["optimizer"], "clip_norm": None}
 #: Model, layout with 2BW's pipeline, and what the spec says otherwise.
 DELAYED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "adamw-two-stages": ("llama", {"pipeline": 2}, {}),
@@ -177,6 +178,11 @@ STASHED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
     "sgd-four-stages": ("qwen3", {"pipeline": 4}, {"optimizer": SGD}),
     "adamw-two-stages-two-replicas": ("qwen3", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
+    # Without clipping its ranks end a step at different times.
+    "adamw-two-stages-apart": ("llama", {"pipeline": 2}, {"optimizer": NEVER_CLIPS}),
+    "sgd-two-stages-tied-apart": ("gpt2", {"pipeline": 2}, {"optimizer": {**SGD, "clip_norm": None}}),
+    "adamw-four-stages-apart": ("llama", {"pipeline": 4}, {"optimizer": NEVER_CLIPS, "loss": TERMS}),
+    "adamw-two-stages-two-replicas-apart": ("qwen3", {"pipeline": 2, "data": 2}, {"optimizer": NEVER_CLIPS}),
 }
 
 
@@ -198,6 +204,7 @@ SYNCHRONISED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sgd-three-stages": ("qwen3", {"pipeline": 3}, {"optimizer": SGD}),
     "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
     "adamw-two-stages-tied-two-replicas": ("gpt2", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
+    "adamw-four-stages-apart": ("llama", {"pipeline": 4}, {"optimizer": NEVER_CLIPS, "loss": TERMS}),
 }
 
 

@@ -8,7 +8,7 @@ from ...strategies.layout import own_clocks
 from ...strategies.mesh import make_mesh
 from ..messages.rendezvous import RankAssignment
 from ..snapshot.replication import SnapshotNotifier
-from ..spec import Run
+from ..spec import Run, TrainSpec
 from .batches import Batches
 from .build import TrainerParts, allocate
 from .callbacks.base import Callbacks
@@ -22,6 +22,7 @@ from .callbacks.step_trace import StepTrace
 from .determinism import compute_the_same_bits
 from .event_outbox import EmitEvent, EventOutbox
 from .instruments import Instruments
+from .late_sums import LateSums
 from .loop import Loop
 from .optimizer import optimizer_shards
 from .own_clocks import OwnClocks, snapshot_every
@@ -93,5 +94,11 @@ def assemble(
         # Last: when it flushes the buffered events, they include all events of the step.
         Snapshotting(snapshots, saved.for_snapshot, outbox, instruments, memory.allocation, reporter),
     ]
-    kind = OwnClocks if own_clocks(parts.spec.layout) else Loop
-    return kind(parts, state, batches, Callbacks(callbacks), reporter, instruments)
+    return _kind(parts.spec)(parts, state, batches, Callbacks(callbacks), reporter, instruments)
+
+
+def _kind(train: TrainSpec) -> type[Loop]:
+    """The loop by what a step of all ranks needs from all of them before it ends."""
+    if own_clocks(train.layout):
+        return OwnClocks
+    return LateSums if train.ends_apart else Loop

@@ -175,6 +175,7 @@ def _recipe(
         costs,
         stage_shapes(layout, batch, seq_len, architecture.dim, vocab, precision.compute),
         chunk,
+        ends_apart=spec.ends_apart,
     )
 
 

@@ -68,6 +68,7 @@ class Loop:
 
     def report(self, record: StepRecord) -> None:
         """Report a step that is done."""
+        self.state.advance(record.step, record.stats.loss, record.seconds)
         self._reporter.step(record)
 
     def ends_after(self, record: StepRecord) -> bool:
@@ -93,9 +94,7 @@ class Loop:
         stats = self.reduce_and_clip(step, loss_share, stop)
         self.optimizer_step(stats)
         self.callbacks.after_update(step)
-        record = StepRecord(stats, lr, time.monotonic() - began)
-        self.state.advance(step, stats.loss, record.seconds)
-        return record
+        return StepRecord(stats, lr, time.monotonic() - began)
 
     def forward_backward(self, step: int) -> torch.Tensor:
         """This rank's share of the loss. Gradients are reduced over the data ranks."""

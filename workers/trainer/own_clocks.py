@@ -44,7 +44,8 @@ SNAPSHOT_EVERY: Final = 50
 def snapshot_every(train: TrainSpec) -> int | None:
     """Steps between two snapshots; 0: none; None: as many as cost little."""
     every = train.snapshot.every
-    return SNAPSHOT_EVERY if every is None and own_clocks(train.layout) else every
+    meetings = own_clocks(train.layout) or train.ends_apart
+    return SNAPSHOT_EVERY if every is None and meetings else every
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,11 @@ def spec(**fields: Any) -> JobSpec:
         ({"layout": {"schedule": "pipedream", "pipeline": 2}}, "train.layout.schedule", "up to one step after"),
         ({"layout": {"schedule": "pipedream", "pipeline": 4}}, "train.layout.schedule", "pass and 4 backward passes"),
         (
+            {"layout": {"schedule": "pipedream", "pipeline": 4}, "optimizer": {"clip_norm": None}},
+            "train.layout.schedule",
+            "the optimisation changes.",
+        ),
+        (
             {"layout": {"schedule": "pipedream", "pipeline": 3, "vertical_sync": True}},
             "train.layout.schedule",
             "each gradient 2 steps after",

@@ -11,6 +11,7 @@ from shardyard.strategies.layout import Layout
 from shardyard.strategies.pipeline_parallel.schedule import planned_order
 from shardyard.strategies.pipeline_parallel.schedule_order import COMPUTES, Action
 from shardyard.strategies.pipeline_parallel.simulator import Durations, Stuck, Timeline, evenly, simulate
+from shardyard.strategies.pipeline_parallel.stashing import steady_bubble
 
 
 def _even(layout: Layout, microbatches: int) -> Timeline:
@@ -62,6 +63,14 @@ def test_backward_passes_of_a_minibatch_are_one_after_the_other(p: int) -> None:
     """A forward pass of 1 and p backward passes of 2, in which each rank works for 3."""
     found = _even(Layout(pipeline=p, schedule="pipedream"), 1)
     assert found.bubble == pytest.approx(1 - 3 / (1 + 2 * p))
+
+
+@pytest.mark.parametrize("p", [2, 3, 6])
+def test_ranks_that_end_steps_apart_have_no_bubble(p: int) -> None:
+    """The backward pass of one minibatch is hidden behind those of others; the slowest stage never waits."""
+    assert steady_bubble(evenly([3.0] * p)) == pytest.approx(0)
+    assert steady_bubble(evenly([3.0] * (p - 1) + [6.0])) == pytest.approx((p - 1) / (2 * p))
+    assert steady_bubble(evenly([6.0] + [3.0] * (p - 1))) == pytest.approx((p - 1) / (2 * p))
 
 
 @settings(deadline=None)
