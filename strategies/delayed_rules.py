@@ -24,6 +24,15 @@ def versions_of(layout: Layout, place: int) -> int:
     return layout.versions - (place if by_stage else 0)
 
 
+def alternates(layout: Layout, microbatches: int, ends_apart: bool) -> bool:
+    """Whether 2BW runs the order of its paper, in which rank i (0-based, of p) holds p − i micro-batches and one sum of gradients.
+
+    In that order the ranks end a step one after the other. Where they must end it together, it has a bubble of p − 1 backward passes.
+    So then another order runs, which needs 2(p − 1) micro-batches, unless a step has fewer.
+    """
+    return layout.schedule == "2bw" and (ends_apart or microbatches < 2 * (layout.pipeline - 1))
+
+
 def check_delayed(layout: Layout, memory_options: MemoryOptions, facts: ModelFacts, compute: str) -> None:
     """Refuse what does not work with a delayed schedule. Raises `Refusal`, whose other remedy is always 1F1B."""
     if layout.versions == 1:

@@ -299,13 +299,10 @@ class Layout(BaseModel):
     def least_microbatches(self) -> int:
         """The fewest micro-batches of a step: one per rank, in DualPipeV one per stage; GPipe, like no pipeline, takes any number.
 
-        ZB-H2's first rank begins with 2p − 1 forward passes. 2BW's is 2(p − 1) micro-batches ahead, none of which may be of the batch after
-        the next one.
+        ZB-H2's first rank begins with 2p − 1 forward passes. In 2BW (2006.09503, section 3.1) m ≥ p, so that two versions are enough.
         """
         if self.pipeline == 1 or self.schedule in ("gpipe", "pipedream"):
             return 1
-        if self.schedule == "2bw":
-            return 2 * (self.pipeline - 1)
         if self.schedule == "zb-h2":
             return 2 * self.pipeline - 1
         return self.stages if self.schedule == "dualpipev" else self.pipeline

@@ -40,15 +40,17 @@ from .data_parallel.stale_server import StaleServer
 from .data_parallel.stale_worker import StaleWorker
 from .data_parallel.zero import ShardedOptimizer
 from .data_strategy import DataStrategy
+from .delayed_rules import alternates
 from .expert_balance import ExpertBalance
 from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
-from .layout import own_clocks
+from .layout import Layout, own_clocks
 from .loss import TokenLoss
 from .memory_options import SPLIT_BACKWARD, MemoryOptions
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
+from .pipeline_parallel.alternating import AlternatingPipeline
 from .pipeline_parallel.continuous import ContinuousPipeline
 from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
@@ -119,14 +121,20 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         microbatches, how = recipe.batch.microbatches, Split(costs, recipe.shapes)
         if mesh.layout.versions > 1:
             assert isinstance(own, DDP), "the rules refuse ZeRO"
-            kind = StashingPipeline if mesh.layout.schedule == "pipedream" else ContinuousPipeline
-            runner = kind(parts, mesh, microbatches, loss, how, own)
+            runner = _delayed(mesh.layout, microbatches, recipe.ends_apart)(parts, mesh, microbatches, loss, how, own)
             runner.ends_apart = recipe.ends_apart
             return Parallel(parts, data, runner, tally, balance)
         return Parallel(parts, data, Pipeline(parts, mesh, microbatches, loss, how, data), tally, balance)
     (whole,) = parts
     accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))
     return Parallel(parts, data, accumulate, tally, balance)
+
+
+def _delayed(layout: Layout, microbatches: int, ends_apart: bool) -> type[ContinuousPipeline]:
+    """The runner of a pipeline with delayed gradients."""
+    if layout.schedule == "pipedream":
+        return StashingPipeline
+    return AlternatingPipeline if alternates(layout, microbatches, ends_apart) else ContinuousPipeline
 
 
 def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:

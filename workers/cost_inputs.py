@@ -55,6 +55,7 @@ def planned_setting(
         loss_chunk=spec.loss_chunk(batch, arch.vocab),
         snapshots=spec.snapshot.every != 0,
         packed=spec.data.is_packed,
+        ends_apart=spec.ends_apart,
     )
 
 

@@ -257,9 +257,8 @@ class TrainSpec(SpecPart):
 
     @property
     def ends_apart(self) -> bool:
-        """Whether the ranks of a pipeline end a step at different times: under PipeDream, where nothing of all ranks decides the update."""
-        apart = self.layout.schedule == "pipedream" and self.layout.pipeline > 1
-        return apart and self.optimizer.clip_norm is None and not self.data.is_packed
+        """Whether the ranks of a pipeline with delayed gradients end a step at different times: no sum over them decides the update."""
+        return self.layout.versions > 1 and self.optimizer.clip_norm is None and not self.data.is_packed
 
     @property
     def memory_options(self) -> MemoryOptions:

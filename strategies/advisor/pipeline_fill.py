@@ -12,7 +12,8 @@ weights of one micro-batch, over all of its stages:
 | interleaved zero-bubble | (p−1)(F + I − W)/v |
 | ZBV (2401.10241, section 6) | (p−1) · max(F, I, I + max(F, I) − 2W(m−p)/(p−1))/v |
 | DualPipeV, whose pairs run one after the other | (p−1)(2F + I − W)/v |
-| 2BW (2006.09503), which is not flushed | 0 |
+| 2BW (2006.09503), which is not flushed, of 2(p−1) micro-batches or more | 0 |
+| 2BW of fewer, where all ranks end a step together | (p−1)(I + W) |
 | PipeDream (1806.03377) where all ranks end a step together | (p−1)(I + W) |
 
 Those of torch's schedules are what simulations of their orders give where W is not longer than F and I. If I is longer than F + W, as with
@@ -21,19 +22,20 @@ flushed schedule has less than the time between the first rank's start and the l
 time, and the backward passes of its one micro-batch one after the other. The tests compare all of them with simulations.
 """
 
+from ..delayed_rules import alternates
 from ..layout import Layout
 
 
 def fill_s(layout: Layout, microbatches: int, forward: float, backward_input: float, backward_weight: float) -> float:
     """Those seconds, for the times of one micro-batch on a rank."""
     ranks, each = layout.pipeline, layout.stages_per_rank
-    if ranks == 1 or layout.schedule == "2bw":
+    if ranks == 1 or (layout.schedule == "2bw" and not alternates(layout, microbatches, ends_apart=False)):
         return 0.0
     long = backward_input > forward + backward_weight
     match layout.schedule:
         case "zb-h1" | "interleaved-zb":
             gap = forward + backward_input - backward_weight
-        case "pipedream":
+        case "pipedream" | "2bw":
             gap = backward_input + backward_weight
         case "zb-h2":
             gap = max(forward, forward + backward_input - 2 * backward_weight)

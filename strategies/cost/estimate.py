@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..batch import Batch
 from ..context_axes import context_axes
+from ..delayed_rules import alternates
 from ..layout import AXES, Layout
 from ..memory_options import MemoryOptions
 from ..zero_plus_plus_axes import zero_plus_plus_axes
@@ -55,6 +56,7 @@ class Setting:
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
     snapshots: bool = False  # whether the state is copied to host memory
     packed: bool = False  # whether attention stays within documents
+    ends_apart: bool = False  # whether the ranks of a pipeline with delayed gradients end a step at different times
 
     @property
     def replicas(self) -> int:
@@ -75,6 +77,12 @@ class Setting:
     def each_microbatch(self) -> bool:
         """Whether each micro-batch's gradients are sent at once (ZeRO-2)."""
         return self.layout.zero == 2 and self.layout.pipeline == 1
+
+    @property
+    def sums_two_steps(self) -> bool:
+        """Whether a rank sums gradients of the next step while it sums those of its step: 2BW where ranks end a step together."""
+        alternating = alternates(self.layout, self.batch.microbatches, self.ends_apart)
+        return self.layout.versions > 1 and self.layout.schedule == "2bw" and not alternating
 
     @property
     def sent(self) -> int:

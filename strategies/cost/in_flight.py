@@ -4,11 +4,15 @@ A pass is one micro-batch through one stage. Most schedules are torch's; `pipeli
 A schedule that splits backward passes holds a pass until its gradients of weights are computed.
 """
 
+from ..delayed_rules import alternates
 from ..layout import Layout
 
 
-def in_flight(layout: Layout, microbatches: int, place: int) -> int:
-    """The most passes that the rank at `place` (0-based) of its pipeline holds activations of."""
+def in_flight(layout: Layout, microbatches: int, place: int, ends_apart: bool = False) -> int:
+    """The most passes that the rank at `place` (0-based) of its pipeline holds activations of.
+
+    `ends_apart`: whether the ranks of a pipeline with delayed gradients end a step at different times.
+    """
     ranks, each = layout.pipeline, layout.stages_per_rank
     every = microbatches * each
     if ranks == 1:
@@ -25,7 +29,7 @@ def in_flight(layout: Layout, microbatches: int, place: int) -> int:
         case "zb-h2":
             return min(every, 2 * ranks - 1)
         case "2bw":
-            return 2 * (ranks - 1 - place) + 1
+            return ranks - place if alternates(layout, microbatches, ends_apart) else 2 * (ranks - 1 - place) + 1
         case "zbv":  # an early rank has all of a few micro-batches in its first stage, before the first of them is back
             return min(microbatches + place + 1, 2 * ranks)
         case "dualpipev":

@@ -105,7 +105,7 @@ def _gradients(setting: Setting) -> Answer:
         sums = [m * sum(sizes) for sizes in parameter_server.keys(setting)]
         worker = g * parameter_server.pushed(setting)
         return Formula(f"{g}Ψ on a worker, {m}Ψ_s on a server", min(worker, *sums), max(worker, *sums))
-    if setting.layout.versions > 1 and setting.layout.schedule == "2bw":
+    if setting.sums_two_steps:
         return _gradients_of_two_steps(setting)
     if zero == 0:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))

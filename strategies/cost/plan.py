@@ -156,7 +156,7 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         ends=elements(ends),
         largest_inside=max(weight.elements for weight in block),
         last=last,
-        passes=in_flight.in_flight(layout, setting.batch.microbatches, place),
+        passes=in_flight.in_flight(layout, setting.batch.microbatches, place, setting.ends_apart),
     )
 
 
@@ -214,7 +214,7 @@ def _summed(rank: Rank) -> float:
     if zero == 3:
         return 0 if setting.memory_options.offload.parameters else setting.master * rank.shard
     if zero == 0:  # 2BW's later stages also sum the next step's
-        return g * rank.parameters * (2 if rank.place and setting.layout.schedule == "2bw" else 1)
+        return g * rank.parameters * (2 if rank.place and setting.sums_two_steps else 1)
     return g * rank.shard * (1 if setting.each_microbatch else n)
 
 

@@ -6,7 +6,8 @@ The passes of global batch t use W(t−1), those of batch t+1 use W(t). So batch
 every rank runs one forward and one backward pass in each of a step's m slots, and equal stages have no bubble. A message travels while its
 ranks compute.
 
-A step ends for all ranks at the same slot, because the norm of the gradients is a sum over all stages. By then rank i (0-based, of p) has
+A step ends for all ranks at the same slot, because the norm of the gradients is a sum over all stages. `alternating.py` has the order
+of the paper, which has no such slot. By then rank i (0-based, of p) has
 run 2(p−1) − i forward and i backward passes of the next batch. Their gradients are summed apart. Rank i holds the activations of
 2(p − 1 − i) + 1 micro-batches.
 
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..cost.stage_balance import stage_blocks, stage_costs
 from ..data_parallel.ddp import DDP
 from ..data_strategy import DataStrategy
 from ..documents import taken
@@ -28,10 +30,11 @@ from ..fields import Fields, Inputs
 from ..mesh import Mesh
 from ..telemetry.current import current
 from .autograd_stage import AutogradStage
-from .ideal_timeline import SCHEDULE
+from .ideal_timeline import SCHEDULE, Passes, Replay, in_own_step
 from .neighbours import Neighbours
 from .schedule import Loss, Pipeline, Split
 from .schedule_order import Order, ahead, delayed_order
+from .simulator import Durations, evenly, steady_bubble
 from .weight_versions import WeightVersions
 
 #: Token numbers of inputs, with their documents if they are packed, and of targets, each [micro-batches × micro-batch, seq].
@@ -79,6 +82,26 @@ class ContinuousPipeline(Pipeline):
         """The actions of every rank in a step of the steady state."""
         return delayed_order(self._layout.pipeline, self._microbatches)
 
+    def plan(self) -> dict[str, Any]:
+        """As `Pipeline.plan`. Ranks that end a step apart have the bubble of many steps."""
+        if not self.ends_apart:
+            return super().plan()
+        work = stage_costs(self._costs, stage_blocks(self._layout, self._costs))
+        return {**super().plan(), "bubble_simulated": steady_bubble(evenly(work))}
+
+    def _compared(self, everyone: Sequence[Passes]) -> Replay:
+        """As `Pipeline._compared`. Ranks that end a step apart are compared each in its own step, whose passes follow each other."""
+        if not self.ends_apart:
+            return super()._compared(everyone)
+        forward, backward = ([each.of(kind) for each in everyone] for kind in ("F", "B"))
+        simulated = steady_bubble(Durations(forward, backward, [0.0] * self._ranks))
+        return in_own_step(everyone[self._rank], self._rank, simulated)
+
+    @property
+    def _fill(self) -> int:
+        """Slots before the first step's, in which the pipeline fills."""
+        return 2 * (self._ranks - 1)
+
     def _versions_held(self) -> int:
         """The versions of its weights that this rank holds."""
         return 2
@@ -102,9 +125,10 @@ class ContinuousPipeline(Pipeline):
             self._begin()
         self._split((inputs, targets), following)
         with current().clock.waiting, current().tracer.span("other", SCHEDULE), self._own_sums(goes_on):
-            for slot in range(0 if goes_on else -2 * (self._ranks - 1), self._microbatches):
+            for slot in range(0 if goes_on else -self._fill, self._microbatches):
                 self._run(slot)
-            self._arrive()
+            if following is None or not self.ends_apart:
+                self._arrive()
         self._versions.use(0)
         self._begun = None if following is None else following[0]
         return self._close()

@@ -28,6 +28,7 @@ from torch.distributed.pipelining import (
 
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..data_strategy import DataStrategy
+from ..delayed_rules import alternates
 from ..documents import taken
 from ..fields import Fields, Inputs
 from ..layout import Layout
@@ -55,7 +56,7 @@ from .ideal_timeline import (
 from .last_passes import LastPasses
 from .overlapped_pair import OverlappedPair, overlapped_pair
 from .p2p_trace import seen
-from .schedule_order import Order, delayed_order, order_of, stashing_order
+from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
 from .stage_shapes import StageShapes
 from .zero_bubble import HANDCRAFTED, passes
@@ -255,12 +256,12 @@ class _Place:
     stage_index_to_group_rank: Any = None
 
 
-def planned_order(layout: Layout, microbatches: int) -> Order:
+def planned_order(layout: Layout, microbatches: int, ends_apart: bool = False) -> Order:
     """The order that `layout` runs with `microbatches`, computed without ranks. Raises `ValueError` for too few micro-batches."""
+    if layout.schedule == "pipedream" or alternates(layout, microbatches, ends_apart):
+        return alternating_order(layout.pipeline, microbatches)
     if layout.schedule == "2bw":
         return delayed_order(layout.pipeline, microbatches)
-    if layout.schedule == "pipedream":
-        return stashing_order(layout.pipeline)
     rank, nothing = 0, nn.Identity()
     places = [_Place(s, layout.stages, layout.pipeline, rank, nothing) for s in layout.stages_of(rank)]
     schedule = _make(layout, places, microbatches, lambda output, _: output)

@@ -98,7 +98,7 @@ def _1f1b(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
 
 
 def delayed_order(ranks: int, microbatches: int) -> Order:
-    """A step of 2BW (2006.09503) in the steady state: in each of m slots every rank runs a forward and a backward pass.
+    """A step of 2BW whose ranks end it together, in the steady state: in each of m slots every rank runs a forward and a backward pass.
 
     Micro-batches m, m + 1, … are the next step's first. Rank i (0-based) is 2(p − 1) − i micro-batches ahead in its forward passes, and i
     ahead in its backward passes, of rank 0's backward pass. What comes before the order, the step before has done.
@@ -121,29 +121,29 @@ def _delayed(rank: int, ranks: int, microbatches: int) -> Iterator[Action]:
             yield Action("RECV_B", rank, backward + 1)
 
 
-def stashing_order(ranks: int, steps: int = 1) -> Order:
-    """So many steps of PipeDream (1806.03377) in the steady state: in each a forward pass, then a backward pass.
+def alternating_order(ranks: int, microbatches: int = 1) -> Order:
+    """Forward and backward passes in turns, in the steady state: steps of PipeDream (1806.03377), or one of 2BW (2006.09503).
 
-    The first step's minibatch is number 0. Rank i (0-based) is p − 1 − i minibatches ahead in its forward passes. Within a step all forward
-    passes may run at a time, and backward passes follow each other.
+    Rank i (0-based) is p − 1 − i micro-batches ahead in its forward passes. So micro-batches from number m on are those of later steps.
     """
+    numbers = range(microbatches)
     return tuple(
-        tuple(action for step in range(steps) for action in _stashing(rank, ranks, step)) for rank in range(ranks)
+        tuple(action for number in numbers for action in _in_turn(rank, ranks, number)) for rank in range(ranks)
     )
 
 
-def _stashing(rank: int, ranks: int, step: int) -> Iterator[Action]:
-    number = step + ranks - 1 - rank
+def _in_turn(rank: int, ranks: int, backward: int) -> Iterator[Action]:
+    number = backward + ranks - 1 - rank
     yield Action("F", rank, number)
     if rank < ranks - 1:
         yield Action("SEND_F", rank, number)
     if rank > 0:
         yield Action("RECV_F", rank, number + 1)
     if rank < ranks - 1:
-        yield Action("RECV_B", rank, step)
-    yield Action("B", rank, step)
+        yield Action("RECV_B", rank, backward)
+    yield Action("B", rank, backward)
     if rank > 0:
-        yield Action("SEND_B", rank, step)
+        yield Action("SEND_B", rank, backward)
 
 
 def ahead(rank: int, ranks: int, slot: int) -> tuple[int, int]:

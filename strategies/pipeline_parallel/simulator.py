@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .schedule_order import COMPUTES, Action, Order
+from .schedule_order import COMPUTES, Action, Order, alternating_order
 
 
 class Times(Protocol):
@@ -113,6 +113,17 @@ def simulate(order: Order, durations: Times) -> Timeline:
     if stuck:
         raise Stuck(f"these wait for each other: {', '.join(stuck)}")
     return Timeline(tuple(tuple(_timed(action, times) for action in actions) for actions in order))
+
+
+def steady_bubble(durations: Durations) -> float:
+    """The idle share of ranks with a stage each that run passes in turns and do not end steps together, once the pipeline is full.
+
+    It is what further micro-batches take, less what the ranks compute in it.
+    """
+    ranks = len(durations.forward)
+    few, many = (simulate(alternating_order(ranks, several * ranks), durations) for several in (4, 8))
+    busy = sum(many.busy(rank) - few.busy(rank) for rank in range(ranks))
+    return 1 - busy / ranks / (many.makespan - few.makespan)
 
 
 #: What an action finishes: (kind, stage, micro-batch). For the actions that wait for it, the gradient of the input counts as the backward

@@ -22,20 +22,18 @@ A run's first step, and one after a restored state, first runs the forward passe
 version that it had. A checkpoint has these versions. So a run that continues computes what it would have computed without a stop.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..cost.stage_balance import stage_blocks, stage_costs
 from ..delayed_rules import versions_of
 from ..documents import Packed
 from ..fields import Inputs
 from ..telemetry.current import current
 from .continuous import ContinuousPipeline, Pair, tokens_of
-from .ideal_timeline import SCHEDULE, Passes, Replay, in_own_step
-from .schedule_order import Order, stashing_order
-from .simulator import Durations, evenly, simulate
+from .ideal_timeline import SCHEDULE
+from .schedule_order import Order, alternating_order
 
 
 class StashingPipeline(ContinuousPipeline):
@@ -47,22 +45,7 @@ class StashingPipeline(ContinuousPipeline):
     @property
     def order(self) -> Order:
         """The actions of every rank in a step of the steady state."""
-        return stashing_order(self._ranks)
-
-    def plan(self) -> dict[str, Any]:
-        """As `Pipeline.plan`. Ranks that end a step apart have the bubble of many steps."""
-        if not self.ends_apart:
-            return super().plan()
-        work = stage_costs(self._costs, stage_blocks(self._layout, self._costs))
-        return {**super().plan(), "bubble_simulated": steady_bubble(evenly(work))}
-
-    def _compared(self, everyone: Sequence[Passes]) -> Replay:
-        """As `Pipeline._compared`. Ranks that end a step apart are compared each in its own step, whose passes follow each other."""
-        if not self.ends_apart:
-            return super()._compared(everyone)
-        forward, backward = ([each.of(kind) for each in everyone] for kind in ("F", "B"))
-        simulated = steady_bubble(Durations(forward, backward, [0.0] * self._ranks))
-        return in_own_step(everyone[self._rank], self._rank, simulated)
+        return alternating_order(self._ranks)
 
     def _versions_held(self) -> int:
         return versions_of(self._layout, self._rank)
@@ -138,11 +121,3 @@ class StashingPipeline(ContinuousPipeline):
         for part in (*self.stages, self._down, self._up):
             part.renumber(1)
         return torch.zeros((), device=device) if loss is None else loss
-
-
-def steady_bubble(durations: Durations) -> float:
-    """The idle share of ranks that end steps apart, a stage each, once the pipeline is full: by the time that further steps take."""
-    ranks = len(durations.forward)
-    few, many = (simulate(stashing_order(ranks, steps), durations) for steps in (4 * ranks, 8 * ranks))
-    busy = sum(many.busy(rank) - few.busy(rank) for rank in range(ranks))
-    return 1 - busy / ranks / (many.makespan - few.makespan)

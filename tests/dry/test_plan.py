@@ -100,6 +100,7 @@ FULL: list[Case] = [
     ({"pipeline": 2, "schedule": "zb-h2", "tensor": 2, "data": 2, "zero": 1, "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "2bw", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "2bw", "data": 2, "micro_batch": 1}, {"precision": NARROW}),
+    ({"pipeline": 4, "schedule": "2bw", "micro_batch": 1}, {"optimizer": {"clip_norm": None}}),
     ({"pipeline": 2, "schedule": "pipedream"}, {}),
     ({"pipeline": 2, "schedule": "pipedream", "vertical_sync": True}, {}),
     ({"pipeline": 2, "data": 2, "zero": 1, "tensor": 2, "micro_batch": 1}, {}),

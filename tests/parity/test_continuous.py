@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def folder_of(root: Path, name: str, step: int) -> Path:
 
 def assert_goes_on(layout: Any, changes: Any, root: Path, make_spec: Make) -> None:
     """A run that continues from the checkpoint of step 2 has the bits of the run that saved it."""
-    name = f"goes-on-{len(str((layout, changes)))}"
+    name = f"goes-on-{sha256(str((layout, changes)).encode()).hexdigest()[:8]}"
     saving = {"every": 2, "keep": 5, "final": False}
     whole = train(make_spec(layout, checkpoint=saving, **changes), root, name)
     rest = train(make_spec(layout, **changes), root, f"{name}-rest", resume=folder_of(root, name, 2))
@@ -38,8 +39,10 @@ def assert_goes_on(layout: Any, changes: Any, root: Path, make_spec: Make) -> No
         ({**TWO, "pipeline": 4, "micro_batch": 2}, {}),
         ({**TWO, "data": 2}, {"precision": "bf16"}),
         (TWO, {"precision": "fp32", "recompute": "selective", "optimizer": {"name": "sgd", "lr": 1e-2}}),
+        ({**TWO, "pipeline": 4, "micro_batch": 4}, {}),
+        ({**TWO, "data": 2}, {"precision": "bf16", "optimizer": {"lr": 3e-3, "clip_norm": None}}),
     ],
-    ids=["tied", "four-stages", "bf16-two-replicas", "sgd"],
+    ids=["tied", "four-stages", "bf16-two-replicas", "sgd", "four-micro-batches", "apart-bf16-two-replicas"],
 )
 def test_a_run_that_goes_on_has_the_same_bits(layout: Any, changes: Any, root: Path, make_spec: Make) -> None:
     assert_goes_on(layout, changes, root, make_spec)
@@ -79,19 +82,20 @@ def test_sums_in_a_wider_dtype_are_kept_apart_too(root: Path, make_spec: Make) -
     np.testing.assert_allclose(rounded["norms"], exact["norms"], rtol=5e-2)
 
 
+@pytest.mark.parametrize("clip_norm", [1.0, None], ids=["together", "apart"])
 @pytest.mark.parametrize("pipeline", [2, 4])
-def test_what_runs_is_the_exported_order(pipeline: int, root: Path, make_spec: Make) -> None:
+def test_what_runs_is_the_exported_order(pipeline: int, clip_norm: float | None, root: Path, make_spec: Make) -> None:
     from shardyard.strategies.cost.in_flight import in_flight
     from shardyard.strategies.layout import Layout
     from shardyard.strategies.pipeline_parallel.schedule import planned_order
 
-    spec = make_spec({**TWO, "pipeline": pipeline, "micro_batch": 2})
-    layout = Layout.model_validate(spec["layout"])
-    order = planned_order(layout, 8)
+    spec = make_spec({**TWO, "pipeline": pipeline, "micro_batch": 2}, optimizer={"lr": 3e-3, "clip_norm": clip_norm})
+    layout, apart = Layout.model_validate(spec["layout"]), clip_norm is None
+    order = planned_order(layout, 8, apart)
     for rank, found in enumerate(spawn(_record, pipeline, spec, str(root))):
         expected = [(str(action), action.microbatch >= 8) for action in order[rank] if action.kind in ("F", "B")]
         assert found["executed"] == expected
-        assert found["held"] == in_flight(layout, 8, rank)
+        assert found["held"] == in_flight(layout, 8, rank, apart)
         assert found["left"] == 0
 
 

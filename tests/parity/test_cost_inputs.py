@@ -29,6 +29,7 @@ WIDE = {**LLAMA, "dim": 128, "hidden": 352}
 UNTIED = {**LLAMA, "kv_heads": 4}
 LONG = {**LLAMA, "layers": 8}  # two blocks in each of four stages
 NARROW = {"compute": "bf16", "gradients": "compute"}
+UNCLIPPED = {"lr": 3e-3, "clip_norm": None}
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"model": WIDE}),
@@ -116,6 +117,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pipeline": 2, "schedule": "2bw"}, {"precision": "bf16", "steps": 3}),  # the last step runs no pass of a next one
     ({"pipeline": 4, "schedule": "2bw", "micro_batch": 2}, {"steps": 3}),
     ({"pipeline": 2, "data": 2, "schedule": "2bw"}, {"precision": NARROW, "steps": 3}),
+    ({"pipeline": 4, "schedule": "2bw", "micro_batch": 4}, {"steps": 3}),
+    ({"pipeline": 2, "data": 2, "schedule": "2bw"}, {"precision": NARROW, "steps": 3, "optimizer": UNCLIPPED}),
     (
         {"pipeline": 4, "schedule": "pipedream"},
         {"precision": "bf16", "steps": 6},

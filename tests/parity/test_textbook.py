@@ -158,6 +158,12 @@ DELAYED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
     "sgd-four-stages-tied": ("gpt2", {"pipeline": 4}, {"optimizer": SGD}),
     "adamw-two-stages-two-replicas": ("qwen3", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
+    # A micro-batch for each stage: ranks run passes in turns, and end a step together.
+    "adamw-four-micro-batches": ("llama", {"pipeline": 4, "micro_batch": 2}, {}),
+    # Without clipping they end it at different times.
+    "adamw-four-stages-apart": ("llama", {"pipeline": 4, "micro_batch": 2}, {"optimizer": NEVER_CLIPS, "loss": TERMS}),
+    "sgd-two-stages-tied-apart": ("gpt2", {"pipeline": 2, "micro_batch": 1}, {"optimizer": {**SGD, "clip_norm": None}}),
+    "adamw-two-stages-two-replicas-apart": ("qwen3", {"pipeline": 2, "data": 2}, {"optimizer": NEVER_CLIPS}),
 }
 
 

@@ -1,8 +1,8 @@
-"""The training loop of a pipeline whose ranks end a step at different times: PipeDream without clipping.
+"""The training loop of a pipeline whose ranks end a step at different times: one with delayed gradients, without clipping.
 
-A rank's update needs its own gradients alone (`strategies/pipeline_parallel/stashing.py`). A sum over all ranks at the end of each step
-would make the last rank wait for the first one's backward pass. So the sum of a step is started there, and read p steps later, for p
-stages. By then it is there, and no rank waits for it. What follows from it comes as late:
+A rank's update needs its own gradients alone (`strategies/pipeline_parallel/stashing.py`, `alternating.py`). A sum over all ranks at the
+end of each step would make the last rank wait for the first one's backward pass. So the sum of a step is started there, and read later:
+by 2BW one step, by PipeDream p steps, for p stages. By then it is there, and no rank waits for it. What follows from it comes as late:
 
 - Loss, gradient norm and the rank's times are reported once the sum is read, in order and once, on all ranks.
 - A rank whose own gradients are not finite makes no update. All ranks end the run when they read that step's sum.
@@ -36,6 +36,8 @@ class LateSums(Loop):
         self._started: deque[tuple[int, Callable[[], tuple[float, ...]]]] = deque()  # step → its sums, not read yet
         self._known: deque[tuple[float, float]] = deque()  # loss and gradient norm that were read and not reported
         self._late: deque[StepRecord] = deque()  # those of steps that were not reported
+        layout = self.parts.spec.layout
+        self._lag = layout.pipeline if layout.schedule == "pipedream" else 1  # steps after which a sum is read
         self._met = False  # whether all ranks ended the newest step together
         self._wanted = (
             True  # whether a rank wants to meet at the next step: at the first one, so that it is reported at once
@@ -60,7 +62,7 @@ class LateSums(Loop):
             super().report(self._late.popleft())
 
     def _apart(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
-        """Start the step's sum, and read the one that is p steps old."""
+        """Start the step's sum, and read the one that is due."""
         parts = self.parts
         wants = bool(stop) or self._instruments.pending_trace.vote(step) != 0
         shards, factor = parts.parallel.data.shards, parts.loss.factor
@@ -69,7 +71,7 @@ class LateSums(Loop):
             self._started.append((step, summing))
             mine = square_sum([shard.gradient for shard in shards if shard.gradient is not None], parts.mesh.device)
             finite = math.isfinite(mine.item())
-            self._read(parts.spec.layout.pipeline)
+            self._read(self._lag)
         stats = replace(self._unknown(step), skipped=not finite, timing=self.lap(step, ()))
         self.callbacks.before_update(stats)
         if finite:

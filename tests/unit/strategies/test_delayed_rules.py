@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.strategies.delayed_rules import versions_of
+from shardyard.strategies.delayed_rules import alternates, versions_of
 from shardyard.strategies.layout import Layout, Refusal
 from shardyard.workers.spec import TrainSpec
 
@@ -61,12 +61,22 @@ def test_stages_and_replicas_are_not_refused(layout: dict[str, Any], changes: di
     assert _checked({**layout, "schedule": schedule}, **changes).layout.versions > 1
 
 
-@pytest.mark.parametrize(("pipeline", "least"), [(2, 2), (4, 6)])
-def test_no_pass_is_of_the_batch_after_the_next_one(pipeline: int, least: int) -> None:
+@pytest.mark.parametrize(("pipeline", "least"), [(2, 2), (4, 4)])
+def test_two_versions_need_a_micro_batch_for_each_stage(pipeline: int, least: int) -> None:
     layout = Layout(pipeline=pipeline, schedule="2bw", micro_batch=1)
     assert layout.batch(least).microbatches == least
     with pytest.raises(Refusal, match=f"at least {least}"):
         layout.batch(least - 1)
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "ends_apart", "expected"), [(4, False, True), (6, False, False), (6, True, True)]
+)
+def test_2bw_has_the_papers_order_where_ranks_end_a_step_apart_or_micro_batches_are_few(
+    microbatches: int, ends_apart: bool, expected: bool
+) -> None:
+    assert alternates(Layout(pipeline=4, schedule="2bw"), microbatches, ends_apart) is expected
+    assert not alternates(Layout(pipeline=4), microbatches, ends_apart)
 
 
 def test_pipedream_has_one_micro_batch_in_a_step() -> None:

@@ -36,6 +36,14 @@ def test_it_is_what_the_schedule_holds(schedule: Schedule, ranks: int, each: int
         assert found == peaks(order), microbatches
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("schedule", ["2bw", "pipedream"])
+def test_ranks_that_end_a_step_apart_hold_what_the_papers_say(schedule: Schedule, ranks: int) -> None:
+    for layout, microbatches, _ in orders(schedule, ranks, 2):
+        found = [in_flight(layout, microbatches, place, ends_apart=True) for place in range(ranks)]
+        assert found == peaks(planned_order(layout, microbatches, ends_apart=True)) == [*range(ranks, 0, -1)]
+
+
 def test_numbers_that_no_round_divides_are_among_them() -> None:
     """As 7 micro-batches of 4 ranks, which run in one round."""
     assert [microbatches for _, microbatches, _ in orders("interleaved-zb", 4, 2)] == [4, 5, 6, 7, 8, 10, 12]

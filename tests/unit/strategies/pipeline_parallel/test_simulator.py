@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.pipeline_parallel.schedule import planned_order
 from shardyard.strategies.pipeline_parallel.schedule_order import COMPUTES, Action
-from shardyard.strategies.pipeline_parallel.simulator import Durations, Stuck, Timeline, evenly, simulate
-from shardyard.strategies.pipeline_parallel.stashing import steady_bubble
+from shardyard.strategies.pipeline_parallel.simulator import Durations, Stuck, Timeline, evenly, simulate, steady_bubble
 
 
 def _even(layout: Layout, microbatches: int) -> Timeline:
