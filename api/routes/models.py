@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from ...service.models import aliases, versions
-from ...service.models.versions import Asked
+from ...service.models.versions import Submission
 from ...service.queries import models
 from ...service.schemas.model import (
     LONGEST,
@@ -132,8 +132,10 @@ async def create_version(
     A model is created with its first version.
     """
     wanted = await _read(request, VersionRequest)
-    asked = Asked(idempotency_key, hashlib.sha256(f"{model}\n{wanted.model_dump_json()}".encode()).hexdigest(), actor)
-    made, created = await versions.create(context.store, model, wanted, asked)
+    submission = Submission(
+        idempotency_key, hashlib.sha256(f"{model}\n{wanted.model_dump_json()}".encode()).hexdigest(), actor
+    )
+    made, created = await versions.create(context.store, model, wanted, submission)
     context.wake_dispatcher()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/models/{model}/versions/{made.number}"

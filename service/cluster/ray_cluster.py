@@ -87,16 +87,18 @@ class Cluster:
         self._be_quiet(WARM_AFTER_START_S)
         supervisor = await in_thread(make_supervisor, ANSWER_S, spec)
         self._supervisors[spec.name] = supervisor
-        await self._ask(spec.name, lambda gang: gang.begin.remote(), CONNECT_S)
+        await self._call_supervisor(spec.name, lambda gang: gang.begin.remote(), CONNECT_S)
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         """Events after number `after`, which acknowledges those up to it. Waits for the first. Raises GangLost."""
-        answer = await self._ask(gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S)
+        answer = await self._call_supervisor(
+            gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S
+        )
         return Pull(answer["events"], answer["last"], answer.get("version", 0), answer.get("misses_secrets", False))
 
     async def stop(self, gang: str, reason: str) -> None:
         """Stop a gang (`reason`: cancel, preempt). Its last event reports that it has ended. Raises GangLost."""
-        await self._ask(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
+        await self._call_supervisor(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
 
     async def deliver(self, gang: str, order: UserOrder) -> bool:
         """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost.
@@ -116,7 +118,7 @@ class Cluster:
                     return supervisor.trace.remote(order.to_json())
 
         try:
-            await self._ask(gang, give, ANSWER_S)
+            await self._call_supervisor(gang, give, ANSWER_S)
         except AttributeError:  # Ray's handle has the methods of the class by which the supervisor was started
             return False
         return True
@@ -124,7 +126,7 @@ class Cluster:
     async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
         """Send the secrets that a pull misses. Raises GangLost."""
         values = [secret.to_json() for secret in secrets]
-        await self._ask(gang, lambda supervisor: supervisor.provide_secrets.remote(values), ANSWER_S)
+        await self._call_supervisor(gang, lambda supervisor: supervisor.provide_secrets.remote(values), ANSWER_S)
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""
@@ -163,7 +165,7 @@ class Cluster:
     async def close_gang(self, gang: str) -> None:
         """Remove everything that is left of a gang; harmless when nothing is."""
         with contextlib.suppress(GangLost):
-            await self._ask(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
+            await self._call_supervisor(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
         self._supervisors.pop(gang, None)
         self._check_head()
         await in_thread(remove_gang, ANSWER_S, gang)
@@ -194,7 +196,7 @@ class Cluster:
         if self._record is not None and not lives(self._record):
             raise ClusterError("the embedded Ray head has died", remedy="It is started again at the next connection.")
 
-    async def _ask(self, gang: str, call: Callable[[Any], Any], timeout_s: float) -> Any:
+    async def _call_supervisor(self, gang: str, call: Callable[[Any], Any], timeout_s: float) -> Any:
         """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 

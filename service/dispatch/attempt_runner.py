@@ -167,12 +167,12 @@ class Attempt:
         try:
             await asyncio.wait({working, to_end}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
-                asking.append(asyncio.create_task(self._ask_to_end(gang, "preempt")))
+                asking.append(asyncio.create_task(self._request_end(gang, "preempt")))
                 patience_s = self.settings.reshard_s
                 await asyncio.wait({working, cancelled}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 await _end_tasks(*asking)
-                asking.append(asyncio.create_task(self._ask_to_end(gang, "cancel")))
+                asking.append(asyncio.create_task(self._request_end(gang, "cancel")))
                 await asyncio.wait({working}, timeout=self.settings.cancel_s)
             if not working.done():
                 asking.append(asyncio.create_task(self._catch_up()))
@@ -192,7 +192,7 @@ class Attempt:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), patience_s)
 
-    async def _ask_to_end(self, gang: str, reason: str) -> None:
+    async def _request_end(self, gang: str, reason: str) -> None:
         """Repeat the request until the gang received it: the gang may just be starting."""
         while True:
             try:
@@ -224,7 +224,7 @@ class Attempt:
         with contextlib.suppress(ClusterError):
             await self._retry(lambda: self.cluster.close_gang(gang), _TRIES)
 
-    async def _retry(self, ask: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
+    async def _retry(self, request: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
         """Retry while the cluster or the database does not respond. The gang may still be alive, and requests are idempotent.
 
         Raises the last error after `tries` tries.
@@ -232,7 +232,7 @@ class Attempt:
         back_off_s = _FIRST_BACK_OFF_S
         while True:
             try:
-                return await ask()
+                return await request()
             except (ClusterError, DatabaseError) as error:
                 tries = None if tries is None else tries - 1
                 if tries == 0:

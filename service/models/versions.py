@@ -28,7 +28,7 @@ MOST_METRICS: Final = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class Submission:
     """Who asks, under which idempotency key, with which digest of model and body."""
 
     key: str | None
@@ -36,7 +36,7 @@ class Asked:
     actor: str
 
 
-async def create(store: Store, model: str, wanted: VersionRequest, asked: Asked) -> tuple[ModelVersion, bool]:
+async def create(store: Store, model: str, wanted: VersionRequest, submission: Submission) -> tuple[ModelVersion, bool]:
     """Store the next version of a model, which is created with its first one. False beside it: the same key made it before.
 
     Raises JobNotFound, JobDeleted, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ArtifactNotFound, PinUnderway,
@@ -47,20 +47,22 @@ async def create(store: Store, model: str, wanted: VersionRequest, asked: Asked)
         job = await jobs.lock(tx, (await existing(tx, wanted.job))["id"])
         if job is None:
             raise missing(wanted.job)
-        known = None if asked.key is None else await rows.by_key(tx, asked.key)
+        known = None if submission.key is None else await rows.by_key(tx, submission.key)
         if known is not None:
-            return await _replayed(tx, known, asked), False
+            return await _replayed(tx, known, submission), False
         if job["deleted_at"] is not None:  # since it was read: a removal would not see this version
             raise deleted(job, "job")
-        source = await (_file if wanted.artifact is not None else _checkpoint)(tx, job, wanted, asked.actor)
+        source = await (_file if wanted.artifact is not None else _checkpoint)(tx, job, wanted, submission.actor)
         values = {"source": job["id"], "trained": "train" in job["spec"], "notes": wanted.notes, "created_at": now}
-        values |= {"metrics": await _metrics(tx, job["id"], source["step"]), **source, "actor": asked.actor}
-        await rows.create(tx, model, asked.actor, now)
+        values |= {"metrics": await _metrics(tx, job["id"], source["step"]), **source, "actor": submission.actor}
+        await rows.create(tx, model, submission.actor, now)
         await rows.lock(tx, model)
-        row = await rows.add_version(tx, model, values | {"idempotency_key": asked.key, "body_hash": asked.body_hash})
+        row = await rows.add_version(
+            tx, model, values | {"idempotency_key": submission.key, "body_hash": submission.body_hash}
+        )
         if row is None:  # of another job, whose row is another lock
             raise _conflict("This idempotency key belongs to a version that was created at the same time.")
-        await _note(tx, model, "version_created", row["number"], asked.actor)
+        await _note(tx, model, "version_created", row["number"], submission.actor)
         (made,) = await models.described(tx, [row])
     return made, True
 
@@ -83,8 +85,8 @@ async def delete(store: Store, model: str, number: int, actor: str) -> Model:
     return await models.get_model(store, model)
 
 
-async def _replayed(tx: AsyncConnection, row: RowMapping, asked: Asked) -> ModelVersion:
-    if row["body_hash"] != asked.body_hash:
+async def _replayed(tx: AsyncConnection, row: RowMapping, submission: Submission) -> ModelVersion:
+    if row["body_hash"] != submission.body_hash:
         raise _conflict(
             f"This idempotency key belongs to {row['model']}@{row['number']}, which was created from another body."
         )

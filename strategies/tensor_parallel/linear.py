@@ -35,7 +35,7 @@ def each(x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
     return [layer(x) for layer in layers]
 
 
-class CutColumns:
+class ShardedColumns:
     """The layers' own columns [batch, seq, out/t] of hidden states [batch, seq, dim].
 
     With `sequence`, the input is this rank's part of seq.
@@ -51,7 +51,7 @@ class CutColumns:
         return outputs
 
 
-def cut_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Tensor:
+def sharded_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Tensor:
     """The sum over ranks of x [batch, seq, in/t] through each rank's rows of the weight; the bias is added once."""
     with only_for_kept():  # a partial sum is only needed for its reduction
         part = F.linear(x, local(layer.weight))
@@ -67,7 +67,7 @@ def own_part(layer: nn.Linear, x: Tensor) -> Tensor:
     return F.linear(x, local(layer.weight))
 
 
-def cut_lookup(layer: nn.Embedding, mesh: DeviceMesh, sequence: bool, tokens: Tensor) -> Tensor:
+def sharded_lookup(layer: nn.Embedding, mesh: DeviceMesh, sequence: bool, tokens: Tensor) -> Tensor:
     """Look up tokens [batch, seq] (int64), each on the one rank that has its row: rows (vocabulary) are split as by `torch.chunk`."""
     table = local(layer.weight)
     rows = tokens - -(-layer.num_embeddings // mesh.size()) * mesh.get_local_rank()

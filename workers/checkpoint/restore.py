@@ -53,18 +53,18 @@ def restore(
     return dict(manifest.training)
 
 
-def _with_retries(ask: Callable[[], T], warn: Warn) -> T:
-    """Repeat `ask` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
+def _with_retries(request: Callable[[], T], warn: Warn) -> T:
+    """Repeat `request` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACK_OFF_S):
         try:
-            return ask()
+            return request()
         except StorageError as error:
             if not error.passing:
                 raise
             if number == 0:
                 warn(error.code, f"{error}; trying again for {sum(BACK_OFF_S):.0f} s.")
         time.sleep(seconds)
-    return ask()
+    return request()
 
 
 def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:

@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from ...strategies.param_shard import DimShard, shard_manually
 from ...strategies.telemetry.current import wait_on
-from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row, local, own_part
+from ...strategies.tensor_parallel.linear import ShardedColumns, local, own_part, sharded_lookup, sharded_row
 
 
 class NormParallel(ParallelStyle):
@@ -34,7 +34,7 @@ class NormParallel(ParallelStyle):
         return module
 
 
-class LinearCut(ParallelStyle):
+class ShardedLinear(ParallelStyle):
     """A linear layer's parameters sharded over dim 0 (`Shard(0)`: columns of the output) or 1 (rows).
 
     Another style replaces its forward pass.
@@ -60,11 +60,11 @@ class ColumnsParallel(ParallelStyle):
         self.sequence = sequence
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        module.columns = CutColumns(device_mesh, self.sequence)  # type: ignore[assignment]
+        module.columns = ShardedColumns(device_mesh, self.sequence)  # type: ignore[assignment]
         return module
 
 
-class RowParallel(LinearCut):
+class RowParallel(ShardedLinear):
     """A linear layer sharded by rows, of an input whose last dim is sharded. The output is whole, or this rank's part of dim 1."""
 
     def __init__(self, sequence: bool) -> None:
@@ -73,11 +73,11 @@ class RowParallel(LinearCut):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
-        module.forward = functools.partial(cut_row, cast(nn.Linear, module), device_mesh, self.sequence)
+        module.forward = functools.partial(sharded_row, cast(nn.Linear, module), device_mesh, self.sequence)
         return module
 
 
-class PartLinear(LinearCut):
+class PartLinear(ShardedLinear):
     """A linear layer sharded by columns or rows inside a module that gathers its input and sums its output itself."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -86,7 +86,7 @@ class PartLinear(LinearCut):
         return module
 
 
-class HeadParallel(LinearCut):
+class HeadParallel(ShardedLinear):
     """A linear layer sharded by columns. Its output, the logits, is a DTensor sharded by vocabulary: the loss never makes it whole."""
 
     def __init__(self, sequence: bool) -> None:
@@ -95,7 +95,7 @@ class HeadParallel(LinearCut):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
-        columns, layer = CutColumns(device_mesh, self.sequence), cast(nn.Linear, module)
+        columns, layer = ShardedColumns(device_mesh, self.sequence), cast(nn.Linear, module)
 
         def forward(x: Tensor) -> Tensor:
             (own,) = columns(x, [layer])
@@ -108,7 +108,7 @@ class HeadParallel(LinearCut):
         return module
 
 
-class EmbeddingRowsParallel(LinearCut):
+class EmbeddingRowsParallel(ShardedLinear):
     """An embedding split by rows (vocabulary), like the head that shares its weight.
 
     The output is whole, or this rank's part of dim 1.
@@ -120,7 +120,7 @@ class EmbeddingRowsParallel(LinearCut):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
-        module.forward = functools.partial(cut_lookup, cast(nn.Embedding, module), device_mesh, self.sequence)
+        module.forward = functools.partial(sharded_lookup, cast(nn.Embedding, module), device_mesh, self.sequence)
         return module
 
 
@@ -217,7 +217,7 @@ def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positi
     for part, first, last in (("attention", ("q", "k", "v"), "o"), ("mlp", columns, "down")):
         plan[f"blocks.*.{part}_norm"] = norm
         plan[f"blocks.*.{part}"] = ColumnsParallel(sequence)
-        plan |= {f"blocks.*.{part}.{name}": LinearCut(Shard(0)) for name in first}
+        plan |= {f"blocks.*.{part}.{name}": ShardedLinear(Shard(0)) for name in first}
         plan[f"blocks.*.{part}.{last}"] = RowParallel(sequence)
     plan["norm"] = norm
     plan["head"] = HeadParallel(sequence)

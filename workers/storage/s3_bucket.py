@@ -64,11 +64,11 @@ class Bucket:
 
     def call(self, method: str, **arguments: Any) -> Any:
         """S3's own request of this name. Raises `FileNotFoundError`, `StorageError`."""
-        return self._ask(self._system.call_s3, method, Bucket=self.name, **arguments)
+        return self._call_checked(self._system.call_s3, method, Bucket=self.name, **arguments)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """An object's bytes from `start` to `end`."""
-        content: bytes = self._ask(
+        content: bytes = self._call_checked(
             self._system.cat_file, f"{BUCKET}{self.name}/{key}", start=start, end=end, max_concurrency=1
         )
         return content
@@ -90,7 +90,7 @@ class Bucket:
 
     def listed(self, prefix: str) -> list[dict[str, Any]]:
         """The objects below a prefix, but not below its folders. Raises `FileNotFoundError`, `StorageError`."""
-        found: list[dict[str, Any]] = self._ask(
+        found: list[dict[str, Any]] = self._call_checked(
             self._system.ls, f"{BUCKET}{self.name}/{prefix}".rstrip("/"), detail=True, refresh=True
         )
         return found
@@ -133,7 +133,7 @@ class Bucket:
         with contextlib.suppress(FileNotFoundError):  # it has ended
             self.call("abort_multipart_upload", Key=key, UploadId=upload)
 
-    def _ask(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def _call_checked(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Raises `FileNotFoundError`, or `StorageError`."""
         try:
             return call(*arguments, **named)

@@ -42,7 +42,7 @@ class ProfileOrders:
         why = "the gang does not train"
         while self._phase() not in ("ending", "ended"):
             if self._phase() == "training":
-                answer = await self._ask(order)
+                answer = await self._request(order)
                 if isinstance(answer, Outcome):
                     return answer
                 why = answer
@@ -51,7 +51,7 @@ class ProfileOrders:
             await asyncio.sleep(POLL_S)
         return None
 
-    async def _ask(self, order: Profile) -> Outcome | str:
+    async def _request(self, order: Profile) -> Outcome | str:
         """The outcome; or why it must be tried again."""
         member = self.members[order.rank]
         if member.handle is None:

@@ -16,7 +16,7 @@ _SYSFS: Final = Path("/sys")
 
 
 @dataclass(frozen=True)
-class Share:
+class CpuShare:
     """The CPUs of one GPU. `cores`: how many physical cores they are; the hardware threads of a core stay together."""
 
     numa_node: int
@@ -24,7 +24,7 @@ class Share:
     cores: int
 
 
-def bind_beside(device: torch.device) -> Share | None:
+def bind_beside(device: torch.device) -> CpuShare | None:
     """Bind this process, all its threads included, to its GPU's share. None, and no change, where the share is unknown."""
     share = share_of(_pci_address(device), os.sched_getaffinity(0))
     if share is not None:
@@ -33,7 +33,7 @@ def bind_beside(device: torch.device) -> Share | None:
     return share
 
 
-def bind(share: Share) -> None:
+def bind(share: CpuShare) -> None:
     for thread in Path("/proc/self/task").iterdir():
         try:
             os.sched_setaffinity(int(thread.name), share.cpus)
@@ -51,7 +51,7 @@ def _pci_address(device: torch.device) -> str:
         return ""
 
 
-def share_of(gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS) -> Share | None:
+def share_of(gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS) -> CpuShare | None:
     """The share of the GPU with this PCI address of the `allowed` CPUs. None if sysfs does not say, or if there are too few cores."""
     devices = sysfs / "bus/pci/devices"
     own = devices / gpu
@@ -66,7 +66,7 @@ def share_of(gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS) -> Share 
     mine = cores[len(cores) * place // count : len(cores) * (place + 1) // count]
     if len(cores) < count:
         return None
-    return Share(node, frozenset(cpu for core in mine for cpu in core), len(mine))
+    return CpuShare(node, frozenset(cpu for core in mine for cpu in core), len(mine))
 
 
 def _cores(cpus: Collection[int], sysfs: Path) -> list[tuple[int, ...]]:

@@ -262,12 +262,12 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelEndpoints, AsyncEnd
                     return call.result(answer)
             await sleep(pause or 0.0)
 
-    async def _retry_unreachable(self, ask: Callable[[], Answer[T]]) -> T:
+    async def _retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
         """Repeat the request until the control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:
             try:
-                return await ask()
+                return await request()
             except Unreachable:
                 if time.monotonic() - began > self._patience_s:
                     raise

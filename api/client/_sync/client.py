@@ -263,12 +263,12 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, SweepEndpoints):
                     return call.result(answer)
             sleep(pause or 0.0)
 
-    def _retry_unreachable(self, ask: Callable[[], Answer[T]]) -> T:
+    def _retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
         """Repeat the request until the control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:
             try:
-                return ask()
+                return request()
             except Unreachable:
                 if time.monotonic() - began > self._patience_s:
                     raise

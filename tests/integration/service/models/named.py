@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.stored_checkpoints import save_checkpoint
 
-from shardyard.service.models.versions import Asked, create
+from shardyard.service.models.versions import Submission, create
 from shardyard.service.queries import checkpoint_catalogue
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.model import ModelVersion, VersionRequest
@@ -29,7 +29,7 @@ async def saved(store: Store, settings: Settings, job: Job, *steps: int) -> None
 
 
 async def named(store: Store, model: str, job: Job, key: str | None = None, **wanted: Any) -> ModelVersion:
-    made, _ = await create(store, model, VersionRequest(job=job.id, **wanted), Asked(key, repr(wanted), "ada"))
+    made, _ = await create(store, model, VersionRequest(job=job.id, **wanted), Submission(key, repr(wanted), "ada"))
     return made
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shardyard.workers.trainer import cpu_binding
-from shardyard.workers.trainer.cpu_binding import Share, bind, bind_beside, parse_cpus, share_of
+from shardyard.workers.trainer.cpu_binding import CpuShare, bind, bind_beside, parse_cpus, share_of
 
 GPU = {"vendor": "0x10de", "class": "0x030200"}
 
@@ -42,17 +42,17 @@ def test_the_gpus_of_a_numa_node_share_its_cores_evenly(tmp_path: Path) -> None:
     device(tmp_path, "0000:02:00.0", 0, "0-3,8-11", {"vendor": "0x8086", "class": "0x020000"})  # a network card
     found = {gpu: share_of(gpu, range(16), tmp_path) for gpu in FOUR}
     assert found == {
-        "0000:01:00.0": Share(0, frozenset({0, 1, 8, 9}), 2),
-        "0000:41:00.0": Share(0, frozenset({2, 3, 10, 11}), 2),
-        "0000:81:00.0": Share(1, frozenset({4, 5, 12, 13}), 2),
-        "0000:c1:00.0": Share(1, frozenset({6, 7, 14, 15}), 2),
+        "0000:01:00.0": CpuShare(0, frozenset({0, 1, 8, 9}), 2),
+        "0000:41:00.0": CpuShare(0, frozenset({2, 3, 10, 11}), 2),
+        "0000:81:00.0": CpuShare(1, frozenset({4, 5, 12, 13}), 2),
+        "0000:c1:00.0": CpuShare(1, frozenset({6, 7, 14, 15}), 2),
     }
 
 
 def test_cores_that_the_container_may_not_use_are_in_no_share(tmp_path: Path) -> None:
     machine(tmp_path, FOUR, TWO_NODES)
-    assert share_of("0000:41:00.0", {0, 1, 2, 8}, tmp_path) == Share(0, frozenset({1, 2}), 2)
-    assert share_of("0000:01:00.0", {0, 1, 2, 8}, tmp_path) == Share(0, frozenset({0, 8}), 1)
+    assert share_of("0000:41:00.0", {0, 1, 2, 8}, tmp_path) == CpuShare(0, frozenset({1, 2}), 2)
+    assert share_of("0000:01:00.0", {0, 1, 2, 8}, tmp_path) == CpuShare(0, frozenset({0, 8}), 1)
     assert share_of("0000:01:00.0", {4, 5}, tmp_path) is None, "none of its own node"
     assert share_of("0000:01:00.0", {0, 8}, tmp_path) is None, "fewer cores than GPUs"
 
@@ -74,7 +74,7 @@ def restored() -> Iterator[None]:
     allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
-    bind(Share(0, frozenset(allowed), threads))
+    bind(CpuShare(0, frozenset(allowed), threads))
 
 
 @pytest.mark.usefixtures("restored")
@@ -84,7 +84,7 @@ def test_every_thread_of_the_process_is_bound() -> None:
     other = threading.Thread(target=ends.wait)
     other.start()
     try:
-        bind(Share(0, frozenset({cpu}), 1))
+        bind(CpuShare(0, frozenset({cpu}), 1))
         assert os.sched_getaffinity(other.native_id or 0) == os.sched_getaffinity(0) == {cpu}
         assert torch.get_num_threads() == 1
     finally:
@@ -101,7 +101,7 @@ def test_a_gpu_is_found_by_the_address_that_torch_reports(
     monkeypatch.setattr(cpu_binding.share_of, "__defaults__", (tmp_path,))
     reported = SimpleNamespace(pci_domain_id=1, pci_bus_id=0xC1, pci_device_id=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: reported)
-    assert bind_beside(torch.device("cuda", 0)) == Share(1, frozenset({cpu}), 1)
+    assert bind_beside(torch.device("cuda", 0)) == CpuShare(1, frozenset({cpu}), 1)
     assert capsys.readouterr().out == "bound to 1 cores of NUMA node 1\n"
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace())
     assert bind_beside(torch.device("cuda", 0)) is None, "an older torch does not report it"
