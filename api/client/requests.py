@@ -20,7 +20,6 @@ from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
 from ...service.schemas.job import Job, Jobs
 from ...service.schemas.log import Logs, LogSearchResult
-from ...service.schemas.logged_metric import LoggedCurves, LoggedMetrics
 from ...service.schemas.node import Cordon, Cordons, Node, Nodes
 from ...service.schemas.operation import Operation, Operations
 from ...service.schemas.preview import Preview
@@ -231,18 +230,6 @@ def curves(name: str, names: str | Sequence[str], *, from_step: int, to_step: in
     wanted = names if isinstance(names, str) else ",".join(names)
     params = {"names": wanted, "from": from_step, "to": to_step, "buckets": buckets}
     return Call("GET", _of(name, "/curves"), Curves.model_validate, params=params)
-
-
-def logged_metrics(name: str, **wanted: Any) -> Call[LoggedMetrics]:
-    return Call("GET", _of(name, "/logged-metrics"), LoggedMetrics.model_validate, params=wanted)
-
-
-def logged_curves(
-    name: str, names: str | Sequence[str], *, from_step: int, to_step: int | None, buckets: int
-) -> Call[LoggedCurves]:
-    wanted = [names] if isinstance(names, str) else list(names)
-    params = {"name": wanted, "from": from_step, "to": to_step, "buckets": buckets}
-    return Call("GET", _of(name, "/logged-curves"), LoggedCurves.model_validate, params=params)
 
 
 def system(

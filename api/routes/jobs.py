@@ -147,8 +147,8 @@ def _filter(
 )
 async def list_jobs(
     context: In,
-    wanted: Annotated[Filter, Depends(_filter)],
-    sort: Annotated[Order, Query(description="Order: by time of submission, or by name.")] = Order.NEWEST,
+    wanted: Annotated[Filter, Depends(_wanted)],
+    sort: Annotated[Order, Query(description="Order: by time of submission, by name, or by state.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
         str | None, Query(max_length=255, description="`next` of the previous page, in the same order.")

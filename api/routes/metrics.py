@@ -8,13 +8,19 @@ from ...service.queries import curves as drawn
 from ...service.queries import jobs, steps
 from ...service.queries import logged_metrics as logged
 from ...service.schemas.curve import Curves
-from ...service.schemas.logged_metric import LoggedCurves, LoggedMetrics
+from ...service.schemas.logged_metric import LoggedCurves, LoggedMetrics, LoggedNames, LoggedValues
 from ...service.schemas.step import Metrics
 from ..errors import InvalidParameter
 from ..http.dependencies import In
 from ..http.problems import describe
 
 router = APIRouter(tags=["telemetry"])
+
+Ids = Annotated[
+    list[Annotated[str, Query(max_length=63)]],
+    Query(min_length=1, max_length=logged.MOST_JOBS, description="Id of a job. Repeat it for several jobs."),
+]
+Name = Annotated[str, Query(max_length=200)]
 
 
 @router.get(
@@ -94,7 +100,7 @@ async def logged_curves(
     job: str,
     context: In,
     name: Annotated[
-        list[Annotated[str, Query(max_length=200)]],
+        list[Name],
         Query(min_length=1, max_length=logged.MOST_CURVES, description="Name of a metric. Repeat it for several."),
     ],
     low: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="First step.")] = 0,
@@ -105,3 +111,37 @@ async def logged_curves(
 ) -> LoggedCurves:
     """Logged metrics over a range of steps, each in at most `buckets` buckets with their extremes, so that no spike is lost."""
     return await logged.curves(context.store, job, name, low=low, high=high, buckets=buckets)
+
+
+@router.get(
+    "/logged-names",
+    operation_id="listLoggedNames",
+    summary="List the names of metrics that jobs logged",
+    responses=describe("invalid_request"),
+)
+async def logged_names(
+    context: In,
+    job: Ids,
+    text: Annotated[str | None, Query(max_length=200, description="Only names that contain this text.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> LoggedNames:
+    """Names of the metrics that any of these jobs logged, those of the most jobs first. Unknown jobs have none."""
+    return await logged.names(context.store, job, text=text, limit=limit)
+
+
+@router.get(
+    "/logged-values",
+    operation_id="listLoggedValues",
+    summary="Read the newest values of metrics that jobs logged",
+    responses=describe("invalid_request"),
+)
+async def logged_values(
+    context: In,
+    job: Ids,
+    name: Annotated[
+        list[Name],
+        Query(min_length=1, max_length=logged.MOST_VALUES, description="Name of a metric. Repeat it for several."),
+    ],
+) -> LoggedValues:
+    """Newest values of logged metrics of many jobs, for a table. Unknown jobs, and jobs that logged none of them, are left out."""
+    return await logged.newest(context.store, job, name)

@@ -64,7 +64,8 @@ async def list_jobs(
 
 
 _CURSORS = {
-    Order.NAME: re.compile(r"(?P<name>[a-z0-9-]{1,63})/(?P<id>job-[0-9a-z]{26})"),
+    Order.NAME: re.compile(r"(?P<value>[a-z0-9-]{1,63})/(?P<id>job-[0-9a-z]{26})"),
+    Order.STATE: re.compile(rf"(?P<value>{'|'.join(State)})/(?P<id>job-[0-9a-z]{{26}})"),
     **dict.fromkeys((Order.NEWEST, Order.OLDEST), re.compile(r"(?P<id>job-[0-9a-z]{26})")),
 }
 
@@ -81,7 +82,8 @@ def _place(cursor: str, order: Order) -> rows.Place:
 
 
 def _place_of(job: Job, order: Order) -> str:
-    return f"{job.name}/{job.id}" if order == Order.NAME else job.id
+    value = {Order.NAME: job.name, Order.STATE: job.state}.get(order)
+    return job.id if value is None else f"{value}/{job.id}"
 
 
 async def find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:

@@ -5,7 +5,17 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..schemas.logged_metric import LoggedCurve, LoggedCurves, LoggedMetric, LoggedMetrics
+from ..schemas.logged_metric import (
+    JobLoggedValues,
+    LoggedCurve,
+    LoggedCurves,
+    LoggedMetric,
+    LoggedMetrics,
+    LoggedName,
+    LoggedNames,
+    LoggedValue,
+    LoggedValues,
+)
 from ..store import logged_metrics as rows
 from ..store.engine import Store
 from ..store.packing.metric_curve import Bucket, coarser
@@ -14,6 +24,9 @@ from .jobs import existing
 #: Metrics in one answer of curves, and buckets of each: together below 300 kB of JSON.
 MOST_CURVES: Final = 24
 MOST_BUCKETS: Final = 800
+#: Jobs in one answer of names and newest values, and metrics of each: together below 300 kB of JSON.
+MOST_JOBS: Final = 200
+MOST_VALUES: Final = 16
 _DIGITS: Final = 6
 
 
@@ -28,6 +41,28 @@ async def page(store: Store, job: str, *, text: str | None, after: str | None, l
         LoggedMetric(**{name: row[name] for name in ("name", "last_step", "last", "width")}) for row in found[:limit]
     ]
     return LoggedMetrics(items=items, next=items[-1].name if len(found) > limit else None)
+
+
+async def names(store: Store, job_ids: Sequence[str], *, text: str | None, limit: int) -> LoggedNames:
+    """The names that any of those jobs (ids) logged, those of the most jobs first."""
+    known = [job_id for job_id in job_ids if "\0" not in job_id]
+    if "\0" in (text or ""):
+        return LoggedNames(items=[])
+    async with store.read() as tx:
+        found = await rows.names_of(tx, known, text, limit + 1)
+    items = [LoggedName(name=row["name"], jobs=row["jobs"], last_step=row["last_step"]) for row in found[:limit]]
+    return LoggedNames(items=items, more=len(found) > limit)
+
+
+async def newest(store: Store, job_ids: Sequence[str], wanted: Sequence[str]) -> LoggedValues:
+    """The newest values of these metrics, by job (id) in the order of the ids. Unknown jobs are left out."""
+    ids, known = ([part for part in dict.fromkeys(parts) if "\0" not in part] for parts in (job_ids, wanted))
+    async with store.read() as tx:
+        found = await rows.newest_of(tx, ids, known)
+    by_job: dict[str, dict[str, LoggedValue]] = {}
+    for row in found:
+        by_job.setdefault(row["job_id"], {})[row["name"]] = LoggedValue(last_step=row["last_step"], last=row["last"])
+    return LoggedValues(items=[JobLoggedValues(job=job, values=by_job[job]) for job in ids if job in by_job])
 
 
 async def curves(

@@ -153,6 +153,7 @@ class Order(StrEnum):
     NEWEST = "newest"
     OLDEST = "oldest"
     NAME = "name"
+    STATE = "state"
 
 
 class Jobs(Value):

@@ -9,12 +9,17 @@ from .base import Value
 from .curve import Series
 
 
-class LoggedMetric(Value):
+class LoggedValue(Value):
+    """The newest value of a metric."""
+
+    last_step: int = Field(description="The newest step that has it.")
+    last: float | None = Field(None, description="Value at that step; null if it is not finite.")
+
+
+class LoggedMetric(LoggedValue):
     """One metric of a job, by name, with its newest value."""
 
     name: str
-    last_step: int = Field(description="The newest step that has it.")
-    last: float | None = Field(None, description="Value at that step; null if it is not finite.")
     width: int = Field(
         description="Number of steps of which the mean and the extremes are kept, a power of two. 1: every step is kept."
     )
@@ -25,6 +30,36 @@ class LoggedMetrics(Value):
 
     items: list[LoggedMetric]
     next: str | None = None
+
+
+class JobLoggedValues(Value):
+    """Newest values of a job's metrics."""
+
+    job: str
+    values: dict[str, LoggedValue] = Field(
+        description="Metric name → newest value. Metrics that the job has not are left out."
+    )
+
+
+class LoggedValues(Value):
+    """Newest values of several metrics of many jobs. Jobs that logged none of them are left out."""
+
+    items: list[JobLoggedValues]
+
+
+class LoggedName(Value):
+    """A name under which jobs logged a metric."""
+
+    name: str
+    jobs: int = Field(description="Number of the jobs that logged it.")
+    last_step: int = Field(description="The newest step at which one of them did.")
+
+
+class LoggedNames(Value):
+    """Names of metrics, those of the most jobs first."""
+
+    items: list[LoggedName]
+    more: bool = Field(False, description="There are more names than `limit`. `text` finds them.")
 
 
 class LoggedCurve(Series):

@@ -84,10 +84,14 @@ class Filter:
 
 @dataclass(frozen=True)
 class Place:
-    """A row in an order: `name` counts only in the order of names."""
+    """A row in an order: `value` is its name or state in the order of names or states."""
 
     id: str
-    name: str = ""
+    value: str = ""
+
+
+#: Orders by a column, and by id where it is equal.
+_COLUMN = {Order.NAME: jobs.c.name, Order.STATE: jobs.c.state}
 
 
 async def page(
@@ -101,14 +105,14 @@ async def page(
 
 
 def _by(order: Order) -> list[ColumnElement[Any]]:
-    if order == Order.NAME:
-        return [jobs.c.name, jobs.c.id]
+    if order in _COLUMN:
+        return [_COLUMN[order], jobs.c.id]
     return [jobs.c.id.desc() if order == Order.NEWEST else jobs.c.id.asc()]
 
 
 def _beyond(after: Place, order: Order) -> ColumnElement[bool]:
-    if order == Order.NAME:
-        return tuple_(jobs.c.name, jobs.c.id) > tuple_(literal(after.name), literal(after.id))
+    if order in _COLUMN:
+        return tuple_(_COLUMN[order], jobs.c.id) > tuple_(literal(after.value), literal(after.id))
     return jobs.c.id < after.id if order == Order.NEWEST else jobs.c.id > after.id
 
 

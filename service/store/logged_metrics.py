@@ -80,6 +80,22 @@ async def page(
     return (await tx.execute(statement.order_by(series.c.name).limit(limit))).mappings().all()
 
 
+async def names_of(tx: AsyncConnection, job_ids: Collection[str], text: str | None, limit: int) -> Sequence[RowMapping]:
+    """At most `limit` names that these jobs logged, each with the number of jobs and the newest step: those of the most jobs first."""
+    count, newest = func.count().label("jobs"), func.max(series.c.last_step).label("last_step")
+    statement = select(series.c.name, count, newest).where(series.c.job_id.in_(job_ids)).group_by(series.c.name)
+    if text:
+        statement = statement.where(contains(tx, ascii_lower(tx, series.c.name), text.lower()))
+    return (await tx.execute(statement.order_by(count.desc(), series.c.name).limit(limit))).mappings().all()
+
+
+async def newest_of(tx: AsyncConnection, job_ids: Collection[str], names: Collection[str]) -> Sequence[RowMapping]:
+    """The newest values under these names, at most 400 jobs and names together, in one query."""
+    wanted = (series.c.job_id, series.c.name, series.c.last_step, series.c.last)
+    statement = select(*wanted).where(series.c.job_id.in_(job_ids), series.c.name.in_(names))
+    return (await tx.execute(statement)).mappings().all()
+
+
 async def read(
     tx: AsyncConnection, job_id: str, names: Sequence[str], low: int, high: int | None
 ) -> dict[str, tuple[RowMapping, dict[int, Bucket]]]:

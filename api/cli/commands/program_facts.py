@@ -2,23 +2,17 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final
 
 from ....service.program_spec import Code, Environment
 from ....service.schemas.job import Job
-from ....service.schemas.logged_metric import LoggedMetrics
+from ....service.schemas.logged_metric import LoggedMetrics, LoggedValue
 from ...client import ApiError, Client
 from ..terminal.screen import Screen
 from .code import commit_of
 
 #: Logged metrics that `show` prints. `shardyard metrics` prints all.
 MOST: Final = 20
-#: Requests at a time.
-_AT_ONCE: Final = 8
-#: A range of steps that no metric has: its newest value is read, and none of its curve.
-_BEYOND: Final = 2**53 - 1
 
 Facts = list[tuple[str, str | None]]
 
@@ -50,22 +44,18 @@ def print_logged(screen: Screen, job: Job, page: LoggedMetrics | None) -> None:
 def newest(client: Client, jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
     """By job what its program logged last under the names `step` and `loss`, as text: empty for what it did not log."""
     programs = [job.id for job in jobs if is_program(job) and job.started_at is not None]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(programs, pool.map(partial(_newest, client), programs), strict=True))
+    found = {one.job: one.values for one in client.logged_values(programs, ["step", "loss"])} if programs else {}
+    return {job: _newest(found.get(job, {})) for job in programs}
 
 
 def _value(last: float | None) -> str:
     return "not finite" if last is None else f"{last:.6g}"
 
 
-def _newest(client: Client, job: str) -> tuple[str, str]:
-    try:
-        series = client.logged_curves(job, ["step", "loss"], from_step=_BEYOND, buckets=2).series
-    except ApiError:  # removed meanwhile
-        return "", ""
-    step, loss = (None if name not in series else series[name].last for name in ("step", "loss"))
-    if step is None and "loss" in series:
-        step = series["loss"].last_step
+def _newest(values: Mapping[str, LoggedValue]) -> tuple[str, str]:
+    step, loss = (values[name].last if name in values else None for name in ("step", "loss"))
+    if step is None and "loss" in values:
+        step = values["loss"].last_step
     return "" if step is None else f"{step:.6g}", "" if loss is None else f"{loss:.6g}"
 
 

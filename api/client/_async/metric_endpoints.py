@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.curve import Curves
-from ....service.schemas.logged_metric import LoggedCurves, LoggedMetrics
+from ....service.schemas.logged_metric import JobLoggedValues, LoggedCurves, LoggedMetrics, LoggedNames
 from ....service.schemas.profile import Profile, Profiles
 from ....service.schemas.rank import RankMetricsPage
 from ....service.schemas.resource import ResourceReport
@@ -13,7 +13,7 @@ from ....service.schemas.step import Metrics
 from ....service.schemas.system import SystemCurves
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ....workers.messages.profile_request import Kind
-from .. import requests
+from .. import logged_requests, requests
 from .service_endpoints import AsyncServiceEndpoints
 
 
@@ -42,7 +42,7 @@ class AsyncMetricEndpoints(AsyncServiceEndpoints):
         self, job: str, *, text: str | None = None, after: str | None = None, limit: int = 100
     ) -> LoggedMetrics:
         """Metrics that the job's program logged, in order of their names after `after`; only those whose name contains `text`."""
-        return await self._send(requests.logged_metrics(job, text=text, after=after, limit=limit))
+        return await self._send(logged_requests.logged_metrics(job, text=text, after=after, limit=limit))
 
     async def logged_curves(
         self,
@@ -55,8 +55,16 @@ class AsyncMetricEndpoints(AsyncServiceEndpoints):
     ) -> LoggedCurves:
         """Logged metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets of each."""
         return await self._send(
-            requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets)
+            logged_requests.logged_curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets)
         )
+
+    async def logged_names(self, jobs: Sequence[str], *, text: str | None = None, limit: int = 200) -> LoggedNames:
+        """Names of the metrics that any of these jobs (ids, at most 200) logged, those of the most jobs first."""
+        return await self._ask(logged_requests.logged_names(jobs, text=text, limit=limit))
+
+    async def logged_values(self, jobs: Sequence[str], names: str | Sequence[str]) -> list[JobLoggedValues]:
+        """The newest values of logged metrics (at most 16 names) of many jobs (ids, at most 200), without those that have none."""
+        return await self._ask(logged_requests.logged_values(jobs, names))
 
     async def system(
         self,

@@ -37,7 +37,7 @@ class Endpoints(MetricEndpoints):
         name: str | None = None,
         text: str | None = None,
         deleted: bool = False,
-        sort: Literal["newest", "oldest", "name"] = "newest",
+        sort: Literal["newest", "oldest", "name", "state"] = "newest",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Jobs:

@@ -448,6 +448,46 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/logged-names": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the names of metrics that jobs logged
+         * @description Names of the metrics that any of these jobs logged, those of the most jobs first. Unknown jobs have none.
+         */
+        readonly get: operations["listLoggedNames"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/logged-values": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read the newest values of metrics that jobs logged
+         * @description Newest values of logged metrics of many jobs, for a table. Unknown jobs, and jobs that logged none of them, are left out.
+         */
+        readonly get: operations["listLoggedValues"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/system": {
         readonly parameters: {
             readonly query?: never;
@@ -2671,6 +2711,21 @@ export interface components {
             readonly bytes: number | null;
         };
         /**
+         * JobLoggedValues
+         * @description Newest values of a job's metrics.
+         */
+        readonly JobLoggedValues: {
+            /** Job */
+            readonly job: string;
+            /**
+             * Values
+             * @description Metric name → newest value. Metrics that the job has not are left out.
+             */
+            readonly values: {
+                readonly [key: string]: components["schemas"]["LoggedValue"];
+            };
+        };
+        /**
          * JobUse
          * @description What all ranks of a job use together, as last sampled.
          */
@@ -2935,8 +2990,6 @@ export interface components {
          * @description One metric of a job, by name, with its newest value.
          */
         readonly LoggedMetric: {
-            /** Name */
-            readonly name: string;
             /**
              * Last Step
              * @description The newest step that has it.
@@ -2947,6 +3000,8 @@ export interface components {
              * @description Value at that step; null if it is not finite.
              */
             readonly last: number | null;
+            /** Name */
+            readonly name: string;
             /**
              * Width
              * @description Number of steps of which the mean and the extremes are kept, a power of two. 1: every step is kept.
@@ -2962,6 +3017,62 @@ export interface components {
             readonly items: readonly components["schemas"]["LoggedMetric"][];
             /** Next */
             readonly next: string | null;
+        };
+        /**
+         * LoggedName
+         * @description A name under which jobs logged a metric.
+         */
+        readonly LoggedName: {
+            /** Name */
+            readonly name: string;
+            /**
+             * Jobs
+             * @description Number of the jobs that logged it.
+             */
+            readonly jobs: number;
+            /**
+             * Last Step
+             * @description The newest step at which one of them did.
+             */
+            readonly last_step: number;
+        };
+        /**
+         * LoggedNames
+         * @description Names of metrics, those of the most jobs first.
+         */
+        readonly LoggedNames: {
+            /** Items */
+            readonly items: readonly components["schemas"]["LoggedName"][];
+            /**
+             * More
+             * @description There are more names than `limit`. `text` finds them.
+             * @default false
+             */
+            readonly more: boolean;
+        };
+        /**
+         * LoggedValue
+         * @description The newest value of a metric.
+         */
+        readonly LoggedValue: {
+            /**
+             * Last Step
+             * @description The newest step that has it.
+             */
+            readonly last_step: number;
+            /**
+             * Last
+             * @description Value at that step; null if it is not finite.
+             */
+            readonly last: number | null;
+        };
+        /**
+         * LoggedValues
+         * @description Newest values of several metrics of many jobs. Jobs that logged none of them are left out.
+         */
+        readonly LoggedValues: {
+            /** Items */
+            readonly items: readonly components["schemas"]["JobLoggedValues"][];
         };
         /**
          * Logs
@@ -3622,7 +3733,7 @@ export interface components {
          * @description Order of a list of jobs. Each order has an index, so every page costs the same.
          * @enum {string}
          */
-        readonly Order: "newest" | "oldest" | "name";
+        readonly Order: "newest" | "oldest" | "name" | "state";
         /**
          * Parameter
          * @description The values of a parameter: a list of them, or a range. A plain list such as `[1, 2]` is its values.
@@ -8240,7 +8351,7 @@ export interface operations {
     readonly listJobs: {
         readonly parameters: {
             readonly query?: {
-                /** @description Order: by time of submission, or by name. */
+                /** @description Order: by time of submission, by name, or by state. */
                 readonly sort?: components["schemas"]["Order"];
                 readonly limit?: number;
                 /** @description `next` of the previous page, in the same order. */
@@ -10819,6 +10930,147 @@ export interface operations {
             };
             /** @description `job_deleted`: the job was deleted */
             readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listLoggedNames: {
+        readonly parameters: {
+            readonly query: {
+                /** @description Id of a job. Repeat it for several jobs. */
+                readonly job: readonly string[];
+                /** @description Only names that contain this text. */
+                readonly text?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedNames"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listLoggedValues: {
+        readonly parameters: {
+            readonly query: {
+                /** @description Id of a job. Repeat it for several jobs. */
+                readonly job: readonly string[];
+                /** @description Name of a metric. Repeat it for several. */
+                readonly name: readonly string[];
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LoggedValues"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

@@ -162,7 +162,11 @@ async def test_every_order_is_paged_without_gaps(api: httpx2.AsyncClient) -> Non
     names = ["b", "a", "c", "a", "b-1", "a"]
     ids = [(await api.post("/v1/jobs", json={**SPEC, "name": name})).json()["id"] for name in names]
     by_name = [id_ for _, id_ in sorted(zip(names, ids, strict=True))]
-    for sort, expected in {"newest": ids[::-1], "oldest": ids, "name": by_name}.items():
+    ended = [ids[4], ids[1]]
+    for id_ in ended:
+        await api.post(f"/v1/jobs/{id_}/cancel")
+    by_state = [*sorted(ended), *(id_ for id_ in ids if id_ not in ended)]
+    for sort, expected in {"newest": ids[::-1], "oldest": ids, "name": by_name, "state": by_state}.items():
         found: list[str] = []
         cursor: str | None = None
         for _ in range(10):

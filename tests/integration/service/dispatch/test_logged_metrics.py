@@ -1,10 +1,10 @@
 """What programs log: stored exactly once, in bounded memory, and read as what it was."""
 
 import random
-from array import array
 from typing import Any
 
 import pytest
+from harness.events import logged
 
 from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import logged_metrics as queries
@@ -14,24 +14,8 @@ from shardyard.service.store import logged_metrics
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.packing import metric_curve
-from shardyard.workers.messages.event import MetricsEvent, to_json
-from shardyard.workers.messages.metric_block import MetricBlock, packed
 
 from ..gang_events import Events, event_batch, state, step
-
-
-def logged(points: dict[str, list[tuple[int, float | None]]], rank: int = 0, generation: int = 1) -> tuple[str, Any]:
-    blocks = [
-        MetricBlock(
-            (name,), tuple(step for step, _ in pairs), packed(array("d", [_float(value) for _, value in pairs]))
-        )
-        for name, pairs in points.items()
-    ]
-    return "metrics", to_json(MetricsEvent(rank=rank, generation=generation, blocks=tuple(blocks)))
-
-
-def _float(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def loss(*steps: int, value: float = 1.0, generation: int = 1, rank: int = 0) -> tuple[str, Any]:

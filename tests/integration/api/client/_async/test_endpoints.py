@@ -86,7 +86,7 @@ ASKED: dict[str, list[Ask]] = {
     ],
     "listJobs": [
         lambda client, job, trace: client.jobs(
-            state="running", label={"team": "search"}, name="tiny", text="t", sort="name", limit=5
+            state="running", label={"team": "search"}, name="tiny", text="t", sort="state", limit=5
         ),
         lambda client, job, trace: client.jobs(limit=1, cursor=job),
         lambda client, job, trace: client.jobs(deleted=True),
@@ -116,6 +116,8 @@ ASKED: dict[str, list[Ask]] = {
     "getCurves": [lambda client, job, trace: client.curves(job, ["loss"], from_step=1, to_step=9, buckets=3)],
     "listLoggedMetrics": [lambda client, job, trace: client.logged_metrics(job, text="a", after="a", limit=5)],
     "getLoggedCurves": [lambda client, job, trace: client.logged_curves(job, ["a"], from_step=1, to_step=9, buckets=3)],
+    "listLoggedNames": [lambda client, job, trace: client.logged_names([job], text="a", limit=5)],
+    "listLoggedValues": [lambda client, job, trace: client.logged_values([job], ["a", "b"])],
     "getSystem": [lambda client, job, trace: client.system(job, "node/cpu", since=1.0, until=2e9, after="a")],
     "listArtifacts": [lambda client, job, trace: client.artifacts(job, prefix="n", kind="file", after="-1/a", limit=5)],
     "downloadArtifact": [lambda client, job, trace: _downloaded(client, job)],
