@@ -154,18 +154,19 @@ def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
     for job in pair:
         page.get_by_role("checkbox", name=f"Select {job.name}").check()
     page.get_by_role("group", name="Selected jobs").get_by_role("link", name="Compare").click()
-    expect(page.get_by_role("figure")).to_have_count(3)
+    for title in ("Loss", "Validation loss", "Tokens per second"):
+        expect(page.get_by_role("figure", name=re.compile(f"^{title}"))).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="train.optimizer.lr")).to_contain_text("0.01")
     for axis in ("tokens", "time"):
-        page.get_by_label(f"by {axis}").check()
+        page.get_by_label("Along").select_option(axis)
         expect(page).to_have_url(re.compile(f"job={pair[0].id}&job={pair[1].id}|job={pair[1].id}&job={pair[0].id}"))
         expect(page).to_have_url(re.compile(f"by={axis}$"))
         expect(page.locator(".chart .u-legend").first).to_contain_text(axis.capitalize())
     page.reload()
-    expect(page.get_by_label("by time")).to_be_checked()
+    expect(page.get_by_label("Along")).to_have_value("time")
     page.get_by_role("button", name="Remove hare").click()
     expect(page.get_by_role("row").filter(has_text="hare")).to_have_count(0)
-    page.get_by_role("searchbox").fill("hare")
+    page.get_by_role("searchbox", name="Search for a job to add").fill("hare")
     page.get_by_role("button", name="Add hare").click()
     expect(page.get_by_role("row").filter(has_text="train.optimizer.lr")).to_be_visible()
 

@@ -114,7 +114,7 @@ export interface JobPage {
   next: string | null;
 }
 
-export const SORTS = ["newest", "oldest", "name"] as const;
+export const SORTS = ["newest", "oldest", "name", "state"] as const;
 
 export type Sort = (typeof SORTS)[number];
 

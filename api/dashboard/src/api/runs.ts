@@ -1,22 +1,26 @@
-/** A job with its steps and validations, to be compared with others. */
+/** A job with its steps, to be compared with others. */
 
+import { type Curve, type Eval, getCurves } from "./curves";
 import { get } from "./http";
-import { type Job, toJob } from "./jobs";
+import { getJob, type Job, toJob } from "./jobs";
 
 export interface RunPoint {
   step: number;
   /** Since the job's start. */
   seconds: number | null;
   tokens: number | null;
-  loss: number | null;
-  tokensPerSecond: number | null;
 }
 
 export interface Run {
   job: Job;
   points: readonly RunPoint[];
-  /** Losses of validations, at the numbers of the steps after which they were made. */
-  validations: readonly RunPoint[];
+}
+
+/** A job with the curves of all that it reported itself; empty ones of a program. */
+export interface RunCurves {
+  job: Job;
+  curve: Curve;
+  evals: readonly Eval[];
 }
 
 /** Steps of each run, at most: a screen shows no more. A response then has about 200 kB. */
@@ -32,25 +36,11 @@ export async function getRun(id: string, signal?: AbortSignal): Promise<Run> {
   const job = toJob(wire);
   const begun = job.startedAt === null ? null : job.startedAt.getTime() / 1000;
   const since = (ts: number | null | undefined) => (begun === null || ts === null || ts === undefined ? null : ts - begun);
-  const points = metrics.points.map((point) => ({
-    step: point.step,
-    seconds: since(point.ts),
-    tokens: point.tokens ?? null,
-    loss: point.loss ?? null,
-    tokensPerSecond: point.tokens_per_s ?? null,
-  }));
-  const validations = metrics.evals.map((one) => ({
-    step: one.step,
-    seconds: since(one.ts),
-    tokens: tokensAt(points, one.step),
-    loss: one.loss ?? null,
-    tokensPerSecond: null,
-  }));
-  return { job, points, validations };
+  return { job, points: metrics.points.map((point) => ({ step: point.step, seconds: since(point.ts), tokens: point.tokens ?? null })) };
 }
 
-/** Tokens after a step, from those of another step: each step takes equally many. */
-function tokensAt(points: readonly RunPoint[], step: number): number | null {
-  const known = points.find((point) => point.tokens !== null && point.step >= step) ?? points.findLast((point) => point.tokens !== null);
-  return known?.tokens == null ? null : (known.tokens / known.step) * step;
+/** Raises `Problem`. */
+export async function getRunCurves(id: string, signal?: AbortSignal): Promise<RunCurves> {
+  const [job, { curve, evals }] = await Promise.all([getJob(id, signal), getCurves(id, null, signal)]);
+  return { job, curve, evals };
 }

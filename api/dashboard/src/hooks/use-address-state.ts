@@ -21,9 +21,10 @@ export function useAddressState<T extends object>({ NAMES, read, write }: Addres
       const next = new URLSearchParams(known);
       const wanted = new URLSearchParams(settled);
       for (const name of NAMES) {
-        const text = wanted.get(name);
-        if (text === null) next.delete(name);
+        const [text, ...more] = wanted.getAll(name);
+        if (text === undefined) next.delete(name);
         else next.set(name, text);
+        for (const each of more) next.append(name, each);
       }
       return next;
     }, { replace: true });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { job } from "../testing/jobs";
-import { cellsOf, headOf, ordered, pathsOf } from "./job-columns";
+import { cellsOf, headOf, loggedName, loggedPath, ordered, pathsOf } from "./job-columns";
 
 const trained = (id: string, lr: number | undefined, labels: Record<string, string> = {}) =>
   job({ id, labels, spec: { name: "a", train: { steps: 10, ...(lr !== undefined && { optimizer: { lr } }) } } });
@@ -27,4 +27,17 @@ test("numbers are ordered by their size, and jobs without a value come last", ()
   const ids = (by: string) => ordered(jobs, by).map(({ id }) => id);
   expect(ids("spec.train.optimizer.lr")).toEqual(["c", "a", "d", "b"]);
   expect(ids("-spec.train.optimizer.lr")).toEqual(["d", "a", "c", "b"]);
+});
+
+test("logged metrics are columns, whatever is in their names", () => {
+  expect(["acc", "a,b", "100%,%2C"].map((name) => [loggedPath(name), loggedName(loggedPath(name))])).toEqual([["metric.acc", "acc"], ["metric.a%2Cb", "a,b"], ["metric.100%25%2C%252C", "100%,%2C"]]);
+  expect([loggedName("label.acc"), headOf(loggedPath("val/a.b,c"))]).toEqual([null, "val/a.b,c"]);
+  const cells = cellsOf(trained("job-1", 0.1), new Map([["acc", 0.123456789], ["lost", null]]));
+  expect([cells.get("metric.acc"), cells.get("metric.lost")]).toEqual(["0.123457", "not finite"]);
+});
+
+test("jobs are ordered by the newest value of a logged metric", () => {
+  const jobs = [trained("a", 1), trained("b", 1), trained("c", 1), trained("d", 1)];
+  const logged = new Map(Object.entries({ a: 0.5, b: 0.25, c: null }).map(([id, acc]) => [id, new Map([["acc", acc]])]));
+  expect(ordered(jobs, "metric.acc", logged).map(({ id }) => id)).toEqual(["b", "a", "c", "d"]);
 });

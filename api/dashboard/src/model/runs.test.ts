@@ -1,20 +1,18 @@
 import { expect, test } from "vitest";
 import type { RunPoint } from "../api/runs";
-import { differences, line } from "./runs";
+import { AXES, differences, placesAlong } from "./runs";
 
-const point = (step: number, changes: Partial<RunPoint> = {}): RunPoint => ({ step, seconds: step * 2, tokens: step * 512, loss: 1 / step, tokensPerSecond: 100, ...changes });
+const point = (step: number, changes: Partial<RunPoint> = {}): RunPoint => ({ step, seconds: step * 2, tokens: step * 512, ...changes });
 
-test("a line runs along steps, tokens or time", () => {
-  const points = [point(1), point(2)];
-  const loss = (one: RunPoint) => one.loss;
-  expect(line(points, "step", loss)).toEqual([{ x: 1, y: 1 }, { x: 2, y: 0.5 }]);
-  expect(line(points, "tokens", loss).map(({ x }) => x)).toEqual([512, 1024]);
-  expect(line(points, "time", loss).map(({ x }) => x)).toEqual([2, 4]);
+test("steps have places along steps, tokens and time", () => {
+  const points = [point(1), point(3)];
+  expect(AXES.map((axis) => placesAlong(points, axis)?.ofStep(2))).toEqual([2, 1024, 4]);
 });
 
-test("what has no place on the axis is left out, and the rest is in order, each place once", () => {
-  const points = [point(1), point(2, { seconds: null }), point(3, { seconds: 1 }), point(4, { seconds: 2 })];
-  expect(line(points, "time", (one) => one.step)).toEqual([{ x: 1, y: 3 }, { x: 2, y: 1 }]);
+test("steps without a time are between those that have one", () => {
+  const points = [point(1), point(2, { seconds: null }), point(3, { seconds: 10 })];
+  expect(placesAlong(points, "time")?.ofStep(2)).toBe(6);
+  expect(placesAlong(points.slice(0, 2), "time")).toBeNull();
 });
 
 test("specs are compared field by field", () => {

@@ -14,17 +14,6 @@ const along: Readonly<Record<Axis, (point: RunPoint) => number | null>> = {
   time: (point) => point.seconds,
 };
 
-/** Points of one number along an axis, in its order; what has no place on it is left out. */
-export function line(points: readonly RunPoint[], axis: Axis, of: (point: RunPoint) => number | null): { x: number; y: number | null }[] {
-  const placed = points.flatMap((point) => {
-    const x = along[axis](point);
-    return x === null ? [] : [{ x, y: of(point) }];
-  });
-  // A step that was trained again after a fault is later than those before it; a clock may have been set back.
-  placed.sort((a, b) => a.x - b.x);
-  return placed.filter((point, index) => point.x !== placed[index - 1]?.x);
-}
-
 /** Where a run's steps are along an axis; null where they have no place on it. */
 export const placesAlong = (points: readonly RunPoint[], axis: Axis): Places | null =>
   placesOf(points.flatMap((point) => {

@@ -9,12 +9,19 @@ import { jobWire } from "../testing/jobs";
 import { JobsPage } from "./jobs";
 
 const asked: URL[] = [];
+const loggedAsked: URL[] = [];
+const NAMES = { items: [{ name: "val/acc", jobs: 2, last_step: 9 }], more: false };
+const VALUES = { items: [["job-1", 0.75], ["job-2", 0.5]].map(([job, last]) => ({ job, values: { "val/acc": { last, last_step: 9 } } })) };
 
 /** The control plane answers with `answer` when it is asked for jobs. */
 function given(answer: (url: URL) => Response): void {
   vi.stubGlobal("fetch", (path: string) => {
     const url = new URL(path, "http://control.plane");
     if (url.pathname === "/v1/sparklines") return Promise.resolve(sparklines(url));
+    if (url.pathname.startsWith("/v1/logged-")) {
+      loggedAsked.push(url);
+      return Promise.resolve(Response.json(url.pathname === "/v1/logged-names" ? NAMES : VALUES));
+    }
     asked.push(url);
     return Promise.resolve(answer(url));
   });
@@ -35,7 +42,7 @@ function open(address = "/"): void {
   render(<QueryClientProvider client={makeClient()}><JobsPage /></QueryClientProvider>);
 }
 
-beforeEach(() => { asked.length = 0; });
+beforeEach(() => { asked.length = loggedAsked.length = 0; });
 
 test("no jobs: how to submit one", async () => {
   given(() => page([]));
@@ -205,4 +212,26 @@ test("jobs are grouped by what the address says, and a group can be closed", asy
   expect(shown()).toEqual(["ada 2", "one", "three", "bob 1", "two"]);
   await userEvent.selectOptions(screen.getByLabelText("Groups"), "");
   expect([location.search, shown()]).toEqual(["?sort=name", ["one", "two", "three"]]);
+});
+
+test("logged metrics are columns, of which all jobs come in one answer, and order the jobs that are loaded", async () => {
+  localStorage.clear();
+  given(() => page([jobWire({ name: "one" }), jobWire({ id: "job-2", name: "two" }), jobWire({ id: "job-3", name: "three", started_at: null })], "c1"));
+  open("/");
+  await userEvent.click(await screen.findByRole("button", { name: "Columns…" }));
+  const dialog = within(screen.getByRole("dialog", { name: "Columns" }));
+  await userEvent.click(await dialog.findByRole("checkbox", { name: "metric.val/acc" }));
+  await userEvent.click(dialog.getByRole("button", { name: "Close" }));
+  const row = screen.getByRole("row", { name: /one/ });
+  expect(await within(row).findByText("0.75")).toBeTruthy();
+  expect([...new Set(loggedAsked.map(({ pathname, search }) => pathname + search))]).toEqual([
+    "/v1/logged-names?job=job-1&job=job-2&limit=1000",
+    "/v1/logged-values?job=job-1&job=job-2&name=val%2Facc",
+  ]);
+  await userEvent.click(within(screen.getByRole("columnheader", { name: "val/acc" })).getByRole("button"));
+  expect(screen.getAllByRole("rowheader").map((cell) => cell.textContent)).toEqual(["two", "one", "three"]);
+  expect(screen.getByText("Only the 3 jobs that are loaded are ordered by val/acc.")).toBeTruthy();
+  expect(new URLSearchParams(location.search).get("columns")).toBe("metric.val/acc");
+  await expectAccessible(document.body);
+  localStorage.clear();
 });

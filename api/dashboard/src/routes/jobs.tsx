@@ -4,6 +4,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { type Job, type JobFilter, listJobs, NO_FILTER, SORTS } from "../api/jobs";
+import { getLoggedValues } from "../api/logged-metrics";
 import { getSparklines } from "../api/sparklines";
 import { Empty } from "../components/empty";
 import { ProblemNotice } from "../components/problem-notice";
@@ -21,7 +22,7 @@ import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
 import { compareAddress, MAX_COMPARED } from "../model/addresses";
 import { integer } from "../model/format";
-import { ordered } from "../model/job-columns";
+import { headOf, loggedName, ordered } from "../model/job-columns";
 import "../features/jobs/jobs.css";
 
 const POLL_MS = 2000;
@@ -40,7 +41,8 @@ export function JobsPage() {
   const query = useJobs(filter);
   const loaded = query.data?.pages.flatMap((page) => page.jobs) ?? [];
   const now = useNow(loaded.length > MANY ? MANY_MS : undefined);
-  const jobs = by === "" ? loaded : ordered(loaded, by);
+  const logged = useLogged(loaded, columns);
+  const jobs = by === "" ? loaded : ordered(loaded, by, logged);
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
   const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "" || filter.deleted !== "";
@@ -58,7 +60,8 @@ export function JobsPage() {
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
       {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} />}
       {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
-      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} group={group} />}
+      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} logged={logged} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} group={group} />}
+      {by !== "" && query.hasNextPage && <p className="quiet after">Only the {integer(jobs.length)} jobs that are loaded are ordered by {headOf(by.replace(/^-/, ""))}.</p>}
       {group !== "" && query.hasNextPage && <p className="quiet after">Groups are of the {integer(jobs.length)} jobs that are loaded.</p>}
       {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
@@ -93,6 +96,19 @@ function useSparklines(jobs: readonly Job[]) {
     queryFn: ({ signal }) => getSparklines(ids, signal),
     enabled: ids.length > 0,
     refetchInterval: CURVES_MS,
+    placeholderData: (before) => before,
+  }).data;
+}
+
+/** One request for the chosen metrics of up to 200 jobs. */
+function useLogged(jobs: readonly Job[], columns: readonly string[]) {
+  const names = columns.flatMap((path) => loggedName(path) ?? []);
+  const ids = jobs.flatMap(({ id, startedAt }) => (startedAt === null ? [] : [id]));
+  return useQuery({
+    queryKey: ["logged-values", ids, names],
+    queryFn: ({ signal }) => getLoggedValues(ids, names, signal),
+    enabled: names.length > 0 && ids.length > 0,
+    refetchInterval: CURVES_MS * Math.max(1, Math.ceil(ids.length / MANY)),
     placeholderData: (before) => before,
   }).data;
 }

@@ -25,7 +25,7 @@ export function JobPicker({ without, onPick }: { without: readonly string[]; onP
   const found = (data?.jobs ?? []).filter((job) => !without.includes(job.id)).slice(0, OFFERED);
   return (
     <section className="job-picker card before" aria-label="Add a job">
-      <form role="search" onSubmit={(event) => { event.preventDefault(); }}>
+      <form role="search" aria-label="Jobs to add" onSubmit={(event) => { event.preventDefault(); }}>
         <label>
           <span className="unseen">Search for a job to add</span>
           <input type="search" placeholder="Add a job by name or id" value={text} onChange={(event) => { setText(event.target.value); }} />

@@ -2,18 +2,17 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { type Curve, type Eval, getCurves, type Range, type SeriesName } from "../../api/curves";
-import type { Along, Line } from "../../components/chart";
+import { type Curve, type Eval, getCurves, type Range } from "../../api/curves";
+import type { Line } from "../../components/chart";
+import { alongOf, placed } from "../../components/chart-axis";
 import { ChartPanel } from "../../components/chart-panel";
+import { curveLines } from "../../components/curve-lines";
 import { ALL, type ChartView } from "../../model/chart-view";
 import type { Series } from "../../model/csv";
 import { along, lastStep } from "../../model/curve";
-import { duration, integer, loss, number, percent, short } from "../../model/format";
 import type { Live } from "../../model/live";
-import { isFound } from "../../model/metric-groups";
-import type { Axis } from "../../model/runs";
 import type { Places } from "../../model/step-places";
-import { curveLines } from "./curve-lines";
+import { chartsFound, type TrainingChart } from "../../model/training-charts";
 import type { LiveJob } from "./use-live";
 import { useStepPlaces } from "./use-step-places";
 
@@ -21,36 +20,11 @@ import { useStepPlaces } from "./use-step-places";
 export const GROUP = "job";
 const POLL_MS = 3000;
 
-interface ChartSpec {
-  name: SeriesName;
-  title: string;
-  label: string;
-  colour: string;
-  format: (value: number | null) => string;
-  /** Has sense on a logarithmic axis. */
-  log?: boolean;
-  /** Set by a schedule, not measured: there is nothing to smooth. */
-  exact?: boolean;
-}
-
-const CHARTS: readonly ChartSpec[] = [
-  { name: "loss", title: "Loss (nats per token)", label: "Train", colour: "blue", format: loss, log: true },
-  { name: "tokens_per_s", title: "Tokens per second", label: "Tokens/s", colour: "green", format: integer },
-  { name: "mfu", title: "Model FLOPs utilisation", label: "MFU", colour: "violet", format: percent },
-  { name: "grad_norm", title: "Gradient norm", label: "Norm", colour: "violet", format: number, log: true },
-  { name: "lr", title: "Learning rate", label: "Rate", colour: "grey", format: number, exact: true },
-  { name: "loss_scale", title: "Loss scale", label: "Scale", colour: "red", format: number, log: true, exact: true },
-];
-
-/** Those whose title has this text in it. Whether a chart is there does not depend on the range. */
-export const chartsFound = (whole: Curve, text: string): readonly ChartSpec[] =>
-  CHARTS.filter(({ name, title }) => isFound(title, text) && whole.buckets.some(({ values }) => values[name] !== undefined));
-
 export interface JobChartsProps {
   id: string;
   /** What its files are named after. */
   of: string;
-  charts: readonly ChartSpec[];
+  charts: readonly TrainingChart[];
   live: Live;
   ended: boolean;
   view: ChartView;
@@ -86,7 +60,7 @@ export function NoCurves({ live, ended }: { live: LiveJob; ended: boolean }) {
   return <p className="card pad quiet">{why}</p>;
 }
 
-const evalsOf = (spec: ChartSpec, live: Live) => (spec.name === "loss" ? live.evals : NO_EVALS);
+const evalsOf = (spec: TrainingChart, live: Live) => (spec.name === "loss" ? live.evals : NO_EVALS);
 
 const NO_EVALS: readonly Eval[] = [];
 
@@ -112,29 +86,13 @@ function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): 
 
 interface SeriesChartProps {
   of: string;
-  spec: ChartSpec;
+  spec: TrainingChart;
   curve: Curve;
   evals: readonly Eval[];
   view: ChartView;
   /** Null: the chart runs along steps. */
   places?: Places | null;
   onZoom?: (zoom: Range | null) => void;
-}
-
-const ALONG: Readonly<Record<Exclude<Axis, "step">, Along>> = { tokens: { name: "Tokens", format: short }, time: { name: "Time", format: duration } };
-
-/** Points at other places; what is drawn stays the same. */
-const placed = (lines: readonly Line[], { ofStep }: Places): Line[] =>
-  lines.map((line) => ({
-    ...line,
-    points: line.points.map(({ from, to, ...point }) => ({ ...point, x: ofStep(point.x), ...(from !== undefined && to !== undefined && { from: ofStep(from), to: ofStep(to) }) })),
-  }));
-
-/** How a chart runs along something else than steps. Charts along the same share their cursor; a range is of steps everywhere else. */
-function alongOf(by: Axis, zoom: Range | null, places: Places | null, onZoom: SeriesChartProps["onZoom"]) {
-  if (places === null || by === "step") return { group: GROUP, zoom, ...(onZoom && { onZoom }) };
-  const change = (range: Range | null) => { onZoom?.(range && [places.toStep(range[0]), places.toStep(range[1])]); };
-  return { group: `${GROUP}-${by}`, along: ALONG[by], zoom: zoom && ([places.ofStep(zoom[0]), places.ofStep(zoom[1])] as const), ...(onZoom && { onZoom: change }) };
 }
 
 function SeriesChart({ of, spec, curve, evals, view, places = null, onZoom }: SeriesChartProps) {
@@ -154,6 +112,6 @@ function SeriesChart({ of, spec, curve, evals, view, places = null, onZoom }: Se
   const [first, last] = [known[0], known.at(-1)];
   const summary = first && last ? `${label} ${format(first.y)} at step ${Math.round(first.x)}, ${format(last.y)} at step ${Math.round(last.x)}.` : "";
   const log = view.log && spec.log === true;
-  const drawn = useMemo(() => alongOf(view.by, view.zoom, places, onZoom), [view.by, view.zoom, places, onZoom]);
+  const drawn = useMemo(() => alongOf(GROUP, view.by, view.zoom, places, onZoom), [view.by, view.zoom, places, onZoom]);
   return <ChartPanel of={of} series={series} title={title} summary={summary} lines={lines} format={format} log={log} steps={view.zoom} {...drawn} />;
 }

@@ -5,6 +5,8 @@ import { useCallback, useMemo } from "react";
 import type { Range } from "../../api/curves";
 import type { Job } from "../../api/jobs";
 import { getLoggedMetrics } from "../../api/logged-metrics";
+import { ChartControls } from "../../components/chart-controls";
+import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useAddressState } from "../../hooks/use-address-state";
 import * as chartView from "../../model/chart-view";
@@ -12,10 +14,9 @@ import { trains } from "../../model/checkpoints";
 import { lastStep } from "../../model/curve";
 import { isFinal } from "../../model/jobs";
 import { groupsOf } from "../../model/metric-groups";
-import { ChartControls } from "./chart-controls";
-import { chartsFound, JobCharts, NoCurves } from "./job-charts";
+import { chartsFound } from "../../model/training-charts";
+import { JobCharts, NoCurves } from "./job-charts";
 import { LoggedCharts } from "./logged-charts";
-import { MetricGroup } from "./metric-group";
 import type { LiveJob } from "./use-live";
 
 /** For new names; a program's first one is waited for. */

@@ -5,11 +5,11 @@ import { useMemo, useState } from "react";
 import type { Job } from "../../api/jobs";
 import { getSystem } from "../../api/system";
 import { Chart, type Line } from "../../components/chart";
+import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useInView } from "../../hooks/use-in-view";
 import { isFinal } from "../../model/jobs";
 import { formatOf, systemGroups, timeFormat, TITLES } from "../../model/system-metrics";
-import { MetricGroup } from "./metric-group";
-import { useInView } from "./use-in-view";
 
 const POLL_MS = 5000;
 const GROUP = "system";

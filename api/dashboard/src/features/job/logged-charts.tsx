@@ -5,15 +5,15 @@ import { useMemo } from "react";
 import type { Range } from "../../api/curves";
 import { getLoggedCurves, type LoggedCurve, type LoggedMetric } from "../../api/logged-metrics";
 import { ChartPanel } from "../../components/chart-panel";
+import { curveLines } from "../../components/curve-lines";
+import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useDebounced } from "../../hooks/use-debounced";
+import { useInView } from "../../hooks/use-in-view";
 import type { ChartView } from "../../model/chart-view";
 import { number } from "../../model/format";
 import type { MetricGroup as Group } from "../../model/metric-groups";
-import { curveLines } from "./curve-lines";
 import { GROUP } from "./job-charts";
-import { MetricGroup } from "./metric-group";
-import { useInView } from "./use-in-view";
 
 const POLL_MS = 3000;
 

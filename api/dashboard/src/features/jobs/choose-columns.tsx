@@ -1,13 +1,11 @@
 /** The button and the dialog that choose further columns of the table of jobs. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import type { Job } from "../../api/jobs";
-import { Confirm } from "../../components/confirm";
-import { pathsOf } from "../../model/job-columns";
-import "./choose-columns.css";
-
-/** At most this number of fields is listed; the search finds the others. */
-const MOST_LISTED = 100;
+import { getLoggedNames } from "../../api/logged-metrics";
+import { ChooseDialog } from "../../components/choose-dialog";
+import { loggedPath, pathsOf } from "../../model/job-columns";
 
 export interface ChooseColumnsProps {
   jobs: readonly Job[];
@@ -26,26 +24,9 @@ export function ChooseColumns(props: ChooseColumnsProps) {
 }
 
 function Dialog({ jobs, columns, onChange, onDone }: ChooseColumnsProps & { onDone: () => void }) {
-  const [text, setText] = useState("");
-  const [first] = useState(columns);
-  const paths = [...new Set([...first, ...pathsOf(jobs)])].filter((path) => path.toLowerCase().includes(text.toLowerCase()));
-  const toggle = (path: string) => { onChange(columns.includes(path) ? columns.filter((known) => known !== path) : [...columns, path]); };
-  return (
-    <Confirm title="Columns" no="Close" onNo={onDone}>
-      <p>Fields of the specs, labels and results of the jobs that are loaded. Those in which they differ come first.</p>
-      <label className="choose-columns-search">
-        <span className="unseen">Find a field</span>
-        <input type="search" placeholder="Find a field" value={text} onChange={(event) => { setText(event.target.value); }} />
-      </label>
-      <ul className="choose-columns" aria-label="Fields">
-        {paths.slice(0, MOST_LISTED).map((path) => (
-          <li key={path}>
-            <label><input type="checkbox" checked={columns.includes(path)} onChange={() => { toggle(path); }} /> <code>{path}</code></label>
-          </li>
-        ))}
-      </ul>
-      {paths.length === 0 && <p className="quiet">No field has this in its name.</p>}
-      {paths.length > MOST_LISTED && <p className="quiet">and {paths.length - MOST_LISTED} more: search for them</p>}
-    </Confirm>
-  );
+  const [ids] = useState(() => jobs.flatMap(({ id, startedAt }) => (startedAt === null ? [] : [id])));
+  const { data: logged } = useQuery({ queryKey: ["logged-names", ids, ""], queryFn: ({ signal }) => getLoggedNames(ids, "", signal), enabled: ids.length > 0 });
+  const paths = [...pathsOf(jobs), ...(logged?.names ?? []).map(({ name }) => loggedPath(name))];
+  const about = "Fields of the specs, labels, results and logged metrics of the jobs that are loaded. Fields in which they differ come first.";
+  return <ChooseDialog title="Columns" about={about} noun="field" paths={paths} chosen={columns} onChange={onChange} onDone={onDone} />;
 }

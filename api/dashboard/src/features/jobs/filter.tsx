@@ -3,7 +3,7 @@
 import { type JobFilter, type Sort, SORTS, STATES } from "../../api/jobs";
 import "./filter.css";
 
-const ORDERS: Readonly<Record<Sort, string>> = { newest: "Newest first", oldest: "Oldest first", name: "By name" };
+const ORDERS: Readonly<Record<Sort, string>> = { newest: "Newest first", oldest: "Oldest first", name: "By name", state: "By state" };
 
 export function Filter({ filter, onChange }: { filter: JobFilter; onChange: (filter: JobFilter) => void }) {
   return (

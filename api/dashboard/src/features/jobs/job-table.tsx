@@ -8,7 +8,7 @@ import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
 import { integer, loss, short } from "../../model/format";
-import { cellsOf, headOf } from "../../model/job-columns";
+import { cellsOf, headOf, type Logged } from "../../model/job-columns";
 import { type Grouping, type JobGroup, grouped } from "../../model/job-groups";
 import { JobProgress } from "./job-progress";
 import { Sparkline } from "./sparkline";
@@ -19,6 +19,8 @@ export interface JobTableProps {
   now: Date;
   /** Job → its loss; of jobs that have none yet, nothing. */
   sparklines?: ReadonlyMap<string, LossSparkline> | undefined;
+  /** Job → the newest values of logged metrics that are columns. */
+  logged?: ReadonlyMap<string, Logged> | undefined;
   selected: ReadonlySet<string>;
   onSelect: (selected: ReadonlySet<string>) => void;
   /** Paths of further columns (`job-columns.ts`). */
@@ -33,7 +35,7 @@ export interface JobTableProps {
 /** Columns that are always there. */
 const FIXED = 9;
 
-export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = [], by = "", onOrder, group = "" }: JobTableProps) {
+export function JobTable({ jobs, now, sparklines, logged, selected, onSelect, columns = [], by = "", onOrder, group = "" }: JobTableProps) {
   const [closed, close] = useState<ReadonlySet<string>>(new Set());
   const all = jobs.every((job) => selected.has(job.id));
   const selectAll = () => { onSelect(all ? new Set() : new Set(jobs.map((job) => job.id))); };
@@ -42,7 +44,7 @@ export function JobTable({ jobs, now, sparklines, selected, onSelect, columns = 
     onSelect(new Set(selected.has(id) ? others : [...others, id]));
   };
   const rowsOf = (some: readonly Job[]) => some.map((job) => (
-    <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} columns={columns} />
+    <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} logged={logged?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} columns={columns} />
   ));
   return (
     <div className="job-table card" role="region" aria-label="Jobs" tabIndex={0}>
@@ -111,13 +113,14 @@ interface RowProps {
   job: Job;
   now: Date;
   sparkline: LossSparkline | undefined;
+  logged: Logged | undefined;
   selected: boolean;
   onSelect: () => void;
   columns: readonly string[];
 }
 
-function Row({ job, now, sparkline, selected, onSelect, columns }: RowProps) {
-  const cells = columns.length > 0 ? cellsOf(job) : null;
+function Row({ job, now, sparkline, logged, selected, onSelect, columns }: RowProps) {
+  const cells = columns.length > 0 ? cellsOf(job, logged) : null;
   return (
     <tr data-state={job.state} data-selected={selected || undefined}>
       <td className="job-table-select"><input type="checkbox" aria-label={`Select ${job.name}`} checked={selected} onChange={onSelect} /></td>

@@ -1,8 +1,8 @@
 /** A group of charts that can be closed. A closed one shows and reads nothing, and the browser remembers it for all jobs. */
 
 import { type ReactNode, useState } from "react";
-import { integer } from "../../model/format";
-import "./metrics.css";
+import { integer } from "../model/format";
+import "./metric-group.css";
 
 export function MetricGroup({ name, count, children }: { name: string; count: number; children: ReactNode }) {
   const [open, setOpen] = useState(() => !closedGroups().includes(name));

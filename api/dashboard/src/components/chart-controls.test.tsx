@@ -1,7 +1,7 @@
 import { fireEvent, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
-import { expectAccessible } from "../../testing/accessible";
+import { expectAccessible } from "../testing/accessible";
 import { ChartControls } from "./chart-controls";
 
 test("search, smoothing, log axis and range are set by keys too", async () => {

@@ -1,8 +1,8 @@
 /** What is drawn of one curve: the line, smoothed if wanted, and then the measured one faintly below it. */
 
-import type { Drawn } from "../../api/curves";
-import type { Line } from "../../components/chart";
-import { smoothed } from "../../model/curve";
+import type { Drawn } from "../api/curves";
+import type { Line } from "./chart";
+import { smoothed } from "../model/curve";
 
 export interface CurveStyle {
   label: string;

@@ -1,10 +1,10 @@
 /** The settings of a job's charts: which of them, and how they are drawn. A range can also be drawn in a chart itself. */
 
 import { useState, type SyntheticEvent } from "react";
-import { type ChartView, MOST_TEXT, rangeOf } from "../../model/chart-view";
-import { integer } from "../../model/format";
-import { AXES, type Axis } from "../../model/runs";
-import "./job.css";
+import { type ChartView, MOST_TEXT, rangeOf } from "../model/chart-view";
+import { integer } from "../model/format";
+import { AXES, type Axis } from "../model/runs";
+import "./chart-controls.css";
 
 export interface ChartControlsProps {
   view: ChartView;

@@ -1,0 +1,122 @@
+/** What a comparison reads: each run with its own curves, what the runs logged, and where their steps are in tokens and time. */
+
+import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { type Curve, getCurves, type Range } from "../../api/curves";
+import { getLoggedCurves, getLoggedNames, type LoggedCurve, type LoggedName } from "../../api/logged-metrics";
+import { getRun, getRunCurves, type RunCurves } from "../../api/runs";
+import { useDebounced } from "../../hooks/use-debounced";
+import { trains } from "../../model/checkpoints";
+import { isFinal } from "../../model/jobs";
+import { loggedName, type RunResults } from "../../model/results";
+import { type Axis, labelsOf, placesAlong } from "../../model/runs";
+import type { Places } from "../../model/step-places";
+
+const POLL_MS = 5000;
+const NAMES_MS = 10_000;
+
+export interface ComparedRun extends RunCurves {
+  label: string;
+  /** A colour of the theme, without its dashes. */
+  colour: string;
+}
+
+const COLOURS = ["blue", "orange", "green", "violet", "red", "grey"] as const;
+
+interface Asked {
+  signal: AbortSignal;
+}
+
+/** The answers in the order of the queries. One function for all, so that its result stays the same until an answer changes. */
+const combine = <T>(results: readonly { data: T | undefined; error: Error | null }[]) => ({
+  found: results.map(({ data }) => data),
+  problem: results.find(({ error }) => error !== null)?.error ?? null,
+});
+
+const hasEnded = ({ job }: { job: ComparedRun["job"] }) => isFinal(job.state);
+
+/** The runs that are read, each with the colour of its place among the ids. */
+export function useComparedRuns(ids: readonly string[]): { runs: readonly ComparedRun[]; problem: Error | null } {
+  const { found, problem } = useQueries({
+    queries: ids.map((id) => ({
+      queryKey: ["run", id],
+      queryFn: ({ signal }: Asked) => getRunCurves(id, signal),
+      refetchInterval: ({ state }: { state: { data?: RunCurves | undefined } }) => (state.data && hasEnded(state.data) ? (false as const) : POLL_MS),
+    })),
+    combine: combine<RunCurves>,
+  });
+  const runs = useMemo(() => {
+    const known = found.flatMap((one, at) => (one ? [{ ...one, colour: COLOURS[at] ?? "grey" }] : []));
+    const labels = labelsOf(known.map(({ job }) => job));
+    return known.map((run, at) => ({ ...run, label: labels[at] ?? run.job.id }));
+  }, [found]);
+  return { runs, problem };
+}
+
+/** Names that any of the runs logged; `text`: only those that contain it. */
+export function useLoggedNames(ids: readonly string[], text: string, ended: boolean): { names: readonly LoggedName[]; more: boolean } | undefined {
+  const settled = useDebounced(text.trim());
+  return useQuery({
+    queryKey: ["logged-names", ids, settled],
+    queryFn: ({ signal }) => getLoggedNames(ids, settled, signal),
+    placeholderData: keepPreviousData,
+    refetchInterval: ended ? false : NAMES_MS,
+  }).data;
+}
+
+/** Of each run the curves of these logged metrics, as far as it has them. */
+export function useLoggedCurves(runs: readonly ComparedRun[], names: readonly string[], range: Range | null, buckets?: number): { found: readonly (ReadonlyMap<string, LoggedCurve> | undefined)[]; problem: Error | null } {
+  const settled = useDebounced(JSON.stringify(names));
+  return useQueries({
+    queries: runs.map((run) => ({
+      queryKey: ["logged-curves", run.job.id, settled, range, hasEnded(run), buckets],
+      queryFn: ({ signal }: Asked) => getLoggedCurves(run.job.id, JSON.parse(settled) as string[], range, signal, buckets),
+      enabled: settled !== "[]",
+      placeholderData: keepPreviousData,
+      refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
+      gcTime: 0,
+    })),
+    combine: combine<ReadonlyMap<string, LoggedCurve>>,
+  });
+}
+
+/** Extremes are those of all steps, however few buckets there are. */
+const EXTREMES = 2;
+const NOTHING: ReadonlyMap<string, LoggedCurve> = new Map();
+
+/** What the table has of each run, for metrics by their paths. */
+export function useResults(runs: readonly ComparedRun[], paths: readonly string[]): readonly RunResults[] {
+  const names = paths.flatMap((path) => loggedName(path) ?? []);
+  const { found } = useLoggedCurves(runs, names, null, EXTREMES);
+  return useMemo(() => runs.map(({ curve, evals }, at) => ({ curve, evals, logged: found[at] ?? NOTHING })), [runs, found]);
+}
+
+/** The runs' own curves of a range of steps, as fine as possible; until they are read, the known ones. */
+export function useRange(runs: readonly ComparedRun[], range: Range | null): readonly Curve[] {
+  const { found } = useQueries({
+    queries: runs.map((run) => ({
+      queryKey: ["curves", run.job.id, range],
+      queryFn: ({ signal }: Asked) => getCurves(run.job.id, range, signal),
+      enabled: range !== null && run.curve.width > 1,
+      staleTime: Infinity,
+      gcTime: 60_000,
+      refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
+    })),
+    combine: combine<Awaited<ReturnType<typeof getCurves>>>,
+  });
+  return useMemo(() => runs.map(({ curve }, at) => (range !== null && curve.width > 1 ? found[at]?.curve : undefined) ?? curve), [runs, found, range]);
+}
+
+/** Where the steps of each run are along an axis; null: by step, or not known. */
+export function usePlaces(runs: readonly ComparedRun[], axis: Axis): readonly (Places | null)[] {
+  const { found } = useQueries({
+    queries: runs.map((run) => ({
+      queryKey: ["step-places", run.job.id, hasEnded(run)],
+      queryFn: ({ signal }: Asked) => getRun(run.job.id, signal),
+      enabled: axis !== "step" && trains(run.job),
+      refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
+    })),
+    combine: combine<Awaited<ReturnType<typeof getRun>>>,
+  });
+  return useMemo(() => runs.map((_, at) => (axis === "step" || !found[at] ? null : placesAlong(found[at].points, axis))), [runs, found, axis]);
+}
