@@ -15,7 +15,7 @@ from .policies import queue
 from .schemas.node import Cordon, DeviceCapacity, ElasticRanks, Node, NodeAllocation
 from .schemas.system import NodeUse
 from .settings import Settings
-from .store import cordons, jobs, nodes, system_samples
+from .store import cordons, jobs, node_history, nodes, system_samples
 from .store.engine import Store
 
 #: An id may be shortened to this number of characters if it still identifies one node.
@@ -138,6 +138,28 @@ async def history(store: Store, limit: int = 100) -> list[Cordon]:
 
 async def _record(tx: AsyncConnection, settings: Settings, node: str) -> Node:
     return next(record for record in await _records(tx, settings) if record.id == node)
+
+
+@dataclass(frozen=True)
+class PastNode:
+    """A node of which something may be stored; it may be gone."""
+
+    cluster: str
+    id: str
+    host: str
+
+
+async def find_past(tx: AsyncConnection, wanted: str) -> PastNode:
+    """A node (id, start of an id, or host), or one of this id that is gone. Raises NodeNotFound, AmbiguousNode."""
+    try:
+        found = await _find(tx, wanted)
+    except NodeNotFound:
+        gone = None if "\0" in wanted else await node_history.newest_change(tx, wanted)
+        if gone is None:
+            raise
+        return PastNode(gone["cluster"], wanted, gone["host"])
+    row = next(row for row in await nodes.all_nodes(tx) if row["id"] == found)
+    return PastNode(row["cluster"], found, row["host"])
 
 
 async def _find(tx: AsyncConnection, wanted: str) -> str:

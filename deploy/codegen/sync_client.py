@@ -15,6 +15,7 @@ from pathlib import Path
 CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
 FILES = (
     "client.py",
+    "cluster_questions.py",
     "downloads.py",
     "job.py",
     "job_changes.py",
@@ -31,6 +32,7 @@ HEADER = "# Generated from api/client/_async/{name}; change that file, then run:
 DROPPED = ("async", "await")
 NAMES = {
     "AsyncClient": "Client",
+    "AsyncClusterQuestions": "ClusterQuestions",
     "AsyncDownloads": "Downloads",
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
@@ -50,7 +52,8 @@ NAMES = {
     "aread": "read",
 }
 _IN_TEXT = re.compile(
-    r"\bAsync(Client|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|ServiceEndpoints|SweepEndpoints)\b"
+    r"\bAsync(Client|ClusterQuestions|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|ServiceEndpoints"
+    r"|SweepEndpoints)\b"
 )
 
 

@@ -33,7 +33,7 @@ from ..store import clusters, jobs, leases, nodes
 from ..store import operations as operation_rows
 from ..store.engine import Store
 from ..store.leases import Lease
-from . import retention
+from . import cluster_history, retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
 from .dispatcher_identity import Owner
@@ -53,6 +53,8 @@ _RELEASE_S = 5.0
 _NAME_S = 15.0
 #: Seconds between two searches for archives of code that no job uses.
 _UNUSED_CODE_S = 3600.0
+#: Seconds between two looks whether a minute's use of the cluster is stored.
+_RECORD_S = 15.0
 #: Seconds between two searches for a waiting job's devices.
 _BUSY_NODES_S = 1.0
 
@@ -112,6 +114,10 @@ class Dispatcher:
             if self._other_owner is None:
                 await retention.sweep(self.store, self.settings)
 
+        async def record_use() -> None:
+            if self._other_owner is None and self._connected:
+                await cluster_history.record(self.store, self.settings)
+
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._nodes_changed), name="nodes")
@@ -124,6 +130,7 @@ class Dispatcher:
                 group.create_task(_forever(self._remove_strays, lambda: self.settings.stray_gangs_s), name="strays")
                 group.create_task(_forever(advance_sweeps, lambda: self.settings.poll_s), name="sweeps")
                 group.create_task(_forever(remove_unused_code, lambda: _UNUSED_CODE_S), name="code")
+                group.create_task(_forever(record_use, lambda: _RECORD_S), name="use")
                 group.create_task(_forever(remove_old, lambda: self.settings.retention_s), name="retention")
         finally:
             await self._leave()
@@ -151,6 +158,7 @@ class Dispatcher:
                 return
             await clusters.put(tx, name, self.owner, _NAME_S)
             await nodes.replace(tx, rows, name)
+            await cluster_history.note_changes(tx, name, before, rows, now)
             await capacity.remember(tx, self.settings, found)
             spared = (await fleet(tx, name)).spared
         if not self._seen or self._unreachable or sorted(before, key=lambda row: str(row["id"])) != rows:

@@ -4,13 +4,13 @@ Only the names of `system_metrics.py` are stored, whatever a gang sends.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import SystemEvent
-from ...workers.messages.system_metrics import NODE, RANK
+from ...workers.messages.system_metrics import GPU, NODE, RANK
 from ..store import system_samples
 
 #: Maximum characters of a node's id.
@@ -27,7 +27,8 @@ async def keep(tx: AsyncConnection, job_id: str, samples: Sequence[tuple[float, 
     # The newest sample says which older ones are dropped: with a clock that is a month ahead that would be all.
     placed = [(min(max(ts, 0.0), now), event) for ts, event in samples]
     await system_samples.append(tx, job_id, [(ts, _series(event)) for ts, event in placed])
-    await system_samples.put_nodes(tx, {node: use for _, one in placed for node, use in _nodes(one).items()}, now)
+    uses = {node: use for _, one in placed for node, use in (_nodes(one) | _gpus(one)).items()}
+    await system_samples.put_nodes(tx, uses, now)
     newest, event = placed[-1]
     use = {"cpu": _sum(event, "cpu"), "memory": _sum(event, "memory"), "gpu": _mean(event, "gpu_utilization")}
     return {"resource_use": {"at": newest, **use}} if any(value is not None for value in use.values()) else {}
@@ -43,11 +44,20 @@ def _series(event: SystemEvent) -> dict[str, float]:
     return found
 
 
-def _nodes(event: SystemEvent) -> Mapping[str, dict[str, float]]:
+def _nodes(event: SystemEvent) -> dict[str, dict[str, float]]:
     return {
         node: {name: value for name, value in use.items() if name in NODE and _is_stored(value)}
         for node, use in event.nodes.items()
         if 0 < len(node) <= _MOST_ID and "/" not in node
+    }
+
+
+def _gpus(event: SystemEvent) -> dict[str, dict[str, float]]:
+    """By `node/gpu`. A GPU that Ray has under a longer name than is stored is left out."""
+    return {
+        gpu: {name: value for name, value in use.items() if name in GPU and _is_stored(value)}
+        for gpu, use in event.nodes.items()
+        if gpu.count("/") == 1 and len(gpu) <= _MOST_ID
     }
 
 

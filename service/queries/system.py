@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ...workers.messages.system_metrics import UNITS
 from ..errors import InvalidCursor
@@ -102,16 +102,21 @@ def _metric_of(full: str) -> str:
 
 
 def _curve(kind: str, subject: str, values: Sequence[Bucket | None]) -> SystemCurve:
+    node, rank = (subject, None) if kind == "node" else (None, int(subject))
+    return SystemCurve(node=node, rank=rank, **series_of(values))
+
+
+def series_of(values: Sequence[Bucket | None]) -> dict[str, Any]:
+    """The fields of a `Series`."""
     single = all(one is None or one.low == one.high for one in values)
-    return SystemCurve(
-        node=subject if kind == "node" else None,
-        rank=int(subject) if kind == "rank" else None,
-        mean=[None if one is None else _short(one.total / one.count) for one in values],
-        low=None if single else [None if one is None else _short(one.low) for one in values],
-        high=None if single else [None if one is None else _short(one.high) for one in values],
-        last=next((_short(one.total / one.count) for one in reversed(values) if one is not None), None),
-    )
+    return {
+        "mean": [None if one is None else short(one.total / one.count) for one in values],
+        "low": None if single else [None if one is None else short(one.low) for one in values],
+        "high": None if single else [None if one is None else short(one.high) for one in values],
+        "last": next((short(one.total / one.count) for one in reversed(values) if one is not None), None),
+    }
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
+    """Rounded to four digits."""
     return float(f"{value:.{_DIGITS}g}")

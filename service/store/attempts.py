@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, and_, case, distinct, func, literal, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .tables import attempts
+from ..states import HOLDING
+from .tables import attempts, jobs
+
+#: Users, each with a kind of device, in one answer.
+_MOST_ACTORS = 200
+#: Devices of an attempt, spares included; attempts that earlier versions placed do not have their number.
+_DEVICES = func.coalesce(attempts.c.devices, jobs.c.world_size)
 
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> None:
@@ -40,3 +46,36 @@ async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
     statement = select(func.max(attempts.c.number)).where(attempts.c.job_id == job_id, attempts.c.error == error)
     number: int | None = (await tx.execute(statement)).scalar_one()
     return number
+
+
+def ended(since: float, before: tuple[float, str, int] | None, limit: int) -> Select[*tuple[Any, ...]]:
+    """Attempts of all jobs that ended since a time, with their jobs, the last to end first."""
+    key = (attempts.c.ended_at, attempts.c.job_id, attempts.c.number)
+    statement = (
+        select(
+            *(attempts.c[name] for name in ("job_id", "number", "device", "started_at", "ended_at", "outcome")),
+            *(jobs.c[name] for name in ("name", "actor", "state")),
+            _DEVICES.label("devices"),
+        )
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(attempts.c.ended_at >= since)
+    )
+    if before is not None:
+        statement = statement.where(tuple_(*key) < tuple_(*before))
+    return statement.order_by(*(column.desc() for column in key)).limit(limit)
+
+
+def device_time(since: float, now: float) -> Select[*tuple[Any, ...]]:
+    """Actor and kind of device → attempts and device-seconds from `since` to `now` (unix seconds), the most first."""
+    named = (jobs.c.actor, attempts.c.job_id, attempts.c.device, attempts.c.started_at, _DEVICES.label("devices"))
+    ended = select(*named, attempts.c.ended_at.label("until")).join(jobs, jobs.c.id == attempts.c.job_id)
+    newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt, attempts.c.ended_at.is_(None))
+    running = select(*named, literal(now)).join_from(jobs, attempts, newest).where(jobs.c.state.in_(HOLDING))
+    # Apart, so that each part is searched in an index.
+    every = ended.where(attempts.c.ended_at >= since).union_all(running).subquery()
+    first = case((every.c.started_at > since, every.c.started_at), else_=since)
+    taken = func.sum(every.c.devices * case((every.c.until > first, every.c.until - first), else_=0.0))
+    seconds = taken.label("seconds")
+    statement = select(every.c.actor, every.c.device, func.count(distinct(every.c.job_id)).label("jobs"), seconds)
+    order = (seconds.desc(), every.c.actor, every.c.device)
+    return statement.group_by(every.c.actor, every.c.device).order_by(*order).limit(_MOST_ACTORS)

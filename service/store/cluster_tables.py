@@ -1,4 +1,4 @@
-"""The tables of clusters and their nodes: what they have, the faults on nodes, and cordons."""
+"""The tables of clusters and their nodes: what they have and use, who used it, the faults on nodes, and cordons."""
 
 from sqlalchemy import (
     JSON,
@@ -9,6 +9,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     String,
     Table,
     Text,
@@ -74,4 +75,44 @@ cordons = Table(
     Column("ended_at", Double),  # lifted before its time
     Column("ended_by", Text),
     Index(None, "since"),
+)
+
+#: What a cluster or one of its nodes used in one bucket of time; `cluster_samples.py` says how many buckets are kept.
+cluster_samples = Table(
+    "cluster_samples",
+    METADATA,
+    Column("cluster", String(63), primary_key=True),
+    Column("node", String(80), primary_key=True),  # empty: the whole cluster
+    Column("width", Integer, primary_key=True, autoincrement=False),  # seconds of a bucket
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),  # i begins at i · width unix seconds
+    Column("packed", LargeBinary, nullable=False),
+    Index(None, "width", "bucket"),
+)
+
+#: Which attempts had devices of a node, and when.
+gang_nodes = Table(
+    "gang_nodes",
+    METADATA,
+    Column("job_id", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("node", String(80), primary_key=True),
+    Column("cpu", Double, nullable=False),
+    Column("gpu", Double, nullable=False),
+    Column("since", Double, nullable=False),
+    Column("until", Double),  # null: it still has them
+    Index(None, "until"),
+    Index(None, "node", "until"),
+)
+
+#: Nodes that joined a cluster, were lost, or returned.
+node_changes = Table(
+    "node_changes",
+    METADATA,
+    Column("cluster", String(63), primary_key=True),
+    Column("node", String(80), primary_key=True),
+    Column("at", Double, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),  # joined, lost, returned
+    Column("host", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Index(None, "at"),
 )

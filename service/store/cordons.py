@@ -6,7 +6,7 @@ A cordon's row stays when it is over: it records what was done, by whom and why.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, func, literal, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -76,6 +76,35 @@ async def history(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
     """All cordons, the newest first."""
     statement = select(cordons).order_by(cordons.c.since.desc(), cordons.c.node).limit(limit)
     return (await tx.execute(statement)).mappings().all()
+
+
+async def changes(
+    tx: AsyncConnection, within: tuple[float, float], node: str | None, upto: tuple[float, str] | None, limit: int
+) -> Sequence[RowMapping]:
+    """Begins and ends of cordons (at, node, kind, actor, message) between two times, the newest first, up to a time and node."""
+    lifted = cordons.c.ended_at.is_not(None)
+    begun = select(
+        cordons.c.since.label("at"),
+        cordons.c.node,
+        literal("cordoned").label("kind"),
+        cordons.c.actor,
+        cordons.c.message,
+    )
+    ended = select(
+        func.coalesce(cordons.c.ended_at, cordons.c.until),
+        cordons.c.node,
+        case((lifted, "uncordoned"), else_="cordon_expired"),
+        case((lifted, cordons.c.ended_by)),
+        literal(""),
+    )
+    every = begun.union_all(ended).subquery()
+    statement = select(every).where(every.c.at.between(*within))
+    if node is not None:
+        statement = statement.where(every.c.node == node)
+    if upto is not None:
+        statement = statement.where(tuple_(every.c.at, every.c.node) <= tuple_(*upto))
+    order = (every.c.at.desc(), every.c.node.desc())
+    return (await tx.execute(statement.order_by(*order).limit(limit))).mappings().all()
 
 
 def _holds(tx: AsyncConnection) -> ColumnElement[bool]:

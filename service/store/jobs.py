@@ -15,8 +15,10 @@ from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now
 from .tables import attempts, jobs, labels
 
+#: Ids in one statement.
+_IDS = 500
 #: Specs that were stored before hot spares existed do not name them.
-_SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
+SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
 #: Nor which nodes they may use together.
 _GPU = func.coalesce(jobs.c.spec["resources"]["gpu"].as_string(), "")
 _CPUS = func.coalesce(jobs.c.spec["resources"]["cpus_per_gpu"].as_float(), 0.0)
@@ -244,7 +246,7 @@ def front(
     )
     impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
     nodes = (_GPU.label("gpu"), _WITHIN.label("within"), _CPUS.label("cpus"), _IMAGE.label("image"))
-    spec = (_SPARES.label("spares"), *nodes)
+    spec = (SPARES.label("spares"), *nodes)
     columns = (*(jobs.c[name] for name in wanted), *spec, impatient.label("impatient"))
     statement = select(*columns).where(_ready(tx), unleased(tx), _may_run(cluster))
     if shapes is not None:
@@ -289,7 +291,7 @@ async def any_wants_devices(tx: AsyncConnection, cluster: str = CLUSTER) -> bool
 
 async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER) -> dict[str, int]:
     """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may have its next layout."""
-    given = func.coalesce(attempts.c.devices, jobs.c.world_size + _SPARES)
+    given = func.coalesce(attempts.c.devices, jobs.c.world_size + SPARES)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
     statement = select(jobs.c.device, func.sum(given)).join(attempts, newest, isouter=True)
     statement = statement.where(jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster).group_by(jobs.c.device)
@@ -300,6 +302,15 @@ async def holders(tx: AsyncConnection, job_ids: Collection[str]) -> dict[str, Ro
     """Job → the columns that describe it, if its gang holds devices."""
     statement = select(*(jobs.c[name] for name in ("id", "name", "state", "elastic"))).where(jobs.c.id.in_(job_ids))
     return {row["id"]: row for row in (await tx.execute(statement)).mappings()}
+
+
+async def owners(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, RowMapping]:
+    """Job → its actor and labels, for those of the ids that exist."""
+    found = {}
+    for at in range(0, len(job_ids), _IDS):
+        statement = select(jobs.c.id, jobs.c.actor, jobs.c.labels).where(jobs.c.id.in_(job_ids[at : at + _IDS]))
+        found |= {row["id"]: row for row in (await tx.execute(statement)).mappings()}
+    return found
 
 
 async def placements(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, tuple[State, int]]:

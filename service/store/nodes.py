@@ -32,3 +32,8 @@ async def all_nodes(tx: AsyncConnection, cluster: str | None = None) -> Sequence
     if cluster is not None:
         statement = statement.where(nodes.c.cluster == cluster)
     return (await tx.execute(statement)).mappings().all()
+
+
+async def clusters(tx: AsyncConnection) -> set[str]:
+    """The clusters that have nodes."""
+    return set((await tx.execute(select(nodes.c.cluster).distinct())).scalars())

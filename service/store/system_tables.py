@@ -14,7 +14,7 @@ system_samples = Table(
     Column("packed", LargeBinary, nullable=False),
 )
 
-#: What a node uses, as the gang that sampled it last saw it.
+#: What a node, or a GPU of one (`node/gpu`), uses, as the gang that sampled it last saw it.
 node_uses = Table(
     "node_uses",
     METADATA,

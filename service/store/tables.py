@@ -170,6 +170,7 @@ attempts = Table(
     Column("outcome", String(64)),  # code of the reason why it ended
     Column("error", String(64)),  # fingerprint of the exception that ended it
     Column("cluster", String(63), nullable=False, server_default="default"),
+    Index(None, "ended_at", "job_id", "number"),
 )
 
 events = Table(

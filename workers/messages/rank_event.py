@@ -157,6 +157,8 @@ class RankSystemEvent(Event):
     """Metric → value of the rank's processes and its GPU."""
     node: Mapping[str, float] | None = None
     """Metric → value of the node."""
+    gpu: str | None = None
+    """The rank's GPU on its node, as Ray numbers it; null on CPUs."""
 
 
 _FROM_RANK: Final = (

@@ -35,6 +35,8 @@ RANK: Final[Mapping[str, str]] = {
     "nvlink_send": "bytes/s",
     "nvlink_receive": "bytes/s",
 }
+#: Of a node's GPU: those of its rank that are kept by node too.
+GPU: Final[Mapping[str, str]] = {name: RANK[name] for name in ("gpu_utilization", "gpu_memory", "gpu_power")}
 #: `node/…` and `rank/…` → unit.
 UNITS: Final[Mapping[str, str]] = {
     **{f"node/{name}": unit for name, unit in NODE.items()},

@@ -333,7 +333,7 @@ class SystemEvent(Event):
 
     kind: ClassVar[str] = "system"
     nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Id of a node → metric → value."""
+    """Id of a node, or in some of the events `node/gpu` of one of its GPUs → metric → value."""
     ranks: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     """Metric → value of each rank; null where a rank has none."""
 

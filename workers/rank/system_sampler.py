@@ -29,12 +29,13 @@ class SystemSampler:
     def __init__(self, pid: Callable[[], int | None], gpu: str | None, node: NodeUse | None) -> None:
         self._pid, self._gpu_id, self._node = pid, gpu, node
         self._gpu: GpuUse | None = None
+        self._opened = False
         self._rank_rates, self._node_rates = Rates(), Rates()
 
     def sample(self) -> RankSystemEvent:
         """The values now, and rates since the last call."""
-        if self._gpu_id is not None:
-            self._gpu, self._gpu_id = open_gpu(self._gpu_id), None
+        if self._gpu_id is not None and not self._opened:
+            self._gpu, self._opened = open_gpu(self._gpu_id), True
         pid = self._pid()
         mine = Reading() if pid is None else process_tree.read(pid)
         if self._gpu is not None:
@@ -42,9 +43,9 @@ class SystemSampler:
             mine = Reading(mine.values | gpu.values, mine.counters | gpu.counters)
         rank = self._rank_rates.of(mine, time.monotonic())
         if self._node is None:
-            return RankSystemEvent(rank=rank)
-        node = self._node.read()
-        return RankSystemEvent(rank=rank, node=self._node_rates.of(node, time.monotonic()))
+            return RankSystemEvent(rank=rank, gpu=self._gpu_id)
+        node = self._node_rates.of(self._node.read(), time.monotonic())
+        return RankSystemEvent(rank=rank, node=node, gpu=self._gpu_id)
 
     async def follow(self, trainer: TrainerProcess, spool: Spool, every_s: float) -> None:
         """Add samples to the spool until the trainer has ended."""

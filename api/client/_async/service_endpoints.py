@@ -1,7 +1,6 @@
 """The calls of `AsyncClient` about the service and its machines that are one request each."""
 
-from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import Any
 
 from ....service.schemas.advice import LayoutAdvice
 from ....service.schemas.code import CodeArchive
@@ -11,16 +10,11 @@ from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
 from .. import advice_requests, requests
-from ..transport import Call
-
-T = TypeVar("T")
+from .cluster_questions import AsyncClusterQuestions
 
 
-class AsyncServiceEndpoints(ABC):
-    """Methods of one request each. The client implements how a request is sent."""
-
-    @abstractmethod
-    async def _send(self, call: Call[T]) -> T: ...
+class AsyncServiceEndpoints(AsyncClusterQuestions):
+    """Methods of one request each."""
 
     async def nodes(self) -> list[Node]:
         """The cluster's machines."""

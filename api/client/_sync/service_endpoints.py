@@ -1,8 +1,7 @@
 # Generated from api/client/_async/service_endpoints.py; change that file, then run: make sync-client
 """The calls of `Client` about the service and its machines that are one request each."""
 
-from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import Any
 
 from ....service.schemas.advice import LayoutAdvice
 from ....service.schemas.code import CodeArchive
@@ -12,16 +11,11 @@ from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
 from .. import advice_requests, requests
-from ..transport import Call
-
-T = TypeVar("T")
+from .cluster_questions import ClusterQuestions
 
 
-class ServiceEndpoints(ABC):
-    """Methods of one request each. The client implements how a request is sent."""
-
-    @abstractmethod
-    def _send(self, call: Call[T]) -> T: ...
+class ServiceEndpoints(ClusterQuestions):
+    """Methods of one request each."""
 
     def nodes(self) -> list[Node]:
         """The cluster's machines."""
