@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import ScalarSelect, Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import HOLDING, State
@@ -13,7 +13,6 @@ from .tables import attempts, jobs
 
 #: The most waiting jobs that are counted.
 MOST_COUNTED: Final = 10_000
-_NEWEST = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
 
 
 def waiting(after: str, limit: int) -> Select[*tuple[Any, ...]]:
@@ -33,9 +32,15 @@ def waiting(after: str, limit: int) -> Select[*tuple[Any, ...]]:
     statement = select(
         *(jobs.c[name] for name in named),
         SPARES.label("spares"),
-        func.coalesce(attempts.c.ended_at, jobs.c.created_at).label("since"),
-    ).join(attempts, _NEWEST, isouter=True)
+        func.coalesce(_of_newest("ended_at"), jobs.c.created_at).label("since"),
+    )
     return statement.where(jobs.c.state == State.QUEUED, jobs.c.id > after).order_by(jobs.c.id).limit(limit)
+
+
+def _of_newest(column: str) -> ScalarSelect[Any]:
+    """A column of the job's newest attempt, read for the rows of the page alone."""
+    mine = (attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
+    return select(attempts.c[column]).where(*mine).correlate(jobs).scalar_subquery()
 
 
 async def count_waiting(tx: AsyncConnection, until: str | None = None) -> int:
@@ -51,9 +56,9 @@ def running(after: str, limit: int) -> Select[*tuple[Any, ...]]:
     """Jobs with devices after an id, first submitted first."""
     statement = select(
         *(jobs.c[name] for name in ("id", "name", "actor", "state", "attempt", "device", "created_at")),
-        func.coalesce(attempts.c.devices, jobs.c.world_size + SPARES).label("devices"),
-        func.coalesce(attempts.c.started_at, jobs.c.created_at).label("since"),
-    ).join(attempts, _NEWEST, isouter=True)
+        func.coalesce(_of_newest("devices"), jobs.c.world_size + SPARES).label("devices"),
+        func.coalesce(_of_newest("started_at"), jobs.c.created_at).label("since"),
+    )
     return statement.where(jobs.c.state.in_(HOLDING), jobs.c.id > after).order_by(jobs.c.id).limit(limit)
 
 

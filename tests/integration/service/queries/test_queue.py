@@ -114,13 +114,16 @@ async def test_past_attempts_are_pages(store: Store, settings: Settings, placed:
 
 
 async def _plans(store: Store, like: str, statements: Sequence[tuple[str, Select[Any]]]) -> dict[str, str]:
-    """Index that each statement is to search → its plan, among 10,000 jobs that wait, and have run on 1,000 nodes."""
+    """Index that each statement is to search → its plan, among 10,000 jobs, of which half wait, that ran on 1,000 nodes."""
     async with store.write() as tx:
         row = await job_rows.by_id(tx, like)
         assert row is not None
         same = {**row, "idempotency_key": None, "lease_token": None}
         ids = [new_job_id(1.0 + number) for number in range(MANY)]
-        await tx.execute(job_table.insert(), [{**same, "id": id_, "state": "queued"} for id_ in ids])
+        await tx.execute(
+            job_table.insert(),
+            [{**same, "id": id_, "state": ("queued", "failed")[at % 2]} for at, id_ in enumerate(ids)],
+        )
         attempt = {"number": 9, "gang": "g", "device": "cpu", "nodes": [], "devices": 1, "started_at": 0.0}
         await tx.execute(
             attempt_table.insert(), [{**attempt, "job_id": id_, "ended_at": float(at)} for at, id_ in enumerate(ids)]
