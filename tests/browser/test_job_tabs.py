@@ -89,7 +89,7 @@ def test_every_tab_has_its_address_and_title(page: Page, stage: LiveServer, trai
         expect(page).to_have_url(f"{stage.url}/jobs/{training.id}{path}")
         expect(page).to_have_title(f"llama-tabs · {name} · running · Shardyard")
         expect(page.locator(whole).first).to_be_visible()
-        expect(page.locator(".job-tabs [aria-current=page]")).to_have_text(name)
+        expect(page.locator(".tab-links [aria-current=page]")).to_have_text(name)
     page.go_back()  # from the spec
     expect(page.locator(TABS["/checkpoints"]).first).to_be_visible()
     assert_accessible(page)

@@ -217,7 +217,7 @@ def test_what_a_program_logs_is_drawn(page: Page, plane: ControlPlane) -> None:
         expect(page.get_by_role("figure", name=name)).to_be_visible(timeout=PATIENCE_MS)
         expect(page.get_by_role("figure", name=name).locator("canvas")).to_be_visible()
     expect(page.get_by_role("figure", name="train/loss")).to_have_accessible_name(re.compile("at step 59"))
-    expect(page.locator(".job-tabs a")).to_have_text(
+    expect(page.locator(".tab-links a")).to_have_text(
         ["Overview", "Metrics", "System", "Logs", "Checkpoints", "Files", "Spec"]
     )
     SHOTS.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ export function App({ client }: { client: QueryClient }) {
           <Switch>
             <Route path="/"><JobsPage /></Route>
             <Route path="/new"><NewJobPage /></Route>
-            <Route path="/cluster"><ClusterPage /></Route>
+            <Route path="/cluster/:tab?">{({ tab }) => <ClusterPage tab={tab} />}</Route>
             <Route path="/compare"><ComparePage /></Route>
             <Route path="/secrets"><SecretsPage /></Route>
             <Route path="/models"><LoadedPart><ModelsPage /></LoadedPart></Route>

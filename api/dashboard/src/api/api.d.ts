@@ -1253,6 +1253,146 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/cluster/use": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read what is in use over time
+         * @description Devices in use, free and cordoned, and the devices of users and teams, in at most 337 buckets of time.
+         */
+        readonly get: operations["getClusterUse"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/cluster/time": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read how much device time users took
+         * @description Device-seconds by user and kind of device, of all attempts that ran in the range.
+         */
+        readonly get: operations["getDeviceTimes"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/cluster/attempts": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List what ran on the machines
+         * @description Attempts of jobs that ended in the range, the last to end first.
+         */
+        readonly get: operations["listPastAttempts"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/cluster/changes": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List what happened to the machines
+         * @description Machines that joined, were lost or returned, and cordons, with reasons, newest first.
+         */
+        readonly get: operations["listNodeChanges"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/nodes/{node}/use": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read what a machine used over time
+         * @description All metrics of a machine (id, prefix of an id, or host) and its GPUs, in at most 337 buckets of time.
+         */
+        readonly get: operations["getNodeUse"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/queue": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the jobs that wait for devices
+         * @description Waiting jobs in the order in which they are placed, each with the reason why it waits.
+         */
+        readonly get: operations["getQueue"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/queue/running": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List the jobs that have devices
+         * @description Jobs whose gangs have devices, first submitted first, with how many and since when.
+         */
+        readonly get: operations["listRunning"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/schema/job": {
         readonly parameters: {
             readonly query?: never;
@@ -1981,6 +2121,39 @@ export interface components {
             readonly next: number | null;
         };
         /**
+         * ClusterUse
+         * @description What is in use of the machines over time, as columns: means of samples that were taken each minute.
+         */
+        readonly ClusterUse: {
+            /**
+             * Width
+             * @description Seconds of a bucket.
+             */
+            readonly width: number;
+            /**
+             * Starts
+             * @description Unix seconds at which each bucket begins. Buckets without a sample are left out.
+             */
+            readonly starts: readonly number[];
+            /**
+             * Nodes
+             * @description Machines that were alive.
+             */
+            readonly nodes: readonly number[];
+            /**
+             * Cordoned
+             * @description Those of them on which no new gangs were placed.
+             */
+            readonly cordoned: readonly number[];
+            /** Devices */
+            readonly devices: readonly components["schemas"]["DeviceUse"][];
+            /**
+             * Holders
+             * @description Users, then teams, each those with the most devices first.
+             */
+            readonly holders: readonly components["schemas"]["HolderUse"][];
+        };
+        /**
          * CodeArchive
          * @description An archive of code. Jobs name it in `code.archive`.
          */
@@ -2178,18 +2351,64 @@ export interface components {
             readonly free: number;
         };
         /**
-         * ElasticLayout
-         * @description A layout that an elastic job may run with. `layout` and `batch` are text.
+         * DeviceTime
+         * @description What the jobs of one user took of one kind of device in the range.
          */
-        readonly ElasticLayout: {
-            /** Data */
-            readonly data: number;
-            /** World Size */
-            readonly world_size: number;
-            /** Layout */
-            readonly layout: string;
-            /** Batch */
-            readonly batch: string;
+        readonly DeviceTime: {
+            /** Actor */
+            readonly actor: string;
+            /** Device */
+            readonly device: string;
+            /** Jobs */
+            readonly jobs: number;
+            /**
+             * Device S
+             * @description Device-seconds, of attempts that run too.
+             */
+            readonly device_s: number;
+        };
+        /**
+         * DeviceTimes
+         * @description Device time by user and kind of device, the most first.
+         */
+        readonly DeviceTimes: {
+            /**
+             * Since
+             * Format: date-time
+             */
+            readonly since: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            readonly until: string;
+            /** Items */
+            readonly items: readonly components["schemas"]["DeviceTime"][];
+        };
+        /**
+         * DeviceUse
+         * @description The devices of one kind by bucket of time: `used`, `free` and `cordoned` add up to `all`. Null: none of this kind.
+         */
+        readonly DeviceUse: {
+            /**
+             * Kind
+             * @description Kind of device: `cpu` or `cuda`.
+             */
+            readonly kind: string;
+            /** All */
+            readonly all: readonly (number | null)[];
+            /** Used */
+            readonly used: readonly (number | null)[];
+            /**
+             * Free
+             * @description Devices that new gangs can use.
+             */
+            readonly free: readonly (number | null)[];
+            /**
+             * Cordoned
+             * @description Devices that no gang has, on cordoned machines.
+             */
+            readonly cordoned: readonly (number | null)[];
         };
         /**
          * ElasticRanks
@@ -2390,6 +2609,30 @@ export interface components {
             readonly items: readonly components["schemas"]["HistoryEntry"][];
             /** Next */
             readonly next: number | null;
+        };
+        /**
+         * HolderUse
+         * @description The devices that one user's jobs, or one team's, had by bucket of time.
+         */
+        readonly HolderUse: {
+            /**
+             * By
+             * @description `user`: who submitted the jobs. `team`: the jobs' label of this name.
+             * @enum {string}
+             */
+            readonly by: "user" | "team";
+            /**
+             * Kind
+             * @description Kind of device: `cpu` or `cuda`.
+             */
+            readonly kind: string;
+            /**
+             * Name
+             * @description Empty: all others together, where there are more than 20.
+             */
+            readonly name: string;
+            /** Used */
+            readonly used: readonly number[];
         };
         /**
          * Incident
@@ -3542,6 +3785,117 @@ export interface components {
             readonly elastic: components["schemas"]["ElasticRanks"] | null;
         };
         /**
+         * NodeChange
+         * @description A machine joined, was lost or returned, or its cordon began or ended.
+         */
+        readonly NodeChange: {
+            /**
+             * At
+             * Format: date-time
+             * @description Time at which the dispatcher saw it.
+             */
+            readonly at: string;
+            /** Node */
+            readonly node: string;
+            /**
+             * Host
+             * @description Empty: unknown.
+             */
+            readonly host: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            readonly kind: "joined" | "lost" | "returned" | "cordoned" | "uncordoned" | "cordon_expired";
+            /**
+             * Actor
+             * @description Who began or lifted a cordon; null for other changes.
+             */
+            readonly actor: string | null;
+            /**
+             * Message
+             * @description Reason; empty if there is none.
+             * @default
+             */
+            readonly message: string;
+        };
+        /**
+         * NodeChanges
+         * @description One page of changes, newest first.
+         */
+        readonly NodeChanges: {
+            /** Items */
+            readonly items: readonly components["schemas"]["NodeChange"][];
+            /**
+             * Next
+             * @description `after` of the next request; null on the last page.
+             */
+            readonly next: string | null;
+        };
+        /**
+         * NodeCurve
+         * @description One metric of a machine, or of one of its GPUs, by bucket of time.
+         */
+        readonly NodeCurve: {
+            /**
+             * Mean
+             * @description Mean by bucket.
+             */
+            readonly mean: readonly (number | null)[];
+            /**
+             * Low
+             * @description Lowest value by bucket; null if each bucket is one step.
+             */
+            readonly low: readonly (number | null)[] | null;
+            /**
+             * High
+             * @description Highest value by bucket; null if each bucket is one step.
+             */
+            readonly high: readonly (number | null)[] | null;
+            /**
+             * Last
+             * @description Value at the last step of the range (`end`).
+             */
+            readonly last: number | null;
+            /** Name */
+            readonly name: string;
+            /** Unit */
+            readonly unit: string;
+            /**
+             * Gpu
+             * @description The GPU, as Ray numbers it; null: it is of the machine.
+             */
+            readonly gpu: string | null;
+        };
+        /**
+         * NodeCurves
+         * @description What a machine used over time, as columns. Gangs sample it: between jobs only its devices in use are known.
+         */
+        readonly NodeCurves: {
+            /** Node */
+            readonly node: string;
+            /**
+             * Host
+             * @description Empty: the machine is gone.
+             */
+            readonly host: string;
+            /**
+             * Width
+             * @description Seconds of a bucket.
+             */
+            readonly width: number;
+            /**
+             * Starts
+             * @description Unix seconds at which each bucket begins. Buckets without a sample are left out.
+             */
+            readonly starts: readonly number[];
+            /**
+             * Curves
+             * @description Metrics that no sample has are left out.
+             */
+            readonly curves: readonly components["schemas"]["NodeCurve"][];
+        };
+        /**
          * NodeUse
          * @description What all processes of a machine use, as last sampled by a gang on it. A value that the machine does not give is null.
          */
@@ -3772,6 +4126,68 @@ export interface components {
             readonly count: number | null;
         };
         /**
+         * PastAttempt
+         * @description An attempt that has ended, on the cluster or on one machine.
+         */
+        readonly PastAttempt: {
+            /** Job */
+            readonly job: string;
+            /** Name */
+            readonly name: string;
+            /**
+             * Actor
+             * @description Who submitted the job.
+             */
+            readonly actor: string;
+            /**
+             * State
+             * @description State of the job now.
+             */
+            readonly state: string;
+            /** Attempt */
+            readonly attempt: number;
+            /** Device */
+            readonly device: string;
+            /**
+             * Devices
+             * @description Devices that it had, with those of hot spares; on one machine: of that machine.
+             */
+            readonly devices: number;
+            /**
+             * Since
+             * Format: date-time
+             */
+            readonly since: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            readonly until: string;
+            /**
+             * Outcome
+             * @description Code of the reason why the attempt ended; null: it goes on elsewhere.
+             */
+            readonly outcome: string | null;
+            /**
+             * Device S
+             * @description Device-seconds within the range.
+             */
+            readonly device_s: number;
+        };
+        /**
+         * PastAttempts
+         * @description One page of attempts, the last to end first.
+         */
+        readonly PastAttempts: {
+            /** Items */
+            readonly items: readonly components["schemas"]["PastAttempt"][];
+            /**
+             * Next
+             * @description `after` of the next request; null on the last page.
+             */
+            readonly next: string | null;
+        };
+        /**
          * Plan
          * @description Sizes that a gang reported before its first step; null if they are not known yet, or if a custom model does not report them.
          */
@@ -3969,6 +4385,82 @@ export interface components {
              * @description Estimated seconds to the last step, at the speed of the most recent steps.
              */
             readonly eta_s: number | null;
+        };
+        /**
+         * Queue
+         * @description One page of the waiting jobs, in the order in which they are placed: of each kind of device, first submitted first.
+         */
+        readonly Queue: {
+            /** Items */
+            readonly items: readonly components["schemas"]["QueuedJob"][];
+            /**
+             * Total
+             * @description Number of waiting jobs, counted up to 10,000.
+             */
+            readonly total: number;
+            /**
+             * Next
+             * @description `after` of the next request; null on the last page.
+             */
+            readonly next: string | null;
+        };
+        /**
+         * QueuedJob
+         * @description A job that waits for devices.
+         */
+        readonly QueuedJob: {
+            /**
+             * Position
+             * @description Place among all waiting jobs, from 1.
+             */
+            readonly position: number;
+            /** Job */
+            readonly job: string;
+            /** Name */
+            readonly name: string;
+            /**
+             * Actor
+             * @description Who submitted the job.
+             */
+            readonly actor: string;
+            /**
+             * Device
+             * @description Kind of device that it asks for: `auto`, `cpu` or `cuda`.
+             */
+            readonly device: string;
+            /** Ranks */
+            readonly ranks: number;
+            /**
+             * Spares
+             * @description Hot spares, a device each.
+             */
+            readonly spares: number;
+            /**
+             * Since
+             * Format: date-time
+             * @description Submission, or end of the job's last attempt.
+             */
+            readonly since: string;
+            /**
+             * Attempt
+             * @description Number of its last attempt; 0: it was never placed.
+             */
+            readonly attempt: number;
+            /**
+             * Retry At
+             * @description It is not placed before; until then it blocks no other job. Null: at once.
+             */
+            readonly retry_at: string | null;
+            /**
+             * Reason
+             * @description Code of the reason why it waits; null until a dispatcher has seen it.
+             */
+            readonly reason: string | null;
+            /**
+             * Message
+             * @description The reason in words.
+             */
+            readonly message: string | null;
         };
         /**
          * RankMetrics
@@ -4236,6 +4728,59 @@ export interface components {
              * @description Why the cost model does not cover this job; null if it does.
              */
             readonly reason: string | null;
+        };
+        /**
+         * RunningJob
+         * @description A job whose gang has, or is given, devices.
+         */
+        readonly RunningJob: {
+            /** Job */
+            readonly job: string;
+            /** Name */
+            readonly name: string;
+            /**
+             * Actor
+             * @description Who submitted the job.
+             */
+            readonly actor: string;
+            /** State */
+            readonly state: string;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * Device
+             * @description Kind of its devices.
+             */
+            readonly device: string | null;
+            /**
+             * Devices
+             * @description Its devices, with those of hot spares.
+             */
+            readonly devices: number;
+            /**
+             * Nodes
+             * @description Machines on which its gang has devices, as last seen.
+             */
+            readonly nodes: number;
+            /**
+             * Since
+             * Format: date-time
+             * @description Time at which the attempt was placed.
+             */
+            readonly since: string;
+        };
+        /**
+         * RunningJobs
+         * @description One page of the jobs that have devices, first submitted first.
+         */
+        readonly RunningJobs: {
+            /** Items */
+            readonly items: readonly components["schemas"]["RunningJob"][];
+            /**
+             * Next
+             * @description `after` of the next request; null on the last page.
+             */
+            readonly next: string | null;
         };
         /**
          * Secret
@@ -4848,6 +5393,12 @@ export interface components {
             /** Items */
             readonly items: readonly components["schemas"]["Template"][];
         };
+        /**
+         * TimeRange
+         * @description How far back an answer goes from now.
+         * @enum {string}
+         */
+        readonly TimeRange: "hour" | "day" | "week";
         /**
          * Timeline
          * @description A job's states and events, oldest first. If `complete` is false, older ones are left out.
@@ -7656,7 +8207,7 @@ export interface components {
         readonly SystemEvent: {
             /**
              * Nodes
-             * @description Id of a node → metric → value.
+             * @description Id of a node, or in some of the events `node/gpu` of one of its GPUs → metric → value.
              */
             readonly nodes?: {
                 readonly [key: string]: {
@@ -15123,6 +15674,586 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Cordons"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getClusterUse: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How far back from now. */
+                readonly range?: components["schemas"]["TimeRange"];
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["ClusterUse"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getDeviceTimes: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How far back from now. */
+                readonly range?: components["schemas"]["TimeRange"];
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["DeviceTimes"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listPastAttempts: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How far back from now. */
+                readonly range?: components["schemas"]["TimeRange"];
+                /** @description Only this machine: id, prefix of an id, or host. Default: all. */
+                readonly node?: string | null;
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["PastAttempts"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `node_not_found`: no such machine */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `ambiguous_node`: several machines match */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listNodeChanges: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How far back from now. */
+                readonly range?: components["schemas"]["TimeRange"];
+                /** @description Only this machine: id, prefix of an id, or host. Default: all. */
+                readonly node?: string | null;
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["NodeChanges"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `node_not_found`: no such machine */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `ambiguous_node`: several machines match */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getNodeUse: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How far back from now. */
+                readonly range?: components["schemas"]["TimeRange"];
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly node: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["NodeCurves"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `node_not_found`: no such machine */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `ambiguous_node`: several machines match */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getQueue: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Queue"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listRunning: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["RunningJobs"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `unauthenticated`: not signed in */

@@ -46,7 +46,7 @@ export async function getSystem(job: string, name: string, after: string | null,
 }
 
 /** A point without a value where two points are further from each other than `most`. */
-function withGaps(points: readonly Drawn[], most: number): readonly Drawn[] {
+export function withGaps(points: readonly Drawn[], most: number): readonly Drawn[] {
   return points.flatMap((point, at) => {
     const before = points[at - 1];
     return before !== undefined && point.x - before.x > most ? [{ x: before.x + most / 2, y: null, low: null, high: null }, point] : [point];

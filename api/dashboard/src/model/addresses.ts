@@ -26,8 +26,16 @@ export function idOf(part: string): string {
   }
 }
 
-/** The page at an address. The tabs of a job are one page. */
-export const pageOf = (path: string) => /^\/jobs\/[^/]+/.exec(path)?.[0] ?? path;
+/** The tabs of the page Cluster. */
+export const CLUSTER_TABS = { machines: "Machines", use: "Use over time", queue: "Queue", history: "History" } as const;
+
+export type ClusterTab = keyof typeof CLUSTER_TABS;
+
+/** `search`: with its question mark, or empty. */
+export const clusterAddress = (tab: ClusterTab = "machines", search = "") => `/cluster${tab === "machines" ? "" : `/${tab}`}${search}`;
+
+/** The page at an address. The tabs of a job, and those of the cluster, are one page each. */
+export const pageOf = (path: string) => /^(?:\/jobs\/[^/]+|\/cluster(?=\/|$))/.exec(path)?.[0] ?? path;
 
 /** The page New job, with the spec of a fork of `job`, or of one that resumes from its `checkpoint`. */
 export function childAddress(job: string, checkpoint: string | null): string {

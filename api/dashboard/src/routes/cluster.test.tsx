@@ -1,4 +1,5 @@
 import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
@@ -72,4 +73,23 @@ test("before the dispatcher lists machines the page says that there are none", a
   answers([]);
   open(<ClusterPage />, "/cluster");
   expect(await screen.findByText("No machines yet")).toBeTruthy();
+});
+
+test("the tabs keep the range and the machine of the address, and one that is not there says so", async () => {
+  given({ "GET /v1/nodes": () => Response.json({ items: [] }) });
+  open(<ClusterPage tab="mood" />, "/cluster/mood?range=day&node=n1");
+  const tabs = within(screen.getByRole("navigation", { name: "Tabs of the cluster" }));
+  expect(tabs.getAllByRole("link").map((link) => link.getAttribute("href"))).toEqual(["", "/use", "/queue", "/history"].map((tab) => `/cluster${tab}?range=day&node=n1`));
+  expect(screen.getByText("The cluster has no tab of this name.")).toBeTruthy();
+});
+
+test("of many machines some are shown, and others found by text", async () => {
+  answers(Array.from({ length: 200 }, (_, at) => nodeWire({ id: `n${at}`, host: `gpu-${at}` })));
+  open(<ClusterPage />, "/cluster");
+  expect(await screen.findAllByRole("article")).toHaveLength(60);
+  await userEvent.click(screen.getByRole("button", { name: "More machines" }));
+  expect(screen.getAllByRole("article")).toHaveLength(120);
+  await userEvent.type(screen.getByRole("searchbox"), "GPU-199");
+  expect(screen.getAllByRole("article").map((card) => card.getAttribute("aria-label"))).toEqual(["gpu-199"]);
+  expect(screen.getByRole("link", { name: "History of gpu-199" }).getAttribute("href")).toBe("/cluster/history?node=n199");
 });

@@ -14,7 +14,7 @@ import "./top-bar.css";
 const PAGES: readonly { address: string; name: string; also?: string }[] = [
   { address: "/", name: "Jobs", also: "/jobs/" },
   { address: "/new", name: "New job" },
-  { address: "/cluster", name: "Cluster" },
+  { address: "/cluster", name: "Cluster", also: "/cluster/" },
   { address: "/compare", name: "Compare" },
   { address: "/sweeps", name: "Sweeps", also: "/sweeps/" },
   { address: "/models", name: "Models", also: "/models/" },

@@ -103,11 +103,11 @@ function useCommands(text: string, onHelp: () => void): readonly Command[] {
 /** The id too, where it is what was typed. */
 const labelOf = ({ id, name }: Job, text: string) => (text !== "" && id.includes(text.trim()) ? `${name} ${id}` : name);
 
-/** The tabs of the open job, and the buttons of its head: to run one is to press it, with whatever it asks for. */
+/** The tabs of the open page, and the buttons of its head: to run one is to press it, with whatever it asks for. */
 function commandsOfPage(): Command[] {
-  const buttons = [...document.querySelectorAll<HTMLElement>(".job-tabs a, .job-actions > :is(a, button):not(:disabled)")];
+  const buttons = [...document.querySelectorAll<HTMLElement>(".tab-links a, .job-actions > :is(a, button):not(:disabled)")];
   return buttons.map((button, at) => {
-    const isTab = button.closest(".job-tabs") !== null;
-    return { id: `page-${at}`, label: button.textContent, kind: isTab ? "Tab of this job" : "Action on this job", run: () => { button.focus(); button.click(); } };
+    const isTab = button.closest(".tab-links") !== null;
+    return { id: `page-${at}`, label: button.textContent, kind: isTab ? "Tab of this page" : "Action on this job", run: () => { button.focus(); button.click(); } };
   });
 }
