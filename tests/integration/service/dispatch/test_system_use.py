@@ -140,3 +140,16 @@ async def test_a_frame_has_a_column_for_each_rank(store: Store, placed: tuple[Jo
     assert frame.index.name == "time"
     assert str(frame.index[0]) == "1970-01-01 00:16:40+00:00"
     assert frame.loc[frame.index[0]].to_dict() == {0: 50.0, 1: 51.0}
+
+
+async def test_gpus_are_kept_by_node_and_not_in_the_jobs_series(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    uses = {"n1": {"cpu": 1.0}, "n1/0": {"gpu_power": 300.0, "gpu_clock": 1.0}, "n1/0/0": {}, "n" * 90 + "/1": {}}
+    event = "system", to_json(SystemEvent(nodes=uses, ranks={"cpu": (1.0,)}))
+    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), event))
+    async with store.read() as tx:
+        found = await system_samples.of_nodes(tx, 0.0)
+    assert {key: use.keys() - {"at"} for key, use in found.items()} == {"n1": {"cpu"}, "n1/0": {"gpu_power"}}
+    assert [one.node for one in (await system.curves(store, job.id, "node/cpu")).curves] == ["n1"]

@@ -56,3 +56,9 @@ def test_only_the_first_rank_of_a_node_samples_it() -> None:
 @pytest.mark.parametrize("pid", [None, 2**22 + 1])
 def test_a_rank_without_a_process_has_no_values(pid: int | None) -> None:
     assert SystemSampler(lambda: pid, None, None).sample().rank == {}
+
+
+def test_a_sample_names_the_gpu_also_without_a_driver() -> None:
+    sampler = SystemSampler(lambda: None, "3", None)
+    assert [sampler.sample().gpu for _ in range(2)] == ["3", "3"]
+    assert SystemSampler(lambda: None, None, None).sample().gpu is None

@@ -36,3 +36,15 @@ def test_names_that_no_rank_may_have_and_ranks_of_huge_gangs_are_left_out() -> N
     huge.take(0, "a", {"rank": {"cpu": 1.0}, "node": {"cpu": 2.0}})
     (event,) = huge.flush()
     assert (event.ranks, event.nodes) == ({}, {"a": {"cpu": 2.0}})
+
+
+def test_gpus_are_reported_by_node_in_the_first_of_six_events() -> None:
+    samples = SystemSamples(2)
+    events = []
+    for number in range(7):
+        use = {"gpu_utilization": float(number), "gpu_temperature": 60.0}
+        samples.take(0, "a", {"rank": use, "gpu": "3", "node": {"cpu": 1.0}})
+        events += samples.take(1, "b", {"rank": {"cpu": 5.0}, "gpu": "0"})
+    assert events[0].nodes == {"a": {"cpu": 1.0}, "a/3": {"gpu_utilization": 0.0}}
+    assert [one.nodes.keys() for one in events[1:6]] == [{"a"}] * 5
+    assert events[6].nodes["a/3"] == {"gpu_utilization": 6.0}
