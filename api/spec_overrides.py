@@ -1,12 +1,23 @@
 """Values that a command line sets in a spec, as `train.steps=20`: each has the path of a key, and is read as YAML."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..service.sweep_spec import with_values
 from ..strategies.layout import Refusal
+from . import spec_file
 from .errors import InvalidParameter
 from .spec_document import parse
+from .spec_file import GivenSpec
+
+
+def with_overrides(given: GivenSpec, overrides: Sequence[str]) -> GivenSpec:
+    """The spec with these values. Relative paths in them are relative to the working folder. Raises as `overridden`."""
+    if not overrides:
+        return given
+    return replace(given, document=spec_file.absolute(overridden(given.document, overrides), Path.cwd()))
 
 
 def overridden(document: Any, overrides: Sequence[str]) -> Any:

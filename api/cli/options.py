@@ -16,4 +16,11 @@ JobName = Annotated[
     typer.Argument(metavar="JOB", help="A job's id, or a name: the newest job of that name.", autocompletion=job_names),
 ]
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="Job spec, a YAML or JSON file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Values to set in the spec, as in: train.steps=20 resources.device=cpu"
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and exit with its result.")]
 Rank = Annotated[int | None, typer.Option("--rank", min=0, help="Print only this rank's lines.")]

@@ -12,9 +12,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
-from ...strategies.layout import Layout
 from ...workers.storage.uri import below
 from ..errors import InvalidSpec, JobNotEnded, JobSucceeded, ShardyardError, UnknownCheckpoint
+from ..layout_choice import as_chosen
 from ..queries.jobs import existing
 from ..schemas.job import Job
 from ..settings import Settings
@@ -61,26 +61,11 @@ def _text(submitted: RowMapping, spec: AnySpec, read: Read) -> SpecText | None:
         if "train" in document:
             after["train"] = _with(document["train"], wanted["train"], ("resume_from", "resume_data"))
             if isinstance(spec, JobSpec) and (submitted["layout_changed"] or spec.train.layout.auto is not None):
-                after["train"] |= _as_chosen(document["train"], spec)
+                after["train"] |= as_chosen(document["train"], spec)
         again = kind_of(after).model_validate(after).model_dump(mode="json", by_alias=True)
     except (ShardyardError, ValidationError):
         return None
     return changed(given, after, read) if elastic.same(again, spec.model_dump(mode="json", by_alias=True)) else None
-
-
-def _as_chosen(written: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
-    """The present layout, where the text has another one, or asks for one to be chosen, and what was chosen with it."""
-    train = spec.train
-    options = train.model_dump(mode="json", exclude_defaults=True, include={"recompute", "offload"})
-    return {"layout": _layout(written.get("layout"), train.layout), **options}
-
-
-def _layout(written: Any, layout: Layout) -> dict[str, Any]:
-    """The keys that the text has, and others that are not as by default."""
-    whole = layout.model_dump(mode="json")
-    names = written.keys() if isinstance(written, dict) else ()
-    own = layout.model_dump(mode="json", exclude_defaults=True, exclude={"auto"})
-    return {name: whole[name] for name in names} | own
 
 
 def _with(document: dict[str, Any], wanted: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import typer
@@ -16,10 +15,9 @@ from ....service.settings import Settings
 from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event
 from ...errors import InvalidParameter
-from ...spec_file import GivenSpec
-from ...spec_overrides import overridden
+from ...spec_overrides import with_overrides
 from ..exit_codes import ExitCode, of_state
-from ..options import JobName, Json, SpecPath, Url
+from ..options import JobName, Json, Overrides, SpecPath, Url
 from ..terminal import live_view
 from ..terminal.event_lines import log_line, remark
 from ..terminal.progress import Meter
@@ -79,12 +77,7 @@ def watch(job: JobName, rank: _Rank = None, all_ranks: _AllRanks = False, url: U
 
 def run(
     spec: SpecPath,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="Values for this run, as in: train.steps=20 resources.device=cpu"
-        ),
-    ] = None,
+    overrides: Overrides = None,
     local: Annotated[
         bool,
         typer.Option("--local", help="Run the ranks on this machine: no control plane, no Ray, and nothing is stored."),
@@ -100,7 +93,7 @@ def run(
 ) -> None:
     """Run a spec to its end, and print what its program prints. Starts a control plane if none runs, and stops it afterwards."""
     screen, logs = Screen(), PrintedLogs.given(rank, all_ranks, beside=json)
-    given = _given(spec, overrides or [])
+    given = with_overrides(spec_file.read(spec), overrides or [])
     if local:
         _refuse_of_a_server(
             {"--sample": sample, "--url": url, "--json": json or None, "--rank": rank, "--all-ranks": all_ranks or None}
@@ -201,12 +194,6 @@ def _print_events(client: Client, screen: Screen, job: Job, logs: PrintedLogs) -
     for event in client.events(job.id, logs=logs.chosen, rank=logs.rank if logs.chosen else None):
         screen.json({"kind": event.kind, "cursor": event.cursor, "ts": event.ts, **event.data})
     return client.job(job.id)
-
-
-def _given(spec: str, overrides: Sequence[str]) -> GivenSpec:
-    """The spec with the values of the command line, and absolute paths."""
-    found = spec_file.read(spec)
-    return replace(found, document=spec_file.absolute(overridden(found.document, overrides), Path.cwd()))
 
 
 def _refuse_of_a_server(options: Mapping[str, object]) -> None:

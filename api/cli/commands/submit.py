@@ -10,8 +10,10 @@ from ....service.schemas.memory_plan import MemoryPlan
 from ....service.schemas.preview import Preview
 from ...client import Client, requests
 from ...errors import InvalidParameter
+from ...spec_file import GivenSpec
+from ...spec_overrides import with_overrides
 from ..exit_codes import of_state
-from ..options import Json, SpecPath, Url
+from ..options import Json, Overrides, SpecPath, Url, Wait
 from ..terminal.screen import Screen, number, size, state
 from . import sweeps
 from .jobs import chosen, ended
@@ -19,7 +21,8 @@ from .jobs import chosen, ended
 
 def submit(
     spec: SpecPath,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and exit with its result.")] = False,
+    overrides: Overrides = None,
+    wait: Wait = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Validate the spec and print how it would run, without submitting it.")
     ] = False,
@@ -32,33 +35,38 @@ def submit(
 ) -> None:
     """Submit a job, or a sweep of jobs, and return, or wait for its end."""
     screen = Screen()
-    given = requests.given(spec)
+    given = with_overrides(requests.given(spec), overrides or [])
     document = given.document
     with Client(url) as client:
         if isinstance(document, dict) and "sweep" in document:
             _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
             return
         if dry_run:
-            _preview(screen, client.preview(given), spec, json)
+            _preview(screen, client.preview(given), shlex.join([spec, *(overrides or [])]), json)
             return
-        job = client.submit(given, idempotency_key=key, on_upload=screen.uploading)
-        screen.warnings(job.warnings)
-        if not json:
-            screen.out.print(f"{job.id}  {job.name}  {state(job)}")
-            if job.layout_choice is not None:
-                screen.say(f"Layout: {job.layout}, {job.layout_choice}.")
-        if not wait:
-            if json:
-                screen.json(job)
-            else:
-                screen.hint(f"Watch it with: shardyard watch {job.id}")
-            return
-        job = client.wait(job.id)
+        submit_job(screen, client, given, key, json, wait=wait)
+
+
+def submit_job(screen: Screen, client: Client, given: GivenSpec, key: str | None, json: bool, *, wait: bool) -> None:
+    """Submit a job and print it. With `wait` this command ends as the job does."""
+    job = client.submit(given, idempotency_key=key, on_upload=screen.uploading)
+    screen.warnings(job.warnings)
+    if not json:
+        screen.out.print(f"{job.id}  {job.name}  {state(job)}")
+        if job.layout_choice is not None:
+            screen.say(f"Layout: {job.layout}, {job.layout_choice}.")
+    if not wait:
+        if json:
+            screen.json(job)
+        else:
+            screen.hint(f"Watch it with: shardyard watch {job.id}")
+        return
+    done = client.wait(job.id)
     if json:
-        screen.json(job)
+        screen.json(done)
     else:
-        ended(screen, job)
-    raise typer.Exit(of_state(job.state))
+        ended(screen, done)
+    raise typer.Exit(of_state(done.state))
 
 
 def _submit_sweep(
