@@ -68,7 +68,7 @@ def specs_on_pages() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every whole spec on a page for users: a YAML block with a name and what to run."""
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for number, block in enumerate(
-            re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+            re.findall(r"^```ya?ml\b[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
         ):
             document = yaml.safe_load(block)
             if isinstance(document, dict) and "name" in document and {"train", "command"} & document.keys():
