@@ -301,7 +301,8 @@ LATE_THREAD = "SIGABRT: terminate called without an active exception"
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
-    "name", ["ddp", pytest.param("fsdp2", marks=pytest.mark.full), pytest.param("accelerate", marks=pytest.mark.full)]
+    "name",
+    ["ddp", *(pytest.param(name, marks=pytest.mark.full) for name in ("fsdp2", "accelerate", "accelerate-images"))],
 )
 def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:
     """Every loss is that of one process without Shardyard, to the last of twelve digits."""
@@ -332,6 +333,21 @@ def test_a_killed_script_continues_from_its_own_snapshot(plane: ControlPlane, tm
         assert done.budgets.repairs.used == 1
         seen = dict(line.split(": loss ") for line in lines(client, job.id) if ": loss " in line)
     assert len(seen) == 150 and seen["epoch 5"] == "2.911381995694"
+
+
+@pytest.mark.full
+def test_a_script_of_accelerate_continues_from_its_own_states(plane: ControlPlane, tmp_path: Path) -> None:
+    """Saved by two ranks. What it prints then is that of one process that was never interrupted, evaluation included."""
+    spec = spec_file.load(EXAMPLES / "accelerate-images.yaml")
+    printed: list[str] = []
+    with plane.client() as client:
+        for epochs in ("2", "4"):
+            spec["command"] = [*spec["command"][:2], "--epochs", epochs, "--states", str(tmp_path / "states")]
+            job = client.wait(client.submit(spec).id, timeout_s=2 * PATIENCE_S)
+            assert job.state == "succeeded", job.message
+            printed += [line for line in lines(client, job.id) if ": loss " in line]
+    assert printed == [line for line in alone({**spec, "command": spec["command"][:4]}) if ": loss " in line]
+    assert printed[-1].startswith("epoch 4: ") and "of 100 images right" in printed[-1]
 
 
 #: Each rank saves its part of each step. Rank 1 is killed before it saves step 6, so that this one stays torn.
