@@ -203,8 +203,8 @@ class CommandSpec(CommandLayout, SpecOfJob):
     command: (
         Annotated[list[Argument], Field(min_length=1, max_length=1024)] | Annotated[Argument, Field(min_length=1)]
     ) = Field(
-        description="The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, "
-        "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.",
+        description="The program and its arguments, or text for bash (for sh on nodes without bash). Each rank runs it once, with the "
+        "environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.",
     )
     command_per: Literal["rank", "node"] = Field(
         "rank",

@@ -8,7 +8,7 @@ from itertools import dropwhile, pairwise, takewhile
 from pathlib import PurePosixPath
 from typing import Final
 
-from ...workers.program.program import argv
+from ...workers.program.program import shown
 from ..schemas.problem import FieldError
 from ..spec import CommandSpec
 
@@ -67,7 +67,7 @@ def _missing_script(spec: CommandSpec, programs: Sequence[Sequence[str]]) -> Ite
     if spec.code is not None or spec.cwd is not None or any(_name(program) in _FETCH for program in programs):
         return
     words = (word for program in programs for word in program if _is_own_file(word, program))
-    text = " ".join(argv(spec.command))
+    text = " ".join(shown(spec.command))
     for word in words:
         if not re.search(rf">\s*['\"]?{re.escape(word)}", text):  # which the command writes itself
             yield FieldError(
@@ -148,7 +148,7 @@ def _name(program: Sequence[str]) -> str:
 
 def _programs(command: str | list[str]) -> list[list[str]]:
     """Each program of the command, with its arguments. Of a text that cannot be read none."""
-    words = [*argv(command)]
+    words = [*shown(command)]
     is_text = len(words) > 2 and _name(words) in _SHELLS and re.fullmatch(r"-\w*c", words[1])
     commands = _simple_commands(words[2]) if is_text else [words]
     return [program for each in commands if (program := _without_prefix(each))]

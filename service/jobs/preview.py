@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from ...workers.program.program import argv
+from ...workers.program.program import shown
 from ..layout_choice import layout_choice
 from ..schemas.preview import ElasticLayout, Preview
 from ..settings import Settings
@@ -53,8 +53,8 @@ async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files
         batch=row["batch"],
         world_size=row["world_size"],
         spares=spec.policy.spares,
-        command=[*argv(spec.command)],
-        elastic_layouts=[ElasticLayout(**layout) for layout in row["elastic"] or ()],
+        command=[*shown(spec.command)],
+        forms=[Form(**form) for form in row["elastic"] or ()],
         resume=row["resume"],
         warnings=warnings(spec),
     )

@@ -8,6 +8,8 @@ from ..messages import json_codec
 
 #: `GangSpec.entry` of a gang that runs programs.
 ENTRY: Final = f"{__package__}.launch:run_program"
+#: A program of sh, which is replaced by the shell that runs its first argument.
+_SHELL: Final = 'exec "$(command -v bash || echo /bin/sh)" -c "$0"'
 
 
 @dataclass(frozen=True)
@@ -102,5 +104,10 @@ class Program:
 
 
 def argv(command: str | list[str]) -> tuple[str, ...]:
-    """The arguments of a spec's `command`: text is run by a POSIX shell."""
-    return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+    """The arguments by which a node runs a spec's `command`: text is run by bash, or by sh where the node has no bash."""
+    return ("/bin/sh", "-c", _SHELL, command) if isinstance(command, str) else tuple(command)
+
+
+def shown(command: str | list[str]) -> tuple[str, ...]:
+    """The same as people read it."""
+    return ("bash", "-c", command) if isinstance(command, str) else tuple(command)

@@ -7130,7 +7130,7 @@ export interface components {
             readonly ranks_per_node: number | null;
             /**
              * Command
-             * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
+             * @description The program and its arguments, or text for bash (for sh on nodes without bash). Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
              */
             readonly command: readonly string[] | string;
             /**
@@ -7328,7 +7328,7 @@ export interface components {
             readonly ranks_per_node: number | null;
             /**
              * Command
-             * @description The program and its arguments, or text for a shell. Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
+             * @description The program and its arguments, or text for bash (for sh on nodes without bash). Each rank runs it once, with the environment of torchrun: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.
              */
             readonly command: readonly string[] | string;
             /**

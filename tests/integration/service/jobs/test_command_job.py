@@ -20,7 +20,7 @@ from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
-from shardyard.workers.program.program import Program
+from shardyard.workers.program.program import Program, argv
 
 from ..gang_events import NODE, event_batch
 
@@ -88,7 +88,7 @@ async def test_the_gang_runs_the_program(store: Store, settings: Settings) -> No
     assert (spec.world_size, spec.tensor, spec.max_repairs, spec.hang_timeout_s) == (4, 2, 7, 600.0)
     assert spec.run == {
         "job": job.id,
-        "command": ["/bin/sh", "-c", "a && b"],
+        "command": [*argv("a && b")],
         "attempt": 2,
         "cwd": "/w",
         "tensorboard": "runs",
@@ -223,7 +223,7 @@ def test_an_environment_of_another_shape_is_refused(env: dict[str, Any]) -> None
 async def test_a_preview_says_what_would_run(store: Store, settings: Settings) -> None:
     spec = CommandSpec.model_validate({"name": "mine", "command": "echo $RANK", "ranks": 2, "policy": {"spares": 1}})
     found = await preview(store, settings, spec, SpecFiles())
-    assert (found.layout, found.command, found.spares) == ("2 ranks", ["/bin/sh", "-c", "echo $RANK"], 1)
+    assert (found.layout, found.command, found.spares) == ("2 ranks", ["bash", "-c", "echo $RANK"], 1)
     assert (found.precision, found.memory, found.global_batch) == (None, None, None)
 
 

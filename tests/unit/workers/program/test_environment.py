@@ -1,12 +1,16 @@
 """What the environment of a rank's program has, and what of the job's own it keeps."""
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.program.environment import AGENT, environment, of_driver, of_node, of_rank, within
-from shardyard.workers.program.program import Program, argv
+from shardyard.workers.program.program import Program, argv, shown
 from shardyard.workers.program.report_socket import SOCKET, socket_name
 
 COORDS = RankAssignment(
@@ -46,9 +50,23 @@ def test_the_agent_is_the_only_module_in_its_folder() -> None:
 
 
 def test_text_is_for_a_shell_and_a_program_goes_to_the_nodes_and_back() -> None:
-    assert argv("a && b") == ("/bin/sh", "-c", "a && b") and argv(["a", "b c"]) == ("a", "b c")
+    assert argv(["a", "b c"]) == shown(["a", "b c"]) == ("a", "b c") and shown("a && b") == ("bash", "-c", "a && b")
     program = Program("job", argv(["python", "x.py"]), attempt=2, cwd="/w", max_restarts=3)
     assert Program.from_json(program.to_json()) == program
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_text_is_run_by_bash_and_by_sh_where_there_is_none(tmp_path: Path) -> None:
+    """With what `dash` refuses, with quotes of its own, and as the same process: its signals are those of the rank."""
+    (tmp_path / "activate").write_text("GREETING='it is \"me\"'\n")
+    text = f"""source {tmp_path}/activate; [[ x == x* ]] && echo "$GREETING $BASH_VERSION|$$"; exit 7"""
+    done = subprocess.Popen(argv(text), stdout=subprocess.PIPE, text=True)
+    printed = done.communicate()[0]
+    assert done.returncode == 7 and printed.startswith('it is "me" ') and printed.endswith(f"|{done.pid}\n"), printed
+    assert not printed.startswith('it is "me" |')
+    without = {"PATH": str(tmp_path)}
+    alone = subprocess.run(argv("echo $0 $PATH; exit 3"), env=without, capture_output=True, text=True, check=False)
+    assert (alone.returncode, alone.stdout, alone.stderr) == (3, f"/bin/sh {tmp_path}\n", "")
 
 
 def test_one_process_of_a_node_gets_what_torchrun_asks_for_and_no_rank() -> None:
