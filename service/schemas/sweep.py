@@ -29,7 +29,10 @@ class SweepTrial(Value):
         default_factory=list, description="The metric at each rung that it reached; null where it was not finite."
     )
     value: float | None = Field(None, description="The metric at its end, or else at its last rung.")
-    message: str | None = None
+    message: str | None = Field(
+        None,
+        description="Why it failed or was refused; or that it continued after a rung without a checkpoint of its program.",
+    )
     device_s: float = Field(0.0, description="Device-seconds that its job has held, up to now.")
 
 

@@ -44,6 +44,11 @@ _BECOMES: Final = {
 _FIRST: Final = ("cancel", "pause", "resume", "submit")
 #: Most acts of one step: the dispatcher's other sweeps wait meanwhile, and the lease runs.
 _ACTS: Final = 100
+#: The message of a trial that continues after a rung, and whose program has saved nothing that Shardyard knows of.
+_REPEATS: Final = (
+    "It continued after a rung, and the program had saved no checkpoint with shardyard.checkpoint: unless it keeps files of its own, it "
+    "repeated its steps. Save a checkpoint on SIGTERM, or set asha.losers to cancel."
+)
 
 
 class SweepLeaseLost(Exception):
@@ -202,7 +207,9 @@ class Advance:
                 case "pause":
                     await pausing.pause(self._store, one["job_id"], found.row["actor"])
                 case "resume":
-                    await pausing.resume(self._store, one["job_id"], found.row["actor"])
+                    job = await pausing.resume(self._store, one["job_id"], found.row["actor"])
+                    if "command" in job.spec and job.checkpoint is None:
+                        done["message"] = _REPEATS
                 case "cancel" if one["job_id"] is not None:
                     await submitting.cancel(self._store, one["job_id"], found.row["actor"])
         except (JobPausing, DatabaseError) as error:

@@ -64,6 +64,7 @@ def _list(screen: Screen, client: Client, cursor: str | None, json: bool) -> Non
 def show(screen: Screen, found: SweepDetail, trials: list[SweepTrial], most: int) -> None:
     """Print a sweep, and its best trials."""
     asha = f"at steps {', '.join(map(str, found.rungs))}" if found.rungs else None
+    warned = [one.message for one in trials if one.message and one.state not in ("failed", "refused", "cancelled")]
     screen.facts(
         f"{found.name} ({found.id})",
         [
@@ -74,6 +75,7 @@ def show(screen: Screen, found: SweepDetail, trials: list[SweepTrial], most: int
             ("stops early", asha),
             ("trials", ", ".join(f"{count} {state}" for state, count in sorted(found.counts.items()))),
             ("device time", seconds(found.device_s)),
+            ("warning", f"of {len(warned)} trial{'s' * (len(warned) > 1)}: {warned[0]}" if warned else None),
         ],
     )
     paths = list(found.sweep.parameters)

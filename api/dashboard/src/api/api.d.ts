@@ -5253,7 +5253,10 @@ export interface components {
              * @description The metric at its end, or else at its last rung.
              */
             readonly value: number | null;
-            /** Message */
+            /**
+             * Message
+             * @description Why it failed or was refused; or that it continued after a rung without a checkpoint of its program.
+             */
             readonly message: string | null;
             /**
              * Device S

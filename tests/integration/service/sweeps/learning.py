@@ -41,9 +41,16 @@ def counted() -> Iterator[list[str]]:
 
 
 async def submit_sweep(
-    store: Store, settings: Settings, sweep: dict[str, Any], key: str | None = None, **train: Any
+    store: Store,
+    settings: Settings,
+    sweep: dict[str, Any],
+    key: str | None = None,
+    command: list[str] | None = None,
+    **train: Any,
 ) -> SweepDetail:
-    document = {"name": "tune", "train": {"steps": STEPS, "global_batch": 4, "layout": {"data": 1}, **train}}
+    """Of a training, or of a program if there is a `command`."""
+    training = {"train": {"steps": STEPS, "global_batch": 4, "layout": {"data": 1}, **train}}
+    document = {"name": "tune", **(training if command is None else {"command": command})}
     request = read_request({**document, "sweep": sweep}, Sweep.model_validate(sweep))
     first = kind_of(request.first).model_validate(request.first, strict=True)
     found, _ = await submitting.submit(store, settings, request, first, Request(key, "digest", "tester"))

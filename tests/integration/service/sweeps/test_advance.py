@@ -109,6 +109,28 @@ async def test_a_trial_that_ended_before_it_was_stopped_counts_as_it_ended(
 
 
 @pytest.mark.parametrize(
+    ("command", "checkpoint", "warns"), [(["true"], None, True), (["true"], "/saved", False), (None, None, False)]
+)
+@POSTGRESQL_IN_FULL
+async def test_a_trial_that_continues_without_a_checkpoint_of_its_program_says_so(
+    store: Store, settings: Settings, command: list[str] | None, checkpoint: str | None, warns: bool
+) -> None:
+    parameters = {"resources.env.LR": ["0.1", "0.2"]}
+    asha = {"min_steps": 3, **({} if command is None else {"max_steps": 9})}
+    part = {**SWEEP, "parameters": parameters, "asha": asha, "metric": "loss"}
+    sweep = await submit_sweep(store, settings, part, command=command)
+    await advance(store, settings, sweep)
+    async with store.write() as tx:
+        job = (await trials_of(store, sweep))[0].job or ""
+        await job_rows.set_columns(tx, job, {"state": "paused", "checkpoint": checkpoint})
+    await change(store, sweep, 0, {"standing": "active", "rungs": [2.0], "value": 2.0, "due": "resume"})
+    await advance(store, settings, sweep)
+    assert (await jobs.get_job(store, job)).state == State.QUEUED
+    one = (await trials_of(store, sweep))[0]
+    assert ("had saved no checkpoint" in (one.message or "")) is warns
+
+
+@pytest.mark.parametrize(
     ("job", "trial"),
     [
         ({"state": "succeeded", "summary": {"last_loss": 1.5}}, ("succeeded", 1.5)),

@@ -7,6 +7,9 @@ import pytest
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
+from shardyard.service.store import sweeps as rows
+
+from ...conftest import Plane
 
 SWEEP = """
 name: tune
@@ -79,3 +82,21 @@ def test_a_wrong_command_line_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     assert run([*arguments, "--url", client.url]) != 0
     assert says in capsys.readouterr().err
+
+
+def test_trials_that_repeated_their_steps_are_counted(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = {"name": "tune", "train": {"steps": 20, "global_batch": 8, "data": {"seq_len": 64}}}
+    sweep = client.submit_sweep({**base, "sweep": {"parameters": {"train.seed": [1, 2]}, "search": "grid"}})
+
+    async def note() -> None:
+        async with plane.store.write() as tx:
+            await rows.change(tx, sweep.id, 1, {"message": "It had no checkpoint."})
+
+    assert run(["sweeps", "tune", "--url", client.url]) == 0
+    assert "warning" not in capsys.readouterr().out
+    plane.do(note())
+    assert run(["sweeps", "tune", "--url", client.url]) == 0
+    shown = capsys.readouterr().out
+    assert "warning" in shown and "of 1 trial: It had no checkpoint." in shown
