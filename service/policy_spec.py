@@ -1,10 +1,32 @@
 """The `policy` of a job's spec: what follows a fault. Imports no torch and no Ray."""
 
-from typing import Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, StringConstraints
 
+from ..strategies.layout import Refusal
 from ..workers.spec_part import SpecPart
+from . import durations
+
+#: Seconds: 3650 days.
+_LONGEST_S: Final = 3650 * 86_400
+
+
+def _read_duration(given: Any) -> Any:
+    """Text for a number of seconds; any other value unchanged. Raises Refusal for text that is no duration."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        given = f"{given}s"
+    if not isinstance(given, str):
+        return given
+    found = durations.seconds(given)
+    if found is None or not 1 <= found <= _LONGEST_S:
+        what = "is not a duration" if found is None else "is not between 1s and 3650d"
+        raise Refusal("", f"{given!r:.80} {what}.", "Write 90s, 30m, 8h, 2d or 1h30m, or a number of seconds.")
+    return given
+
+
+DurationText = Annotated[str, StringConstraints(max_length=64, pattern=durations.PATTERN)]
+Duration = Annotated[DurationText, BeforeValidator(_read_duration, json_schema_input_type=DurationText | float)]
 
 
 class StragglerPolicy(SpecPart):
@@ -37,6 +59,12 @@ class LossSpikePolicy(SpecPart):
 class CommonPolicy(SpecPart):
     """What follows a fault, for every kind of job."""
 
+    max_duration: Duration | None = Field(
+        None,
+        description="Time for which the job may hold devices, such as 90s, 30m, 8h or 2d, or a number of seconds: all attempts together, "
+        "each from its placement to its end. Time in the queue and paused time do not count. Then the job saves what it saves when it is "
+        "paused, ends, and has failed with `max_duration_exceeded`. null: no limit.",
+    )
     max_restarts: int = Field(
         3,
         ge=0,

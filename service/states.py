@@ -10,6 +10,7 @@ pausing      requested to save and end, by a user         the gang's events
 paused       saved, holds no device                       a user
 resharding  requested to save and end, to continue in    the gang's events
              another layout, by a user or to grow
+stopping     requested to save and end: its time is up    the gang's events
 cancelling   requested to stop                            the dispatcher, once the gang is gone
 succeeded    all steps done, results stored               final
 failed       ended by an error, which is stored           final
@@ -28,6 +29,7 @@ class State(StrEnum):
     PAUSING = "pausing"
     PAUSED = "paused"
     RESHARDING = "resharding"
+    STOPPING = "stopping"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -39,18 +41,40 @@ _S = State
 #: from → to
 MOVES: dict[State, frozenset[State]] = {
     _S.QUEUED: frozenset({_S.PLACING, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
-    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.PAUSING, _S.CANCELLING, _S.RESHARDING, _S.FAILED}),
+    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.PAUSING, _S.RESHARDING, _S.STOPPING, _S.CANCELLING, _S.FAILED}),
     _S.STARTING: frozenset(
-        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
+        {
+            _S.RUNNING,
+            _S.RECOVERING,
+            _S.PAUSING,
+            _S.RESHARDING,
+            _S.STOPPING,
+            _S.CANCELLING,
+            _S.SUCCEEDED,
+            _S.FAILED,
+        }
     ),
-    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING}),
+    _S.RUNNING: frozenset(
+        {_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.STOPPING, _S.CANCELLING}
+    ),
     # succeeded: a gang that was repaired after its last step trains no further step, so it never reports that it runs
     _S.RECOVERING: frozenset(
-        {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RESHARDING, _S.SUCCEEDED, _S.FAILED}
+        {
+            _S.QUEUED,
+            _S.STARTING,
+            _S.RUNNING,
+            _S.PAUSING,
+            _S.RESHARDING,
+            _S.STOPPING,
+            _S.CANCELLING,
+            _S.SUCCEEDED,
+            _S.FAILED,
+        }
     ),
     _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED}),
     _S.RESHARDING: frozenset({_S.QUEUED, _S.PAUSING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
+    _S.STOPPING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
     _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
@@ -61,5 +85,5 @@ FINAL: frozenset[State] = frozenset(state for state, moves in MOVES.items() if n
 
 #: States in which a gang may hold devices.
 HOLDING: frozenset[State] = frozenset(
-    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING}
+    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.STOPPING, _S.CANCELLING}
 )

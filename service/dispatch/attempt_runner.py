@@ -31,7 +31,8 @@ from ..states import State
 from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
-from .event_ingest import IngestResult, ingest
+from . import time_limit
+from .event_ingest import Taken, ingest
 from .gang_spec import gang_spec
 from .preflight import needs_preflight
 from .retry import lose_attempt
@@ -84,16 +85,17 @@ class Attempt:
                 await settle_all(tx, job, Cause(self.lease.owner, time.time()), message)
 
     def end(self, state: State) -> None:
-        """End the gang: `cancelling`, or `resharding` and `pausing`, which save a checkpoint first."""
+        """End the gang: `cancelling`, or `resharding`, `pausing` and `stopping`, which save a checkpoint first."""
         if state == State.CANCELLING:
             self._cancelled.set()
-        if state in (State.CANCELLING, State.RESHARDING, State.PAUSING):
+        if state in (State.CANCELLING, State.RESHARDING, State.PAUSING, State.STOPPING):
             self._to_end.set()
 
     async def run(self) -> None:
         """Manage the attempt until its gang is removed and the lease released. Raises LeaseLost."""
         job, attempt = await self._load()
         self.end(State(job["state"]))
+        in_time = asyncio.create_task(self._end_in_time(job), name=f"time limit of {job['id']}")
         try:
             await self._endable(self._work(job, attempt), attempt["gang"])
         except GangLost as lost:
@@ -107,10 +109,19 @@ class Attempt:
         except ClusterError as error:
             await self._lose(self._cause("cluster_unreachable", error.message))
         finally:
-            await _end_tasks(*self._delivering.values())
+            await _end_tasks(in_time, *self._delivering.values())
         await self._clear(attempt["gang"])
         async with self.store.write() as tx:
             await leases.release(tx, [self.lease.token])
+
+    async def _end_in_time(self, job: RowMapping) -> None:
+        """Stop the job once it has held devices for its `policy.max_duration`."""
+        while (left_s := await self._patiently(partial(time_limit.left_s, self.store, job))) is not None:
+            if left_s <= 0:
+                with contextlib.suppress(LeaseLost):  # then another dispatcher stops it
+                    self.end(await self._patiently(partial(time_limit.stop, self.store, self.lease)))
+                return
+            await asyncio.sleep(left_s)
 
     async def _load(self) -> tuple[RowMapping, RowMapping]:
         async with self.store.read() as tx:

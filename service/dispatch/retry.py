@@ -30,6 +30,7 @@ from ..policies.retry import (
 from ..states import MOVES, State
 from ..store import attempts, events, steps
 from ..store.dialect import unix_now
+from . import time_limit
 
 #: State in which the gang was asked to end → reason of that end.
 _ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
@@ -57,6 +58,9 @@ async def lose_attempt(
     await attempts.end(tx, job["id"], job["attempt"], cause.reason or "lost", cause.now, error)
     if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, Cause(cause.actor, cause.now, "cancelled_by_user"))
+    if await time_limit.is_up(tx, job, cause.now):
+        reason, message = time_limit.MAX_DURATION_EXCEEDED, _said(time_limit.why(job), cause.message)
+        return await _settle(tx, job, State.FAILED, replace(cause, reason=reason, message=message))
     furthest = max(reached, await steps.furthest(tx, job["id"]))
     fault = Fault(cause.reason or "lost", furthest - job["furthest"], earlier)
     verdict = decide(job["id"], _spent(job), fault, back_off)

@@ -16,7 +16,7 @@ from . import elastic
 from .transitions import Cause, move
 
 #: States in which a job ends, or has ended.
-_ENDING: Final = FINAL | {State.CANCELLING}
+_ENDING: Final = FINAL | {State.STOPPING, State.CANCELLING}
 
 
 async def pause(store: Store, job_id: str, actor: str) -> Job:

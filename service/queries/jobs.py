@@ -21,6 +21,7 @@ from ..store import certificates, events
 from ..store import jobs as rows
 from ..store.engine import Store
 from ..store.jobs import Filter
+from . import time_limit
 
 _ALL: Final = Filter()
 #: States in which the newest sample is of the present attempt.
@@ -33,7 +34,8 @@ async def get_job(store: Store, id_or_name: str) -> Job:
         row = await existing(tx, id_or_name)
         found = await events.newest(tx, row["id"], FilesEvent.kind) if row["spec"].get("files") else None
         proof = await certificates.summary(tx, row["id"])
-    job = job_of(row)
+        limit = await time_limit.of_job(tx, row)
+    job = job_of(row).model_copy(update={"time_limit": limit})
     if proof is not None:
         # A certificate is of the job's own spec, so its layout says what the one process did.
         extra = extra_of(Layout.model_validate(row["spec"]["train"].get("layout", {})))

@@ -73,6 +73,16 @@ class Budgets(Value):
     repairs: Budget = Field(Budget(), description="Repairs in place during the newest attempt.")
 
 
+class TimeLimit(Value):
+    """For how long a job may hold devices (`policy.max_duration`). Time in the queue and paused time do not count."""
+
+    limit_s: float = Field(description="Seconds for which it may hold devices.")
+    used_s: float = Field(description="Seconds for which it has held devices, in all attempts.")
+    ends_at: Timestamp | None = Field(
+        None, description="When the job is stopped, if it holds its devices until then; null while it holds none."
+    )
+
+
 class JobFiles(Value):
     """What one source of a job's `files` had when the job first read it."""
 
@@ -113,6 +123,10 @@ class Job(Value):
     attempt: int = 0
     restarts: int = 0
     budgets: Budgets = Budgets()
+    time_limit: TimeLimit | None = Field(
+        None,
+        description="What is used of `policy.max_duration`; null without one, in lists of jobs, and in the response to a change.",
+    )
     retry_at: Timestamp | None = Field(
         None, description="Earliest time of the next attempt; null if the job is not backing off."
     )

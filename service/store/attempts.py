@@ -41,6 +41,12 @@ async def end(
     await tx.execute(statement.values(outcome=outcome, ended_at=now, error=error))
 
 
+async def held_s(tx: AsyncConnection, job_id: str, now: float) -> float:
+    """Seconds of all attempts of a job, each from its placement to its end, or to `now`."""
+    spent = func.sum(func.coalesce(attempts.c.ended_at, now) - attempts.c.started_at)
+    return float((await tx.execute(select(spent).where(attempts.c.job_id == job_id))).scalar_one() or 0.0)
+
+
 async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
     """The number of the job's last attempt that an exception with this fingerprint ended, or None."""
     statement = select(func.max(attempts.c.number)).where(attempts.c.job_id == job_id, attempts.c.error == error)

@@ -67,7 +67,7 @@ async def abandoned(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> 
 
 async def ending(tx: AsyncConnection) -> dict[str, State]:
     """Token → state of the leased jobs whose gang must end."""
-    to_end = (State.CANCELLING, State.RESHARDING, State.PAUSING)
+    to_end = (State.CANCELLING, State.RESHARDING, State.PAUSING, State.STOPPING)
     statement = select(jobs.c.lease_token, jobs.c.state).where(
         jobs.c.state.in_(to_end), jobs.c.lease_token.is_not(None)
     )

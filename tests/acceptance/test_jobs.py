@@ -165,3 +165,13 @@ def test_what_the_models_print_is_in_the_logs(plane: ControlPlane, tmp_path: Pat
 def test_a_job_larger_than_the_cluster_is_refused(plane: ControlPlane) -> None:
     with plane.client() as client, pytest.raises(Exception, match="ranks"):
         client.submit(spec("giant", layout={"data": 1024}, global_batch=1024))
+
+
+def test_a_job_is_stopped_once_its_time_is_up(plane: ControlPlane) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    with plane.client() as client:
+        job = client.submit({"name": "short", "command": sleep, "policy": {"max_duration": "1s"}})
+        done = client.wait(job.id, timeout_s=PATIENCE_S)
+    assert (done.state, done.reason, done.attempt) == ("failed", "max_duration_exceeded", 1), done.message
+    shown = plane.run("show", job.id)
+    assert "of 1.0 s used" in shown.stdout and "stopped after its policy.max_duration of 1s" in shown.stderr.lower()

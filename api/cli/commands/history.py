@@ -24,6 +24,7 @@ _LOOKS = {
     "pausing": ("<", "magenta"),
     "paused": ("_", "magenta"),
     "resharding": ("<", "magenta"),
+    "stopping": ("<", "yellow"),
     "cancelling": ("x", "yellow"),
 }
 _OTHER = ("?", "")

@@ -99,6 +99,7 @@ def show(
             *((f"files {one.target}", _files(one)) for one in found.files),
             ("attempt", str(found.attempt) if found.attempt else None),
             ("budgets", _used(found.budgets) if found.attempt else None),
+            ("time", _time_limit(found)),
             ("retry at", clock(found.retry_at.timestamp()) if found.retry_at else None),
         ],
     )
@@ -285,6 +286,14 @@ def _used(budgets: Budgets) -> str:
     """How much of each budget is used; a budget that is neither used nor allowed is left out."""
     known = {name: getattr(budgets, name) for name in ("restarts", "retries", "repairs")}
     return " · ".join(f"{name} {one.used} of {one.limit}" for name, one in known.items() if one.used or one.limit)
+
+
+def _time_limit(job: Job) -> str | None:
+    """What is used of the job's `policy.max_duration`."""
+    if (found := job.time_limit) is None:
+        return None
+    left = None if found.ends_at is None else f"{seconds(max(0.0, found.limit_s - found.used_s))} left"
+    return ", ".join(filter(None, [f"{seconds(found.used_s)} of {seconds(found.limit_s)} used", left]))
 
 
 def _progress(screen: Screen, job: Job) -> None:

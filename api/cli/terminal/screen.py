@@ -21,6 +21,7 @@ _COLOURS = {
     "succeeded": "green",
     "failed": "red",
     "cancelled": "yellow",
+    "stopping": "yellow",
     "cancelling": "yellow",
     "running": "cyan",
     "queued": "dim",

@@ -6,14 +6,15 @@ from datetime import datetime
 
 import typer
 
+from ....service import durations
+
 HOW = "10m (before now; s, m, h, d), 14:30, 2026-01-31T14:30, or unix seconds"
-_AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_time(text: str, now: float | None = None) -> float:
     """Unix seconds. A time without a zone is local. Raises BadParameter."""
     now = time.time() if now is None else now
-    if (ago := _seconds(text)) is not None:
+    if (ago := durations.seconds(text)) is not None:
         return max(0.0, now - ago)
     if re.fullmatch(r"\d{9,}(\.\d+)?", text):
         return float(text)
@@ -28,12 +29,7 @@ def parse_time(text: str, now: float | None = None) -> float:
 
 def duration(text: str) -> float:
     """Seconds of a duration above zero, such as `90s`, `30m`, `8h`. Raises BadParameter."""
-    seconds = _seconds(text)
+    seconds = durations.seconds(text)
     if not seconds:
         raise typer.BadParameter(f"{text[:40]!r} is not a duration, such as 90s, 30m or 8h.")
     return seconds
-
-
-def _seconds(text: str) -> float | None:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    return float(found[1]) * _AGO[found[2]] if found else None

@@ -2808,6 +2808,8 @@ export interface components {
              *     }
              */
             readonly budgets: components["schemas"]["Budgets"];
+            /** @description What is used of `policy.max_duration`; null without one, in lists of jobs, and in the response to a change. */
+            readonly time_limit: components["schemas"]["TimeLimit"] | null;
             /**
              * Retry At
              * @description Earliest time of the next attempt; null if the job is not backing off.
@@ -4944,7 +4946,7 @@ export interface components {
          * State
          * @enum {string}
          */
-        readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "resharding" | "cancelling" | "succeeded" | "failed" | "cancelled";
+        readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "resharding" | "stopping" | "cancelling" | "succeeded" | "failed" | "cancelled";
         /**
          * StateSpan
          * @description A period that a job spent in one state. Times are in Unix seconds.
@@ -5397,11 +5399,26 @@ export interface components {
             readonly items: readonly components["schemas"]["Template"][];
         };
         /**
-         * TimeRange
-         * @description How far back an answer goes from now.
-         * @enum {string}
+         * TimeLimit
+         * @description For how long a job may hold devices (`policy.max_duration`). Time in the queue and paused time do not count.
          */
-        readonly TimeRange: "hour" | "day" | "week";
+        readonly TimeLimit: {
+            /**
+             * Limit S
+             * @description Seconds for which it may hold devices.
+             */
+            readonly limit_s: number;
+            /**
+             * Used S
+             * @description Seconds for which it has held devices, in all attempts.
+             */
+            readonly used_s: number;
+            /**
+             * Ends At
+             * @description When the job is stopped, if it holds its devices until then; null while it holds none.
+             */
+            readonly ends_at: string | null;
+        };
         /**
          * Timeline
          * @description A job's states and events, oldest first. If `complete` is false, older ones are left out.
@@ -6336,6 +6353,12 @@ export interface components {
         /** Policy */
         readonly Policy: {
             /**
+             * Max Duration
+             * @description Time for which the job may hold devices, such as 90s, 30m, 8h or 2d, or a number of seconds: all attempts together, each from its placement to its end. Time in the queue and paused time do not count. Then the job saves what it saves when it is paused, ends, and has failed with `max_duration_exceeded`. null: no limit.
+             * @default null
+             */
+            readonly max_duration: string | number | null;
+            /**
              * Max Restarts
              * @description New attempts after machine faults that no repair in place ended, at most; those of the whole cluster do not count.
              * @default 3
@@ -6885,6 +6908,7 @@ export interface components {
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
+             *       "max_duration": null,
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
@@ -6945,6 +6969,12 @@ export interface components {
          * @description What follows a fault of a job that runs a command.
          */
         readonly CommandPolicy: {
+            /**
+             * Max Duration
+             * @description Time for which the job may hold devices, such as 90s, 30m, 8h or 2d, or a number of seconds: all attempts together, each from its placement to its end. Time in the queue and paused time do not count. Then the job saves what it saves when it is paused, ends, and has failed with `max_duration_exceeded`. null: no limit.
+             * @default null
+             */
+            readonly max_duration: string | number | null;
             /**
              * Max Restarts
              * @description New attempts after machine faults that no repair in place ended, at most; those of the whole cluster do not count.
@@ -7183,6 +7213,7 @@ export interface components {
             readonly resume_from: string | null;
             /**
              * @default {
+             *       "max_duration": null,
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
@@ -7242,6 +7273,7 @@ export interface components {
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
+             *       "max_duration": null,
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,
@@ -7381,6 +7413,7 @@ export interface components {
             readonly resume_from: string | null;
             /**
              * @default {
+             *       "max_duration": null,
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "spares": 0,

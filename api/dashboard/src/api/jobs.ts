@@ -11,6 +11,7 @@ export const STATES = [
   "pausing",
   "paused",
   "resharding",
+  "stopping",
   "cancelling",
   "succeeded",
   "failed",
@@ -55,6 +56,14 @@ export interface Budget {
   limit: number;
 }
 
+/** What a job has used of the time for which it may hold devices, in seconds. */
+export interface TimeLimit {
+  limit: number;
+  used: number;
+  /** null while it holds none: then its time does not run. */
+  endsAt: Date | null;
+}
+
 /** What a job's certificate says, in short. */
 export interface JobCertificate {
   /** Whether the layout and one process computed the same. */
@@ -88,6 +97,8 @@ export interface Job {
   attempt: number;
   restarts: number;
   budgets: readonly Budget[];
+  /** null without one, and in lists of jobs. */
+  timeLimit: TimeLimit | null;
   createdAt: Date;
   startedAt: Date | null;
   finishedAt: Date | null;
@@ -162,6 +173,8 @@ const toBudgets = ({ repairs, restarts, retries }: Schema<"Budgets">): Budget[] 
   { name: "Retries", about: "new attempts after exceptions in the training code", ...retries },
 ];
 
+const toTimeLimit = (wire: Schema<"TimeLimit">): TimeLimit => ({ limit: wire.limit_s, used: wire.used_s, endsAt: toDate(wire.ends_at) });
+
 /** The label that names the parent of a job, for a fork, which has no checkpoint of its parent. */
 export const PARENT_LABEL = "parent";
 
@@ -183,6 +196,7 @@ export const toJob = (wire: JobWire): Job => ({
   attempt: wire.attempt,
   restarts: wire.restarts,
   budgets: toBudgets(wire.budgets),
+  timeLimit: wire.time_limit ? toTimeLimit(wire.time_limit) : null,
   createdAt: new Date(wire.created_at),
   startedAt: toDate(wire.started_at),
   finishedAt: toDate(wire.finished_at),

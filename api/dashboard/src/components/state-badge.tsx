@@ -11,6 +11,7 @@ const TONES: Readonly<Record<string, string>> = {
   recovering: "warn",
   pausing: "warn",
   resharding: "warn",
+  stopping: "warn",
   cancelling: "warn",
   running: "run",
   succeeded: "good",

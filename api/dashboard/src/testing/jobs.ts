@@ -20,6 +20,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   attempt: 1,
   restarts: 0,
   budgets: { restarts: { used: 0, limit: 3 }, retries: { used: 0, limit: 0 }, repairs: { used: 0, limit: 20 } },
+  time_limit: null,
   retry_at: null,
   finished_at: null,
   summary: null,

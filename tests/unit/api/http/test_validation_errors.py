@@ -217,6 +217,12 @@ def test_labels_in_other_scripts_are_taken() -> None:
         ({"command": ["x"], "resources": {"gpu": True}}, "resources.gpu", "True should be a valid string", ""),
         ({"command": ["x"], "ranks": 3, "ranks_per_node": 2}, None, "does not divide ranks 3", ""),
         ({"command": ["x"], "tensorboard": ""}, "tensorboard", "at least 1 character", ""),
+        (
+            {"command": ["x"], "policy": {"max_duration": "8"}},
+            "policy.max_duration",
+            "'8' is not a duration.",
+            "Write 90s, 30m, 8h, 2d or 1h30m",
+        ),
         ({"command": ["x"], "policy": {"straggler": None}}, "policy.straggler", "Unknown key", "hang_timeout_s"),
         ({"command": ["x"], "train": {"steps": 1}}, "train", "Unknown key 'train'", ""),
         ({"command": ["x"], "apiVersion": "shardyard/v2"}, "apiVersion", "is not a choice", "shardyard/v1"),

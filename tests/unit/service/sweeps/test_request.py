@@ -27,6 +27,12 @@ def test_a_trial_has_a_name_and_labels_of_its_own() -> None:
     assert trial_document({**TRAIN, "name": "a" * 58 + "-bcde"}, "s", 1, {})["name"] == "a" * 58 + "-1"
 
 
+def test_every_trial_has_the_longest_duration_of_the_sweeps_spec_or_one_of_its_own() -> None:
+    document = {**COMMAND, "policy": {"max_duration": "8h"}}
+    given = [spec_of(trial_document(document, "sweep-1", 0, point))[0] for point in ({}, {"policy.max_duration": 90})]
+    assert [spec.policy.max_duration for spec in given] == ["8h", "90s"]
+
+
 def test_the_metric_of_a_command_has_to_be_named() -> None:
     train, command = kind_of(TRAIN).model_validate(TRAIN), CommandSpec.model_validate(COMMAND)
     assert metric_of(train, sweep()) == "loss" and metric_of(command, sweep(metric="acc")) == "acc"

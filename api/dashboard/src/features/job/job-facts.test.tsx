@@ -24,6 +24,16 @@ test("a layout that the advisor chose says for what, and how fast it should be",
   expect(screen.getByText("Layout").nextElementSibling?.textContent).toBe(`data 4, ${choice}`);
 });
 
+test.each([
+  [{ limit_s: 28800, used_s: 3600, ends_at: "2026-11-21T19:01:00Z" }, "running", "7 h 00 min of 8 h 00 min"],
+  [{ limit_s: 28800, used_s: 3600, ends_at: null }, "queued", "7 h 00 min of 8 h 00 min, while it holds devices"],
+  [{ limit_s: 28800, used_s: 28801, ends_at: null }, "failed", undefined],
+  [null, "running", undefined],
+])("what is left of the time for which it may run: %j of a job that is %s", (time_limit, state, shown) => {
+  open(<JobFacts job={job({ time_limit, state })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);
+  expect(screen.queryByText("Time left")?.nextElementSibling?.textContent).toBe(shown);
+});
+
 test("a certificate has a link to its page, and a job without one has no such line", () => {
   const certificate = { equal: true, layout: "data 2", extra: null, key: "0123456789abcdef", made_at: "2026-11-21T12:00:00Z", actor: "ada" };
   const { unmount } = open(<JobFacts job={job({ certificate })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);

@@ -2,11 +2,12 @@
 
 import { Link } from "wouter";
 import type { Plan } from "../../api/events";
-import { certificatePath, type Job, type JobCertificate, type Summary } from "../../api/jobs";
+import { certificatePath, type Job, type JobCertificate, type Summary, type TimeLimit } from "../../api/jobs";
 import { Facts } from "../../components/facts";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress, sweepAddress } from "../../model/addresses";
 import { duration, integer, layoutOf, loss, precisionOf, secondsBetween, short } from "../../model/format";
+import { isFinal } from "../../model/jobs";
 import { SWEEP_LABEL, TRIAL_LABEL } from "../../model/sweeps";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
@@ -26,6 +27,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Submitted by", value: job.user === "" ? null : job.user },
         { name: "Created", value: <TimeAgo at={job.createdAt} now={now} /> },
         { name: "Running for", value: job.startedAt && !job.finishedAt ? duration(ran) : null },
+        { name: "Time left", value: job.timeLimit && !isFinal(job.state) ? timeLeft(job.timeLimit, now) : null },
         { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },
         { name: "Parent", value: job.parent && <Link href={jobAddress(job.parent)}>{job.parent}</Link> },
         { name: "Sweep", value: job.labels[SWEEP_LABEL] ? <Sweep id={job.labels[SWEEP_LABEL]} trial={job.labels[TRIAL_LABEL]} /> : null },
@@ -42,6 +44,12 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
       ]}
     />
   );
+}
+
+/** Of `policy.max_duration`; it runs while the job holds devices. */
+function timeLeft({ limit, used, endsAt }: TimeLimit, now: Date) {
+  const left = endsAt === null ? Math.max(0, limit - used) : secondsBetween(now, endsAt);
+  return `${duration(left)} of ${duration(limit)}${endsAt === null ? ", while it holds devices" : ""}`;
 }
 
 /** Whether the layout computes what one process computes, with a link to every number. */

@@ -18,7 +18,7 @@ test.each([
   expect(screen.queryByRole("alert")).toBeNull();
 });
 
-test.each(["succeeded", "failed", "cancelled", "cancelling"])("a job that is %s has none", (state) => {
+test.each(["succeeded", "failed", "cancelled", "stopping", "cancelling"])("a job that is %s has none", (state) => {
   open(<PauseJob job={job({ state })} />);
   expect(screen.queryByRole("button")).toBeNull();
 });

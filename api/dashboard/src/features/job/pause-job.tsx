@@ -19,7 +19,7 @@ export function PauseJob({ job }: { job: Job }) {
       return client.invalidateQueries({ queryKey: ["job"] });
     },
   });
-  if (isFinal(job.state) || job.state === "cancelling") return null;
+  if (isFinal(job.state) || ["stopping", "cancelling"].includes(job.state)) return null;
   const underWay = job.state === "pausing";
   const asks = !trains(job) && !paused && job.state !== "queued";
   return (

@@ -25,7 +25,7 @@ export function BulkCancel({ jobs, onDone }: BulkProps) {
 }
 
 export function BulkPause({ jobs, onDone }: BulkProps) {
-  const pausable = jobs.filter((job) => !isFinal(job.state) && !["pausing", "paused", "cancelling"].includes(job.state));
+  const pausable = jobs.filter((job) => !isFinal(job.state) && !["pausing", "paused", "stopping", "cancelling"].includes(job.state));
   return (
     <BulkAction jobs={pausable} onDone={onDone} verb="Pause" done="paused" no="Keep them running" act={pauseJob} hides>
       <p>They save after their current step, and free their devices. Programs get SIGTERM, and have 30 seconds to save.</p>
