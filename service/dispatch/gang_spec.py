@@ -9,7 +9,7 @@ from ...strategies.context_axes import context_axes
 from ...strategies.layout import Layout, own_clocks
 from ...strategies.zero_plus_plus_axes import zero_plus_plus_axes
 from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
-from ...workers.program.program import ENTRY, Code, FilesCache, Mount, Program, PythonEnvironment, RayShare, argv
+from ...workers.program.program import ENTRY, Code, FilesCache, Mount, Program, RayShare, argv, python_of
 from ...workers.spec import Run, TrainSpec
 from ...workers.storage.uri import below
 from ..jobs import artifacts, code_archives, elastic
@@ -69,7 +69,7 @@ def _program(job: RowMapping, attempt: RowMapping, settings: Settings) -> Progra
         max_restarts=spec.get("policy", {}).get("max_repairs", 0),
         per_node=spec.get("command_per") == "node" or spec.get("ray") is not None,
         tensorboard=spec.get("tensorboard"),
-        python=_python(spec.get("env")),
+        python=python_of(spec.get("env")),
         conda=(spec.get("env") or {}).get("conda"),
         checkpoints=below(saves.get("uri") or settings.storage, job["id"]),
         keep=saves.get("keep", 2),
@@ -92,15 +92,6 @@ def _ray(spec: dict[str, Any], storage: str) -> RayShare | None:
         return None
     cpus = spec.get("resources", {}).get("cpus_per_gpu", 0.0)
     return RayShare(spec["ray"]["object_store_mb"] << 20, cpus, storage)
-
-
-def _python(env: dict[str, Any] | None) -> PythonEnvironment | None:
-    python = None if env is None else env.get("python")
-    if env is None or python is None:
-        return None
-    file = python if isinstance(python, str) else None
-    requirements = () if file is not None else tuple(python)
-    return PythonEnvironment(file, requirements, env.get("version"), env.get("inherit", False))
 
 
 def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> GangSpec:

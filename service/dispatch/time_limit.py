@@ -1,6 +1,6 @@
 """Stops a job that has held devices for its `policy.max_duration`: its gang saves and ends, as if it were paused, and the job has failed.
 
-Every dispatcher that manages the job counts anew from the rows of its attempts, so the limit outlives a dispatcher.
+Every dispatcher that manages the job counts from the rows of its attempts, so the limit outlives a dispatcher.
 """
 
 import time
@@ -23,6 +23,8 @@ MAX_DURATION_EXCEEDED: Final = "max_duration_exceeded"
 
 async def left_s(store: Store, job: RowMapping) -> float | None:
     """Seconds for which the job may hold devices from now on, 0 or less if its time is up. None without a limit."""
+    if time_limit.limit_s(job) is None:
+        return None
     async with store.read() as tx:
         found = await time_limit.of_job(tx, job)
     return None if found is None else found.limit_s - found.used_s

@@ -15,11 +15,15 @@ from ..states import HOLDING
 from ..store import attempts
 
 
+def limit_s(job: RowMapping) -> float | None:
+    """Seconds for which the job may hold devices. None without a limit."""
+    given = job["spec"].get("policy", {}).get("max_duration")
+    return None if given is None else durations.seconds(given)
+
+
 async def of_job(tx: AsyncConnection, job: RowMapping, now: float | None = None) -> TimeLimit | None:
     """The job's limit and what is used of it, now or at a unix time. None without a limit."""
-    given = job["spec"].get("policy", {}).get("max_duration")
-    limit = None if given is None else durations.seconds(given)
-    if limit is None:
+    if (limit := limit_s(job)) is None:
         return None
     now = time.time() if now is None else now
     used = await attempts.held_s(tx, job["id"], now)

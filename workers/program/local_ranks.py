@@ -27,9 +27,10 @@ from ..parent_death import adopt_orphans, children, kill_orphans
 from ..trainer.process_groups import name_interface
 from .agents import listening
 from .artifact_uploads import ArtifactUploads
-from .environment import environment, of_node, of_rank
+from .environment import environment, of_node, of_rank, within
 from .event_follower import following
 from .launch import GRACE_S, LOOK_S
+from .local_artifacts import LocalArtifacts
 from .mlflow_server import serving
 from .program import Program
 from .rank_output import RankOutput
@@ -55,6 +56,11 @@ class LocalRun:
     folder: Path
     env: Mapping[str, str]
     gpus: str | None = None  # of all ranks, as CUDA_VISIBLE_DEVICES; None on CPUs
+    environment: Path | None = None  # that of the program's Python; None: this one's
+    conda: bool = False  # which made the environment
+    kept: Path | None = (
+        None  # folder of the files that the program logs, by their names; None: they are kept until the run ends
+    )
     piped: bool = False  # the output of a single rank, too, goes where the others' does
 
 
@@ -115,27 +121,39 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
     started = {}
     node = run.program.per_node
     port = _free_port() if node else _store(run.ranks, stack)
-    agents = [stack.enter_context(listening(partial(output.print_metrics, rank))) for rank in range(run.ranks)]
+    uploads = [_uploads(run) for _ in range(run.ranks)]
+    for one in uploads:
+        if one is not None:
+            stack.callback(one.flush, lambda: False)  # after what reports to it has ended
+    agents = [
+        stack.enter_context(listening(partial(output.print_metrics, rank), artifacts=uploads[rank]))
+        for rank in range(run.ranks)
+    ]
     for rank in [0] if node else range(run.ranks):
         coords = RankAssignment(rank, run.ranks, rank, _HOST, port, local_world_size=run.ranks)
         own = of_node(run.program, coords, port) if node else of_rank(run.program, coords)
         sockets = [one.name for one in agents] if node else [agents[rank].name]
-        env = {**environment(own, sockets, run.gpus, run.env), LOCAL: "1"}
+        env = environment(own, sockets, run.gpus, run.env)
+        if run.environment is not None:
+            env = within(run.environment, env, conda=run.conda)
+        env[LOCAL] = "1"
         name_interface("lo", env)
         on_metrics = partial(output.print_metrics, rank)
         since = time.time()
-        served = stack.enter_context(serving(env, on_metrics, _uploads(run.program)))
+        served = stack.enter_context(serving(env, on_metrics, uploads[rank]))
         started[rank] = _start(run, served, group, rank, output)
         events = None if run.program.tensorboard is None else run.folder / run.program.tensorboard
         stack.enter_context(following(events, started[rank].pid, since, on_metrics))
     return started
 
 
-def _uploads(program: Program) -> ArtifactUploads | None:
-    """What keeps the artifacts of MLflow clients, which may read them again until the run ends."""
-    if program.artifacts is None:
+def _uploads(run: LocalRun) -> ArtifactUploads | None:
+    """What keeps the files that a rank logs. MLflow's clients may read them again until the run ends."""
+    storage = run.program.artifacts
+    if storage is None:
         return None
-    return ArtifactUploads(program.artifacts, lambda *_: True, lambda _: None)
+    keep = None if run.kept is None else LocalArtifacts(Path(storage.address), run.kept).keep
+    return ArtifactUploads(storage, lambda *_: True, keep or (lambda _: None))
 
 
 def _start(

@@ -103,6 +103,16 @@ class Program:
         return program
 
 
+def python_of(env: dict[str, Any] | None) -> PythonEnvironment | None:
+    """What a spec's `env` asks for of Python packages; None: nothing."""
+    python = None if env is None else env.get("python")
+    if env is None or python is None:
+        return None
+    file = python if isinstance(python, str) else None
+    requirements = () if file is not None else tuple(python)
+    return PythonEnvironment(file, requirements, env.get("version"), env.get("inherit", False))
+
+
 def argv(command: str | list[str]) -> tuple[str, ...]:
     """The arguments by which a node runs a spec's `command`: text is run by bash, or by sh where the node has no bash."""
     return ("/bin/sh", "-c", _SHELL, command) if isinstance(command, str) else tuple(command)

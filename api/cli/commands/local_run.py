@@ -5,26 +5,32 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 
-from ....service.jobs import auto_layout, command_warnings, rank_environment
+from ....service.errors import InvalidSpec
+from ....service.jobs import auto_layout, command_warnings, program_environment, program_files, rank_environment
 from ....service.jobs.advice import Cpus
 from ....service.jobs.auto_layout import Devices
 from ....service.layout_choice import layout_choice
 from ....service.policies.limits import ArtifactLimits
+from ....service.settings import Settings
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
 from ....workers.checkpoint import retention
 from ....workers.gpu_models import gpu_of_device
 from ....workers.host_memory import total_memory
 from ....workers.one_thread import ON_CPUS
+from ....workers.program.build_process import EnvironmentNotBuilt
+from ....workers.program.files.errors import FilesNotFetched
+from ....workers.program.local_preparation import LocalPlace, locally_prepared
 from ....workers.program.local_ranks import LocalRun, run_locally
-from ....workers.program.program import ArtifactStorage, Program, argv
+from ....workers.program.program import ArtifactStorage, FilesCache, Mount, Program, argv, python_of
 from ....workers.program.rank_output import RankOutput
+from ....workers.program.shared_folder import FolderUnavailable
 from ....workers.storage.open_folder import folder_at
 from ....workers.trainer.secrets import file_of
 from ...client.git_clone import clone
@@ -48,6 +54,8 @@ def run_local(document: Any, screen: Screen) -> int:
         remedy = "Run the script itself: ray.init() starts a Ray on this machine."
         raise InvalidParameter("A driver of Ray does not run with --local.", field="ray", remedy=remedy)
     rank_environment.check(spec)
+    if isinstance(spec, CommandSpec):
+        _check_program(spec)
     if isinstance(spec, JobSpec) and spec.train.undecided:
         spec = decided_here(spec)
         document = {**document, "train": spec.train.model_dump(mode="json", by_alias=True)}
@@ -56,7 +64,10 @@ def run_local(document: Any, screen: Screen) -> int:
         screen.warnings(command_warnings.warnings(spec))
     for notice in notices(spec, Path(_OUT)):
         screen.say(notice)
-    with tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder, _run(spec, document, Path(folder)) as run:
+    with (
+        tempfile.TemporaryDirectory(prefix="shardyard-local-") as folder,
+        _run(spec, document, Path(folder), screen) as run,
+    ):
         try:
             output = RankOutput(run.ranks, _STREAMS)
             return run_locally(run, output)
@@ -94,37 +105,95 @@ def notices(spec: AnySpec, out: Path) -> Iterator[str]:
         if root.is_dir() and (newest := retention.newest(folder_at(root))) is not None:
             yield f"The training continues from {newest.where}. Remove {root} to start afresh."
         return
-    if spec.env is not None:
-        yield f"env is not used here: the program runs with {sys.executable}."
-    if spec.files:
-        yield f"files are not fetched here, and SHARDYARD_FILES is not set: {', '.join(spec.files)}."
+    if spec.image:
+        yield f"env.image is not used here: the program runs on this machine and not in the image {spec.image}."
     if spec.resume_from is not None:
         yield "resume_from is not read here: shardyard.resume returns what an earlier run has left on this machine, or None."
 
 
+def _check_program(spec: CommandSpec) -> None:
+    """Raise InvalidSpec, as a submission does, for an environment or files that no machine could have."""
+    if spec.env is not None:
+        program_environment.check(spec.env, in_code=spec.code is not None)
+    program_files.check(spec.files)
+
+
 @contextmanager
-def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path) -> Iterator[LocalRun]:
+def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path, screen: Screen) -> Iterator[LocalRun]:
     """What runs. `folder`: a private one, which is removed afterwards."""
     gpus = gpus_here(spec.device, spec.world_size)
     env = dict(os.environ) | (ON_CPUS if gpus is None else {})
-    env |= spec.resources.env | _secrets(spec.secrets)
-    if isinstance(spec, CommandSpec):
-        program = Program(
-            spec.name,
-            argv(spec.command),
-            per_node=spec.command_per == "node",
-            tensorboard=spec.tensorboard,
-            artifacts=_artifacts(folder),
-        )
-        yield LocalRun(program, spec.ranks, _working_folder(spec, folder), env, gpus)
-    else:
+    given = spec.resources.env | _secrets(spec.secrets)
+    env |= given
+    kept = Path(_OUT).absolute() / "artifacts" / spec.name
+    if isinstance(spec, JobSpec):
+        program = Program(spec.name, _trainer(spec, document, folder, gpus), artifacts=_artifacts(folder))
+        yield LocalRun(program, spec.world_size, Path.cwd(), env, gpus, kept=kept)
+        return
+    code = _code(spec, folder)
+    program = _program(spec, folder)
+    with _prepared(program, code, given, screen) as place:
+        start = _start_folder(spec, code)
         yield LocalRun(
-            Program(spec.name, _trainer(spec, document, folder, gpus)), spec.world_size, Path.cwd(), env, gpus
+            program, spec.ranks, start, env | place.variables, gpus, place.environment, conda=place.conda, kept=kept
         )
+
+
+@contextmanager
+def _prepared(program: Program, code: Path | None, given: Mapping[str, str], screen: Screen) -> Iterator[LocalPlace]:
+    """The program's files and environment, in the cache of this machine. `given`: variables of the job. Raises InvalidSpec."""
+    with ExitStack() as stack:
+        try:
+            cache = Settings().cache
+            with _variables(given):
+                place = stack.enter_context(locally_prepared(program, code, cache))
+        except EnvironmentNotBuilt as error:
+            remedy = "Correct it, or run without it: env=null. What uv or conda printed is above."
+            raise InvalidSpec(
+                f"The environment cannot be built: {str(error).rstrip('.')}.", field="env", remedy=remedy
+            ) from None
+        except FilesNotFetched as error:
+            remedy = "Correct the source, or run without it: files={}."
+            raise InvalidSpec(f"The files cannot be fetched: {error}", field="files", remedy=remedy) from None
+        except FolderUnavailable as error:
+            remedy = "End the run that makes it, or wait for it."
+            raise InvalidSpec(f"{error}.", remedy=remedy) from None
+        for target in place.own:
+            screen.say(
+                f"{code}/{target} is there already, so the program finds that one. The fetched one is in $SHARDYARD_FILES."
+            )
+        yield place
+
+
+@contextmanager
+def _variables(given: Mapping[str, str]) -> Iterator[None]:
+    """Variables of this process until the block ends: uv, conda and the libraries of storages read theirs there, as on a node."""
+    before = dict(os.environ)
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _program(spec: CommandSpec, folder: Path) -> Program:
+    env, settings = spec.env, Settings()
+    return Program(
+        spec.name,
+        argv(spec.command),
+        per_node=spec.command_per == "node",
+        tensorboard=spec.tensorboard,
+        artifacts=_artifacts(folder),
+        mounts=tuple(Mount(target, source) for target, source in spec.files.items()),
+        files=FilesCache(str(folder / "files"), int(settings.files_cache_gib * 2**30)) if spec.files else None,
+        python=None if env is None else python_of(env.model_dump()),
+        conda=None if env is None else env.conda,
+    )
 
 
 def _artifacts(folder: Path) -> ArtifactStorage:
-    """Where MLflow's clients keep artifacts until the run ends. `shardyard.log_artifact` stores nothing here."""
+    """Where logged files are until the run ends, by their digests. The run copies them to their names."""
     limits = ArtifactLimits()
     return ArtifactStorage(str(folder / "artifacts"), str(folder), limits.file_bytes, limits.bytes, limits.files)
 
@@ -137,20 +206,27 @@ def _trainer(spec: JobSpec, document: Mapping[str, Any], folder: Path, gpus: str
     return (sys.executable, "-m", "shardyard.workers.local", str(path), "--device", device, "--out", _OUT)
 
 
-def _working_folder(spec: CommandSpec, folder: Path) -> Path:
-    """Where the program starts: in the folder of code itself, so that an edit counts at the next start."""
-    root = Path.home()
+def _code(spec: CommandSpec, folder: Path) -> Path | None:
+    """The folder of code itself, so that an edit counts at the next start, or a clone."""
     if spec.code is not None and spec.code.git is not None:
         root = folder / "code"
         root.mkdir()
         clone(spec.code.git, spec.code.ref, root)
-    elif spec.code is not None and spec.code.dir is not None:
-        root = Path(spec.code.dir)
-    found = root / (spec.cwd or "")
-    if not found.is_dir():
-        field = "cwd" if spec.cwd else "code.dir"
-        raise InvalidParameter(f"{found} is no folder.", field=field, remedy="Name a folder of this machine.")
-    return found
+        return root
+    if spec.code is None or spec.code.dir is None:
+        return None
+    return _existing(Path(spec.code.dir).absolute(), "code.dir")
+
+
+def _start_folder(spec: CommandSpec, code: Path | None) -> Path:
+    """Where the program starts."""
+    return _existing((code or Path.home()) / (spec.cwd or ""), "cwd")
+
+
+def _existing(folder: Path, field: str) -> Path:
+    if not folder.is_dir():
+        raise InvalidParameter(f"{folder} is no folder.", field=field, remedy="Name a folder of this machine.")
+    return folder
 
 
 def gpus_here(device: str, ranks: int) -> str | None:

@@ -3,6 +3,7 @@
 A link into a working copy replaces only a link that another attempt has put there, and none leaves the working copy.
 """
 
+import contextlib
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,13 +47,12 @@ def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
 
     So a link of another attempt is known by its place, although the files may have been elsewhere, as in the node's Hugging Face cache.
     """
-    ours = f"{folder}{os.sep}"
     for target in targets:
         link = copy / target
         try:
             link.parent.mkdir(parents=True, exist_ok=True)
             inside = link.parent.resolve().is_relative_to(copy.resolve())
-            free = not os.path.lexists(link) or (link.is_symlink() and str(link.readlink()).startswith(ours))
+            free = not taken(copy, target, folder)
         except OSError:  # a file where a folder is to be
             inside = free = False
         if not inside or not free:
@@ -60,6 +60,28 @@ def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
                 f"files[{target}]: the code has something at this path; choose another target, or leave it out with code.ignore."
             )
         _link(link, folder / target)
+
+
+def taken(code: Path, target: str, folder: Path) -> bool:
+    """Whether the code has something at this path that is no link into the folder of links."""
+    link = code / target
+    return os.path.lexists(link) and not _leads_into(link, folder)
+
+
+def unlink_from(code: Path, targets: Iterable[str], folder: Path) -> None:
+    """Remove the links that `link_into` has made, and the folders that are empty without them. Errors are ignored."""
+    for target in targets:
+        link = code / target
+        with contextlib.suppress(OSError):
+            if not _leads_into(link, folder):
+                continue
+            link.unlink()
+            for parent in list(link.parents)[: target.count("/")]:
+                parent.rmdir()
+
+
+def _leads_into(link: Path, folder: Path) -> bool:
+    return link.is_symlink() and str(link.readlink()).startswith(f"{folder}{os.sep}")
 
 
 def _link(link: Path, path: Path) -> None:

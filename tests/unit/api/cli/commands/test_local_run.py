@@ -1,16 +1,21 @@
 """`run --local` needs no control plane: a spec's ranks run here, and what cannot is refused by its field."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
+from harness import packages
+from harness.hub import Repository, running_hub
 from harness.stored_checkpoints import save_checkpoint
 
 from shardyard.api.cli.commands.local_run import decided_here, notices
 from shardyard.api.cli.main import run
 from shardyard.api.http.validation_errors import read_spec, read_training_spec
+from shardyard.workers.program import environment_folder
+from shardyard.workers.program.files import job_files
 from shardyard.workers.program.mlflow_server import OWN_SERVER
 
 COMMAND = """\
@@ -18,8 +23,6 @@ name: here
 command: [sh, -c, 'echo "$RANK $GREETING $KEY $(cat hello)"; exit $CODE']
 ranks: 2
 code: { dir: . }
-env: { python: [einops] }
-files: { data: "s3://bucket/data" }
 resources: { env: { GREETING: hi, CODE: "0" }, device: cpu }
 secrets: [{ name: LOCAL_TEST_KEY, variable: KEY }]
 """
@@ -33,6 +36,13 @@ train:
   global_batch: 4
 resources: { device: cpu }
 """
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of Shardyard's own data, with the cache."""
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "own"))
+    return tmp_path / "own"
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ def test_the_ranks_run_in_the_folder_of_code_with_the_jobs_variables(
     assert run(["run", "--local", str(spec)]) == 0
     out, err = capfd.readouterr()
     assert sorted(out.splitlines()) == [f"[rank {rank}] {rank} hi k there" for rank in (0, 1)]
-    assert "env is not used here" in err and "files are not fetched here, and SHARDYARD_FILES is not set" in err
+    assert not err
 
 
 def test_values_of_the_command_line_count_and_the_status_is_the_ranks(
@@ -88,6 +98,67 @@ for method, data in (("PUT", b"text"), ("GET", None)):
     assert capfd.readouterr().out == "{}\ntext\n"
 
 
+def test_the_environment_is_built_once_and_its_log_is_shown(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment_folder, "_SPARE_BYTES", 0)
+    packages.wheel(tmp_path / "index", "alpha", code="VALUE = 7")
+    of_uv = packages.variables(tmp_path / "index")
+    for name in of_uv:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "requirements.txt").write_text("alpha\n")
+    script = "import alpha, os, shardyard, sys; print(alpha.VALUE, sys.prefix == os.environ['VIRTUAL_ENV'])"
+    more = [f"resources.env={json.dumps(of_uv)}", "env={python: requirements.txt}", "ranks=1"]
+    more.append(f'command=[python, -c, "{script}"]')
+    for built in (True, False):
+        assert run(["run", "--local", str(spec), *more]) == 0
+        out, err = capfd.readouterr()
+        assert out == "7 True\n" and ("+ alpha==1.0" in err) is built
+    assert run(["run", "--local", str(spec), *more, "env={python: [beta]}"]) == 1
+    assert "UV_FIND_LINKS" not in os.environ
+    assert "The environment cannot be built: " in (said := capfd.readouterr().err) and "beta" in said
+
+
+def test_files_are_fetched_and_found_in_the_code_and_the_links_are_removed(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_files, "_SPARE_BYTES", 0)
+    more = [
+        "files={in/data: hf://org/model}",
+        "ranks=1",
+        "command=[sh, -c, 'cat in/data/a $SHARDYARD_FILES/in/data/a']",
+    ]
+    with running_hub() as hub:
+        hub.repositories["org/model"] = Repository({"a" * 40: {"a": b"fetched "}}, {"main": "a" * 40})
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        assert run(["run", "--local", str(spec), *more]) == 0
+        assert capfd.readouterr().out == "fetched fetched " and not (tmp_path / "in").exists()
+        (tmp_path / "in" / "data").mkdir(parents=True)
+        (tmp_path / "in" / "data" / "a").write_text("mine ")
+        assert run(["run", "--local", str(spec), *more]) == 0
+    out, err = capfd.readouterr()
+    assert out == "mine fetched " and f"{tmp_path}/in/data is there already" in err
+    assert (tmp_path / "in" / "data" / "a").read_text() == "mine "
+
+
+def test_logged_files_are_kept_by_their_names(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("""
+import shardyard
+for text in ("old", "new"):
+    open("note.txt", "w").write(text)
+    print(shardyard.log_artifact("note.txt", "notes/a.txt"), shardyard.log_artifact("note.txt", step=3))
+print(shardyard.log_table("t", ["x"], [[1]]))
+""")
+    assert run(["run", "--local", str(spec), "ranks=1", "command=[python, train.py]"]) == 0
+    assert capfd.readouterr().out == "True True\nTrue True\nTrue\n"
+    kept = tmp_path / ".shardyard" / "local" / "artifacts" / "here"
+    found = {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()}
+    assert found == {"notes/a.txt": "new", "step-00000003/note.txt": "new", "t": "x\n1\n"}
+
+
 def test_a_secret_that_is_a_file_is_in_memory_only(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,12 +178,17 @@ def test_a_secret_that_is_a_file_is_in_memory_only(
         (["--rank", "0"], "--rank"),
         (["--all-ranks"], "--all-ranks"),
         (["ranks=0"], "ranks"),
-        (["ray=true", "env=null"], "ray"),
+        (["ray=true"], "ray"),
         (["resources.device=cuda", "ranks=1000"], "resources.device"),
         (["secrets=[NO_SUCH_LOCAL_KEY]"], "NO_SUCH_LOCAL_KEY"),
         (["cwd=missing"], "cwd"),
         (["command=[no-such-program]"], "no-such-program"),
         (["nonsense"], "KEY=VALUE"),
+        (["env={python: missing.txt}"], "The environment cannot be built: "),
+        (["env={python: ../requirements.txt}"], "'../requirements.txt' leaves its folder.\n  env.python\n"),
+        (["files={data: /no/such/path}"], "The files cannot be fetched: /no/such/path is not on this node"),
+        (["files={/data: /}"], "is an absolute path"),
+        (["files={a: /tmp, a/b: /tmp}"], "is inside"),
     ],
 )
 def test_what_cannot_run_here_is_refused(
@@ -124,9 +200,9 @@ def test_what_cannot_run_here_is_refused(
 
 def test_what_differs_from_a_job_is_said(tmp_path: Path) -> None:
     with_files = read_spec(
-        {"name": "here", "command": ["true"], "files": {"data": "s3://b/data"}, "resume_from": "/checkpoints/old"}
+        {"name": "here", "command": ["true"], "env": {"image": "cuda"}, "resume_from": "/checkpoints/old"}
     )
-    assert [notice.partition(" ")[0] for notice in notices(with_files, tmp_path)] == ["files", "resume_from"]
+    assert [notice.partition(" ")[0] for notice in notices(with_files, tmp_path)] == ["env.image", "resume_from"]
     training = read_spec(yaml.safe_load(TRAIN))
     assert not list(notices(training, tmp_path))
     root = tmp_path / "checkpoints" / "tiny"

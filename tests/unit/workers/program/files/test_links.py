@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardyard.workers.program.files.errors import FilesNotFetched
-from shardyard.workers.program.files.links import link_into, links
+from shardyard.workers.program.files.links import link_into, links, taken, unlink_from
 
 
 @pytest.fixture
@@ -69,3 +69,17 @@ def test_what_the_code_has_is_not_replaced(found: dict[str, Path], tmp_path: Pat
     with pytest.raises(FilesNotFetched, match="the code has something at this path; choose another target"):
         link_into(copy, found, tmp_path / "cache/mounts/job-a")
     assert list(outside.iterdir()) == []
+
+
+def test_links_are_removed_from_the_code_with_the_folders_that_they_leave_empty(tmp_path: Path) -> None:
+    code, folder = tmp_path / "code", tmp_path / "links"
+    (code / "kept").mkdir(parents=True)
+    (code / "kept" / "own").write_text("mine")
+    (code / "mine").symlink_to(tmp_path)
+    targets = ["a/b/c", "a/d", "kept/e"]
+    link_into(code, targets, folder)
+    assert [taken(code, target, folder) for target in (*targets, "kept", "mine", "none")] == [False] * 3 + [
+        True
+    ] * 2 + [False]
+    unlink_from(code, [*targets, "kept", "mine", "none"], folder)
+    assert sorted(path.name for path in code.rglob("*")) == ["kept", "mine", "own"]
