@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 #: Errors of a file system that has no hard links.
-_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def write_whole(path: Path, blocks: Iterable[Any], *, many_writers: bool = False) -> None:
@@ -39,7 +39,7 @@ def write_first(path: Path, blocks: Iterable[Any]) -> None:
         except FileExistsError:
             return
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             if not path.exists():
                 partial.replace(path)

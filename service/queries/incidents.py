@@ -1,7 +1,7 @@
 """A job's incidents, each with its repair, as fields and as one paragraph."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 
@@ -105,11 +105,15 @@ def _waiting(wait: CollectiveWait) -> Waiting:
     )
 
 
+#: Ray Train starts its own workers again.
+RAY_WORKER: Final = "ray_worker_failed"
+
 #: What happened, by cause; `{who}` is the rank and its node.
 HAPPENED = {
     "rank_lost": "{who} was lost",
     "node_lost": "A node was lost",
     "hang": "{who} blocked the gang",
+    RAY_WORKER: "{who} had a worker of Ray Train that failed",
     "slow_network": "The network of {who} is slow",
     "straggler": "{who} became slow",
     "straggler_over": "{who} is no longer slow",
@@ -164,16 +168,19 @@ def _summary(incident: IncidentEvent, repair: Repair | None) -> str:
     when = f" after step {incident.step}" if incident.step else ""
     happened = HAPPENED.get(incident.cause, "{who}: " + incident.cause).format(who=who)
     message = incident.message.strip().rstrip(".")
-    return " ".join(filter(None, [happened + when + (f": {message}." if message else "."), _repaired(repair)]))
+    what = happened + when + (f": {message}." if message else ".")
+    return " ".join(filter(None, [what, _repaired(incident.cause, repair)]))
 
 
 def _on(node: str | None) -> str:
     return f" on node {node[:12]}" if node else ""
 
 
-def _repaired(repair: Repair | None) -> str:
+def _repaired(cause: str, repair: Repair | None) -> str:
     if repair is None:
         return ""
+    if cause == RAY_WORKER:
+        return f"Ray Train started all its workers again {repair.seconds:.1f} s later."
     source = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
     took = f" {repair.seconds:.1f} s later" if repair.seconds is not None else ""
     gang = f"The gang was repaired in place as generation {repair.generation}{_stood_in(repair.spares)} and"

@@ -140,19 +140,91 @@ TorchTrainer(
 """
 
 
-def test_workers_that_ray_train_starts_again_are_in_the_log(plane: ControlPlane, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ('raise ValueError("once")', "worker 1 of Ray Train: ValueError: once"),
+        ("os.kill(os.getpid(), 9)", "worker 1 of Ray Train: its process has died"),
+    ],
+    ids=["exception", "killed"],
+)
+def test_workers_that_ray_train_starts_again_are_an_incident(
+    plane: ControlPlane, tmp_path: Path, fails: str, message: str
+) -> None:
     once = f"""
-    flag = pathlib.Path({str(tmp_path / "raised")!r})
+    flag = pathlib.Path({str(tmp_path / "failed")!r})
     if ray.train.get_context().get_world_rank() == 1 and not flag.exists():
         flag.touch()
-        raise ValueError("once")
+        {fails}
 """
     with plane.client() as client:
         job = submitted(client, tmp_path, TRAINER.format(once=once), ray=True)
         done = client.wait(job.id, timeout_s=3 * PATIENCE_S)
         printed = lines(client, job.id)
-        assert (done.state, done.budgets.repairs.used) == ("succeeded", 0), (done.message, printed)
-        assert any("Ray Train decides RETRY: its workers start again" in line for line in printed), printed
+        assert (done.state, done.budgets.repairs.used, done.attempt) == ("succeeded", 0, 1), (done.message, printed)
+        (incident,) = client.incidents(job.id).items
+        assert (incident.cause, incident.rank) == ("ray_worker_failed", 1) and incident.node, incident
+        assert message in incident.message, incident
+        assert ("train.py" in (incident.traceback or "")) == ("ValueError" in fails), incident
+        assert incident.repair is not None and incident.repair.generation == 1, incident
+        assert "Ray Train started all its workers again" in incident.summary, incident
+        shown = plane.run("incidents", job.id)
+        assert "worker 1 of Ray Train" in " ".join(shown.stdout.split()), shown.stdout + shown.stderr
+
+
+#: Three reports of each start, the second with a checkpoint of two workers' files. The first start fails after it.
+SAVER = """
+import os, pathlib, tempfile, ray.train, torch
+from ray.train.torch import TorchTrainer
+def loop():
+    own = ray.train.get_context().get_world_rank()
+    found = ray.train.get_checkpoint()
+    if found is None:
+        begin = 0
+    else:
+        with found.as_directory() as folder:
+            begin = int((pathlib.Path(folder) / f"worker-{own}").read_text())
+    for epoch in range(begin, begin + 3):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / f"worker-{own}").write_text(str(epoch + 1))
+            (pathlib.Path(folder) / "large").write_bytes(bytes(1 << 20))
+            checkpoint = ray.train.Checkpoint.from_directory(folder) if epoch % 3 == 1 else None
+            ray.train.report({"epoch": epoch, "begin": begin}, checkpoint=checkpoint)
+    if found is None:
+        raise ValueError("once")
+TorchTrainer(
+    loop,
+    scaling_config=ray.train.ScalingConfig(num_workers=2),
+    run_config=ray.train.RunConfig(storage_path=os.environ["SHARDYARD_JOB_STORAGE"]NAME),
+).fit()
+"""
+
+
+@pytest.mark.parametrize("name", ["", ", name='mine'"], ids=["unnamed", "named"])
+def test_ray_trains_checkpoints_are_the_jobs(plane: ControlPlane, tmp_path: Path, name: str) -> None:
+    """A job that is tried again continues from the newest, whether Ray Train finds its run again by name or not."""
+    with plane.client() as client:
+        script = SAVER.replace("NAME", name)
+        job = submitted(client, tmp_path, script, ray=True, policy={"max_retries": 1}, checkpoint={"keep": 1})
+        done = client.wait(job.id, timeout_s=4 * PATIENCE_S)
+        assert (done.state, done.attempt) == ("succeeded", 2), (done.message, lines(client, job.id))
+        begin = client.logged_curves(job.id, ["begin"]).series["begin"]
+        assert begin.last_step == 4 and begin.mean == [0, 0, 2, 2, 2], begin
+        (newest,) = [one for one in client.checkpoints(job.id).items if one.state == "present"]
+        assert newest.step == 4, newest
+        verified = plane.run("checkpoints", job.id, "--verify")
+        assert verified.returncode == 0 and "step-00000004" in verified.stdout, verified.stdout + verified.stderr
+        assert [one.path for one in client.checkpoint_files(job.id, 4).items] == ["large", "worker-0", "worker-1"]
+        folder = plane.storage / job.id
+        linked = [file for file in folder.glob("step-*/*large") if file.stat().st_nlink > 1]
+        assert len(linked) == 1, "the content is stored twice"
+        kept = [one for one in folder.rglob("checkpoint_*") if one.is_dir()]
+        assert len(kept) == 1, kept
+        continued = submitted(client, tmp_path, script, ray=True, resume_from=job.id)
+        done = client.wait(continued.id, timeout_s=3 * PATIENCE_S)
+        assert done.state == "succeeded", (done.message, lines(client, continued.id))
+        begin = client.logged_curves(continued.id, ["begin"]).series["begin"]
+        assert begin.last_step == 7 and begin.mean == [5, 5, 5], begin
 
 
 def test_a_hang_of_ray_trains_workers_is_explained(plane: ControlPlane, tmp_path: Path) -> None:

@@ -126,8 +126,7 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
     name = ""
     try:
         for index, source in enumerate(files):
-            tail = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(source.path).name)[-80:]
-            name = f"rank-{rank:05d}-{edition}-{index:05d}-{tail}"
+            name = _stored_name(rank, edition, index, source.path)
             with _unchanged(source.file) as content:
                 path.write(name, content)
                 checksum = hashlib.sha256()
@@ -138,6 +137,46 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
         discard(path, [*(file.name for file in written), name])
         raise
     return Part(rank, tuple(written))
+
+
+def adopt_part(path: Folder, rank: int, source: Folder) -> Part:
+    """Make all files below a folder of the storage a rank's part, as `write_part`, without a second copy where the storage can.
+
+    Raises OSError, CheckpointError.
+    """
+    edition = secrets.token_hex(4)
+    found = list(_stored(source))
+    if not found:
+        raise CheckpointError(f"{source} has no files; write them before they are reported.")
+    written: list[SavedFile] = []
+    name = ""
+    try:
+        for index, (parent, below, file, size) in enumerate(found):
+            name = _stored_name(rank, edition, index, file)
+            path.copy(name, parent, file, size)
+            digest = path.sha256(name, size)
+            if digest is None:
+                raise CheckpointError(f"{parent}/{file} changed while it was saved; report it when it is whole.")
+            written.append(SavedFile(f"{below}{file}", name, size, digest))
+    except (OSError, CheckpointError):
+        discard(path, [*(file.name for file in written), name])
+        raise
+    return Part(rank, tuple(written))
+
+
+def _stored(folder: Folder, below: str = "") -> Iterator[tuple[Folder, str, str, int]]:
+    """All files below a folder: the folder that has it, the path of that folder, name, bytes. Raises CheckpointError, OSError."""
+    for count, (name, size) in enumerate(sorted(folder.files().items())):
+        if count == MOST_FILES:
+            raise CheckpointError(f"{folder} has more than {MOST_FILES:,} files; save fewer, larger ones.")
+        yield folder, below, name, size
+    for name in sorted(folder.folders()):
+        yield from _stored(folder / name, f"{below}{name}/")
+
+
+def _stored_name(rank: int, edition: str, index: int, path: str) -> str:
+    tail = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(path).name)[-80:]
+    return f"rank-{rank:05d}-{edition}-{index:05d}-{tail}"
 
 
 def discard(path: Folder, names: Sequence[str]) -> None:
@@ -166,10 +205,18 @@ def _unchanged(file: Path | int) -> Iterator[FileContent]:
                 raise CheckpointError(f"{file} changed while it was saved; {remedy}.")
 
 
-def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
+def publish(
+    root: Folder,
+    step: int,
+    kind: Kind,
+    parts: Sequence[Part],
+    keep: int,
+    spared: Sequence[int],
+    trainer: int | None = None,
+) -> Published:
     """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too.
 
-    Raises OSError, CheckpointError.
+    `trainer`: number of the trainer of Ray Train that reported it; None: the program saved it. Raises OSError, CheckpointError.
     """
     path = folder(root, step)
     if (count := sum(len(part.files) for part in parts)) > MOST_FILES_OF_ALL:
@@ -178,7 +225,8 @@ def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: in
         )
     files = {file.name: File(file.bytes, file.sha256, ()) for part in parts for file in part.files}
     named = [{"rank": part.rank, "paths": {file.path: file.name for file in part.files}} for part in parts]
-    manifest = Manifest(step, {"program": {"kind": kind, "parts": named}}, {}, files)
+    own = {"kind": kind, "parts": named} | ({} if trainer is None else {"ray_trainer": trainer})
+    manifest = Manifest(step, {"program": own}, {}, files)
     if (
         not files.keys() <= path.files().keys()
     ):  # ranks do not wait for each other: a save of a later step removes this one
@@ -201,6 +249,7 @@ class SavedByProgram:
     manifest: Manifest
     kind: Kind
     parts: dict[int, dict[str, str]]  # rank → the program's path → stored name
+    trainer: int | None = None  # number of the trainer of Ray Train that reported it
 
     @property
     def step(self) -> int:
@@ -226,7 +275,7 @@ def read_program(path: Folder) -> SavedByProgram:
         if saved is None:
             raise CheckpointError(f"{path} is the checkpoint of a training job; only training jobs read it.")
         parts = {int(part["rank"]): dict(part["paths"]) for part in saved["parts"]}
-        kind = saved["kind"]
+        kind, trainer = saved["kind"], saved.get("ray_trainer")
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # written by another program
@@ -235,7 +284,7 @@ def read_program(path: Folder) -> SavedByProgram:
         for name in paths:
             if name.startswith("/") or ".." in PurePosixPath(name).parts:
                 raise CheckpointCorrupt(f"{path} is corrupt: {name!r} is outside its folder; use an older checkpoint.")
-    return SavedByProgram(path, manifest, kind, parts)
+    return SavedByProgram(path, manifest, kind, parts, trainer)
 
 
 def fetch(saved: SavedByProgram, rank: int, place: Path) -> None:

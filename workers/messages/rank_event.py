@@ -122,6 +122,40 @@ class ProgramStartedEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RayWorkerFailure:
+    """One worker of Ray Train that has failed."""
+
+    worker: int
+    """Its world rank in Ray Train."""
+    rank: int | None
+    """The rank of the gang beside which it ran. Null if it is not known."""
+    message: str
+    """Class and message of its exception, or how its process ended."""
+    traceback: str | None = None
+    """Python traceback of its exception."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayWorkersFailedEvent(Event):
+    """Workers of Ray Train have failed, and Ray Train starts all workers again."""
+
+    kind: ClassVar[str] = "ray_workers_failed"
+    failures: tuple[RayWorkerFailure, ...]
+    """The workers that failed. Empty if Ray Train names none."""
+    message: str
+    """What Ray Train says of it, if it names no worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayWorkersStartedEvent(Event):
+    """Ray Train has started its workers again after a failure."""
+
+    kind: ClassVar[str] = "ray_workers_started"
+    seconds: float
+    """Seconds since the failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoneEvent(Event):
     """A trainer has finished and waits to be released."""
 
@@ -167,6 +201,8 @@ _FROM_RANK: Final = (
     RankTraceFinishedEvent,
     ProgramStartedEvent,
     FailedEvent,
+    RayWorkersFailedEvent,
+    RayWorkersStartedEvent,
     DoneEvent,
     StoppedEvent,
     ExitEvent,

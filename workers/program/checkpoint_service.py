@@ -1,6 +1,7 @@
 """Saves and fetches the checkpoints of a rank's program, in its trainer process, which has the libraries and credentials of the storage.
 
-A request comes from `shardyard.checkpoint` or `shardyard.resume` (`checkpoints.py`), and its answer is plain data. A save is answered
+A request comes from `shardyard.checkpoint` or `shardyard.resume` (`checkpoints.py`), or of what Ray Train has stored from
+`ray_train_service.py`. Its answer is plain data. A save is answered
 when its files are durable; the checkpoint's event is emitted before.
 """
 
@@ -22,6 +23,7 @@ from ..checkpoint.program_files import (
     Part,
     SavedByProgram,
     Source,
+    adopt_part,
     discard,
     fetch,
     publish,
@@ -29,7 +31,7 @@ from ..checkpoint.program_files import (
     sources,
     write_part,
 )
-from ..checkpoint.retention import complete, folder, newest
+from ..checkpoint.retention import complete, folder, newest, step_of
 from ..messages.event import CheckpointEvent, IncidentEvent, to_json
 from ..regular_files import UnfitFile
 from ..storage.errors import StorageError
@@ -80,6 +82,11 @@ class CheckpointService:
             with self._lock:
                 if "save" in request:
                     return self._save(request["save"], handles)
+                if "adopt" in request:
+                    return self._adopt(**request["adopt"])
+                if "newest" in request:
+                    found = _tried(lambda: complete(self._root()))
+                    return {"step": step_of(found[0]) if found else None}
                 return self._resume(request["resume"].get("rank"))
         except EndRequested:
             return {"error": "the job is to end."}
@@ -113,6 +120,17 @@ class CheckpointService:
             self._unpublished.clear()
         return {"path": str(path)}
 
+    def _adopt(self, where: str, step: int, trainer: int) -> Answer:
+        """Make what Ray Train has stored at an address a checkpoint, which this rank alone saves."""
+        if not 0 <= step <= MOST_STEP:
+            raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
+        root, began = self._root(), time.monotonic()
+        self._meeting.claim(step, every=False)
+        path = folder(root, step)
+        part = _tried(lambda: adopt_part(path, self._meeting.rank, folder_at(where)))
+        self._publish(root, step, "files", [part], began, trainer)
+        return {"path": str(path)}
+
     def _gather(self, path: Folder, step: int, part: Part) -> None:
         """Add this rank's part to those of all. Raises CheckpointMismatch."""
         if step in self._saved:
@@ -132,16 +150,18 @@ class CheckpointService:
                 f"rank {rank} has saved other content as step {step} already; save a new step with another number."
             )
 
-    def _publish(self, root: Folder, step: int, kind: Kind, parts: list[Part], began: float) -> None:
+    def _publish(
+        self, root: Folder, step: int, kind: Kind, parts: list[Part], began: float, trainer: int | None = None
+    ) -> None:
         spared = () if self._resumed is None or self._meeting.all_fetched else (self._resumed.step,)
-        done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared))
+        done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared, trainer))
         seconds = time.monotonic() - began
         event = CheckpointEvent(
             step=step,
             path=done.path,
             bytes=done.bytes,
             seconds=seconds,
-            held_s=seconds,
+            held_s=seconds if trainer is None else 0.0,  # the workers of Ray Train go on meanwhile
             kept=done.kept,
             digest=done.digest,
         )
@@ -159,7 +179,8 @@ class CheckpointService:
         part = saved.part(rank, self._meeting.rank)
         place = self._fetched(saved, part)
         parts = sorted(saved.parts)
-        return {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
+        found = {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
+        return found if saved.trainer is None else found | {"trainer": saved.trainer}
 
     def _choose(self) -> None:
         """Agree with the other ranks on the newest checkpoint that is valid."""

@@ -6,24 +6,20 @@ which runs no code of the file. Needs only the standard library, and torch for s
 """
 
 import contextlib
-import json
 import operator
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
+from . import rank_request
 from .report_socket import LOCAL, socket_name
 
 #: Variable that names the folder in which a state is written before it is saved. The file has no name there.
 STAGING: Final = "SHARDYARD_STAGING"
 #: File of a state.
 STATE: Final = "state.pt"
-#: Seconds for the trainer process to take a request, and to carry it out.
-HELLO_S: Final = 60.0
-ANSWER_S: Final = 7200.0
 
 
 class CheckpointFailed(RuntimeError):
@@ -118,26 +114,9 @@ def _ask(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int)
         found = answer(Path(folder).absolute(), request, list(handles))
     else:
         try:
-            found = _sent(name, request, handles)
+            found = rank_request.answer(name, request, handles)
         except (OSError, ValueError) as error:
             raise CheckpointFailed(f"the rank's own process does not answer ({error!r}); it may be ending.") from error
     if "error" in found:
         raise CheckpointFailed(found["error"])
     return found
-
-
-def _sent(name: str, request: dict[str, Any], handles: tuple[int, ...]) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(HELLO_S)
-        connection.connect(f"\0{name}")
-        connection.sendall(json.dumps({"pid": os.getpid(), "request": True}).encode() + b"\n")
-        with connection.makefile("rb") as answers:
-            if not answers.readline():
-                raise ConnectionError("the connection ended")
-            connection.settimeout(ANSWER_S)
-            socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], handles)
-            line = answers.readline()
-    if not line:
-        raise ConnectionError("the connection ended")
-    answer: dict[str, Any] = json.loads(line)
-    return answer

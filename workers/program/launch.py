@@ -44,6 +44,7 @@ from .preparation import ProgramFailed, Ranks, Start, cannot_start, prepared, wa
 from .program import Program
 from .rank_meeting import RankMeeting
 from .ray_cluster import RayCluster, RayNodeFailed, ray_cluster
+from .ray_train_service import RayTrainService
 from .shared_folder import EndRequested
 
 #: Seconds that a program has after SIGTERM.
@@ -76,7 +77,10 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     on_metrics = partial(_emit_metrics, coords, emit)
     meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)
     uploads = _uploads(program, store, coords, emit)
-    with answering(program, meeting, emit) as service, listening(on_metrics, service.answer, uploads) as agents:
+    with (
+        answering(program, meeting, emit) as service,
+        listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads) as agents,
+    ):
         sockets = [agents.name]
         if program.per_node:
             sockets = _of_node(store, coords, "agents", agents.name)

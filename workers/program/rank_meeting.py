@@ -19,6 +19,7 @@ WAIT_S: Final = 3600.0
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"
 _FETCHED: Final = "shardyard/fetched"
+_WORKER: Final = "shardyard/ray-train/{}/{}".format
 
 
 class Store(Protocol):
@@ -96,6 +97,15 @@ class RankMeeting:
         self._store.add(key("all"), 1)
         self._wait(lambda: self._store.add(key("all"), 0) >= self.world, "all ranks: call resume() on each")
         return self._store.add(key("no"), 0) == 0
+
+    def place(self, trainer: int, worker: int) -> None:
+        """A worker of Ray Train's trainer runs beside this rank."""
+        self._store.set(_WORKER(trainer, worker), str(self.rank))
+
+    def rank_of(self, trainer: int, worker: int) -> int | None:
+        """The rank beside which a worker of Ray Train's trainer was placed last; None if it is not known."""
+        found = self._store.compare_set(_WORKER(trainer, worker), "", "").decode()
+        return int(found) if found else None
 
     def fetched(self) -> None:
         """This rank has its copy of the checkpoint from which it continues."""

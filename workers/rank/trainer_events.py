@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..messages.event import to_json
 from ..messages.event_buffer import Event, Spool
-from ..messages.rank_event import ExitEvent, FailedEvent
+from ..messages.rank_event import ExitEvent, FailedEvent, RayWorkersFailedEvent
 from .log_pipe import GATHER_S, Lines, Logs
 from .secret_mask import SecretMask
 from .trainer_process import TrainerProcess
@@ -108,6 +108,9 @@ class TrainerEvents:
             return
         if kind == FailedEvent.kind:
             message["data"] |= {key: self.mask.hide_in(message["data"][key]) for key in ("message", "traceback")}
+        if kind == RayWorkersFailedEvent.kind:
+            text = json.dumps(message["data"], ensure_ascii=False).encode(errors="surrogatepass")
+            message["data"] = json.loads(self.mask.hide_in_json(text).decode(errors="surrogatepass"))
         first_step = kind == "step" and not self.steps
         self.steps = self.steps or first_step
         if kind == "step" and (size := trainer.memory.due()) is not None:

@@ -11,12 +11,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ..atomic_files import sync_folder, write_first, write_synced, write_whole
+from ..atomic_files import NO_LINKS, sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
 from .file_content import FileContent
 from .folder import Folder
 
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+#: Errors of a link between file systems, on one without links, to a file of another user, and of one link too many.
+_NOT_LINKED: Final = (*NO_LINKS, errno.EXDEV, errno.EMLINK, errno.EACCES)
+#: Files of at most this size are copied.
+_COPIED_BYTES: Final = 64 << 10
 #: A folder with more entries is not one of checkpoints.
 _MOST_ENTRIES: Final = 100_000
 
@@ -73,6 +77,26 @@ class LocalFolder(Folder):
     def write(self, name: str, content: memoryview | FileContent) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
         write_synced(self._path / name, content if isinstance(content, FileContent) else [content])
+        sync_folder(self._path)
+
+    def copy(self, name: str, source: Folder, file: str, size: int) -> None:
+        """By a hard link where the file system has them. Small files are copied: their writers may replace them later."""
+        if isinstance(source, LocalFolder) and size > _COPIED_BYTES:
+            try:
+                self._link(name, source._path / file)
+            except OSError as error:
+                if error.errno not in _NOT_LINKED:
+                    raise
+            else:
+                return
+        super().copy(name, source, file, size)
+
+    def _link(self, name: str, file: Path) -> None:
+        """The content is synced, which its writer may not have done."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        with opened(file) as content:
+            os.fsync(content.fileno())
+        (self._path / name).hardlink_to(file)
         sync_folder(self._path)
 
     def publish(

@@ -24,6 +24,8 @@ R = TypeVar("R")
 #: Requests of one rank at once, and bytes of a file in each: a rank holds at most their product in memory beside its files.
 AT_ONCE: Final = 8
 BLOCK_BYTES: Final = 16 << 20
+#: Bytes of a copy within a bucket, or of its parts: S3 answers well within `READ_S`.
+COPIED_BYTES: Final = 128 << 20
 #: S3 takes no upload of more parts.
 MOST_PARTS: Final = 10_000
 #: Objects of one answer to a listing; S3 sends no more.
@@ -109,12 +111,21 @@ class Bucket:
 
     def upload(self, key: str, content: memoryview | FileContent) -> None:
         """Write a large object in parts: it exists once all parts are written."""
+        self._in_parts(key, content.nbytes, BLOCK_BYTES, partial(self._put_part, key, content))
+
+    def copy(self, key: str, source: str, size: int) -> None:
+        """Write an object of `size` bytes with the content of another of the bucket, which S3 copies."""
+        if size > COPIED_BYTES:
+            self._in_parts(key, size, COPIED_BYTES, partial(self._copy_part, key, source, size))
+        else:
+            self.call("copy_object", Key=key, CopySource={"Bucket": self.name, "Key": source})
+
+    def _in_parts(self, key: str, nbytes: int, least: int, put: Callable[[str, int, int], dict[str, Any]]) -> None:
+        """Write an object in parts of at least `least` bytes. `put`: of the upload, the size of parts, and the first byte of one."""
         upload = self.call("create_multipart_upload", Key=key)["UploadId"]
         try:
-            size = max(BLOCK_BYTES, -(-content.nbytes // MOST_PARTS))
-            firsts = range(0, content.nbytes, size)
-            put = partial(self._put_part, key, upload, content, size)
-            parts = {"Parts": list(ahead(put, firsts))}
+            size = max(least, -(-nbytes // MOST_PARTS))
+            parts = {"Parts": list(ahead(partial(put, upload, size), range(0, nbytes, size)))}
             self.call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload=parts)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -122,11 +133,17 @@ class Bucket:
             raise
 
     def _put_part(
-        self, key: str, upload: str, content: memoryview | FileContent, size: int, first: int
+        self, key: str, content: memoryview | FileContent, upload: str, size: int, first: int
     ) -> dict[str, Any]:
         number, body = 1 + first // size, bytes(content[first : first + size])
         put = self.call("upload_part", Key=key, UploadId=upload, PartNumber=number, Body=body)
         return {"PartNumber": number, "ETag": put["ETag"]}
+
+    def _copy_part(self, key: str, source: str, nbytes: int, upload: str, size: int, first: int) -> dict[str, Any]:
+        number, last = 1 + first // size, min(first + size, nbytes) - 1
+        where = {"CopySource": {"Bucket": self.name, "Key": source}, "CopySourceRange": f"bytes={first}-{last}"}
+        put = self.call("upload_part_copy", Key=key, UploadId=upload, PartNumber=number, **where)
+        return {"PartNumber": number, "ETag": put["CopyPartResult"]["ETag"]}
 
     def abort(self, key: str, upload: str) -> None:
         """End an upload, if it has not ended, and free its parts."""

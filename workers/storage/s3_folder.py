@@ -84,6 +84,13 @@ class BucketFolder(Folder):
         else:
             self._bucket.upload(self._key(name), content)
 
+    def copy(self, name: str, source: Folder, file: str, size: int) -> None:
+        """Within a bucket S3 copies by itself."""
+        if isinstance(source, BucketFolder) and source._bucket.name == self._bucket.name:
+            self._bucket.copy(self._key(name), source._key(file), size)
+        else:
+            super().copy(name, source, file, size)
+
     def publish(
         self,
         name: str,
@@ -99,7 +106,7 @@ class BucketFolder(Folder):
         try:
             self.write(name, memoryview(content))
         except OSError:
-            if len(content) > s3_bucket.BLOCK_BYTES or not self._arrived(name, bytes(content)):
+            if len(content) > s3_bucket.BLOCK_BYTES or not _has_arrived(self, name, bytes(content)):
                 raise
 
     def remove(self, name: str) -> None:
@@ -132,11 +139,6 @@ class BucketFolder(Folder):
             if last is None or upload["Key"].removeprefix(prefix).partition("/")[0] <= last:
                 self._bucket.abort(upload["Key"], upload["UploadId"])
 
-    def _arrived(self, name: str, content: bytes) -> bool:
-        with contextlib.suppress(OSError):
-            return self.read(name) == content
-        return False
-
     def _listed(self) -> dict[str, Any]:
         """The entries of this folder, by name. Folders in it are not listed."""
         try:
@@ -148,6 +150,12 @@ class BucketFolder(Folder):
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}".removeprefix("/")
+
+
+def _has_arrived(folder: Folder, name: str, content: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        return folder.read(name) == content
+    return False
 
 
 def _mapped(file: Path) -> memoryview:

@@ -13,13 +13,14 @@ from ..messages.event_buffer import Event, Ranks
 from ..messages.exec_request import GATE_STREAM, STREAM
 from ..messages.gang_spec import GangSpec
 from ..messages.metric_block import MetricBlock, printed_blocks
-from ..messages.rank_event import ExitEvent, FailedEvent
+from ..messages.rank_event import ExitEvent, FailedEvent, RayWorkersFailedEvent, RayWorkersStartedEvent
 from ..messages.rendezvous import RankAssignment
 from ..program.program import ENTRY
 from .event_merger import EventMerger
 from .gang_secrets import GangSecrets
 from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, exited, raised, watchdog_line
+from .policies.ray_workers import worker_failure
 from .rank_samples import places
 from .ranks.handles import PULL_S
 from .ranks.members import Member, leases_kept
@@ -76,6 +77,8 @@ class EventPump:
             "preflight": self._take_preflight,
             "program_started": self._take_program_started,
             "failed": self._take_failed,
+            "ray_workers_failed": self._take_ray_failure,
+            "ray_workers_started": self._take_ray_start,
             "done": _take_end,
             "stopped": _take_end,
             "exit": self._take_exit,
@@ -217,6 +220,19 @@ class EventPump:
         accused = member.rank if named is None or named not in range(len(members)) else named
         failure = raised(failed, accused, members[accused].node)
         return PumpedEvent(event["seq"], failed=True, failure=failure)
+
+    def _take_ray_failure(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
+        """Ray Train repairs its workers by itself: the gang goes on."""
+        self.watch.progress.began()
+        failure = worker_failure(read(RayWorkersFailedEvent, event["data"]), [one.node for one in members])
+        self.merger.emit_incident(failure, _generation(members), member.log)
+        return PumpedEvent(event["seq"])
+
+    def _take_ray_start(self, members: Sequence[Member], _: Member, event: Event) -> PumpedEvent:
+        self.watch.progress.began()
+        seconds = read(RayWorkersStartedEvent, event["data"]).seconds
+        self.merger.emit_ray_start(_generation(members), seconds, event["ts"])
+        return PumpedEvent(event["seq"])
 
     def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         ended = read(ExitEvent, event["data"])

@@ -1,6 +1,7 @@
-from shardyard.service.queries.incidents import _summary
+from shardyard.service.queries.incidents import RAY_WORKER, _summary
 from shardyard.service.schemas.incident import Repair
 from shardyard.workers.messages.event import IncidentEvent
+from shardyard.workers.supervisor.policies.ray_workers import CAUSE
 
 
 def test_a_lost_node_is_one_paragraph_with_its_ranks() -> None:
@@ -16,3 +17,12 @@ def test_a_command_starts_again() -> None:
     assert _summary(lost, Repair(generation=2, restored=None, step=0, seconds=0.31, spares=[])).endswith(
         " The gang was repaired in place as generation 2 and started its command again 0.3 s later."
     )
+
+
+def test_ray_train_starts_its_own_workers_again() -> None:
+    failed = IncidentEvent(cause=RAY_WORKER, rank=1, step=3, message="worker 1 of Ray Train: ValueError: once")
+    assert _summary(failed, Repair(generation=1, restored=None, step=3, seconds=2.54, spares=[])) == (
+        "Rank 1 had a worker of Ray Train that failed after step 3: worker 1 of Ray Train: ValueError: once. "
+        "Ray Train started all its workers again 2.5 s later."
+    )
+    assert RAY_WORKER == CAUSE

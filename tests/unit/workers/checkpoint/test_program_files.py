@@ -14,6 +14,7 @@ from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
 from shardyard.workers.checkpoint.program_files import (
     Part,
     Published,
+    adopt_part,
     discard,
     fetch,
     publish,
@@ -82,6 +83,26 @@ def test_a_folder_comes_back_with_its_own_names(root: Folder, tmp_path: Path) ->
     assert read_back(root, 7, tmp_path / "copy") == content
     found = inspect_checkpoint(done.path, verify=True)
     assert (found.verdict, found.files) == ("valid", 3), found.why
+
+
+def test_what_the_storage_has_already_becomes_a_checkpoint(root: Folder, tmp_path: Path) -> None:
+    stored = root / "run" / "checkpoint_1"
+    for where, name, text in (("a/b", "weights ü.bin", "seven"), ("", "config.json", "{}"), ("", ".metadata.json", "")):
+        place = stored / "a" / "b" if where else stored
+        place.write(name, memoryview(text.encode()))
+    part = adopt_part(folder(root, 7), 0, stored)
+    done = publish(root, 7, "files", [part], 2, (), trainer=3)
+    stored.remove_all()
+    (stored / "a" / "b").remove_all()
+    assert read_back(root, 7, tmp_path / "copy") == {
+        "a/b/weights ü.bin": "seven",
+        "config.json": "{}",
+        ".metadata.json": "",
+    }
+    assert (inspect_checkpoint(done.path, verify=True).verdict, read_program(folder(root, 7)).trainer) == ("valid", 3)
+    with pytest.raises(CheckpointError, match="no files"):
+        adopt_part(folder(root, 8), 0, root / "nothing")
+    assert not folder(root, 8).files()
 
 
 def test_files_without_a_manifest_are_no_checkpoint_and_the_next_save_removes_them(

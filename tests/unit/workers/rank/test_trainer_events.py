@@ -3,11 +3,14 @@ import contextlib
 import json
 import os
 import socket
+from typing import cast
 
 import pytest
 from harness.virtual_time import VirtualLoop, run_virtually
 
 from shardyard.workers.rank.actor import Rank
+from shardyard.workers.rank.secret_mask import SecretMask
+from shardyard.workers.rank.trainer_events import TrainerEvents
 from shardyard.workers.rank.trainer_process import TrainerProcess
 
 
@@ -75,3 +78,14 @@ async def test_all_that_examine_a_trainer_at_the_same_time_have_its_status() -> 
         assert await both == [{"phase": "step"}] * 2
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
+    events = TrainerEvents()
+    events.mask = SecretMask(['p4ss"word'])
+    failure = {"worker": 0, "rank": 0, "message": 'no p4ss"word', "traceback": 'line\nwith p4ss"word ü'}
+    data = {"failures": [failure], "message": ""}
+    events._add(cast("TrainerProcess", None), {"kind": "ray_workers_failed", "data": data, "ts": 1.0})
+    (sent,) = events.spool.take(0)
+    (hidden,) = sent["data"]["failures"]
+    assert (hidden["message"], hidden["traceback"]) == ("no ***", "line\nwith *** ü")

@@ -98,7 +98,7 @@ def test_what_a_dead_writer_has_uploaded_is_no_file_and_is_freed(prefix: str) ->
     path, values = folder(root, 4), torch.randn(8, 3)
     assert isinstance(path, BucketFolder)
     began = path._bucket.call("create_multipart_upload", Key=path._key("rank-0"))["UploadId"]
-    path._bucket._put_part(path._key("rank-0"), began, memoryview(b"half"), 4, 0)
+    path._bucket._put_part(path._key("rank-0"), memoryview(b"half"), began, 4, 0)
     assert path.files() == {} and complete(root) == [] and len(uploads(root)) == 1
     save(path, values, 4)
     root.sweep()

@@ -107,6 +107,24 @@ async def test_a_program_may_save_a_step_again(entry: str, emitted: list[int]) -
     assert [one["data"]["step"] for one in journal.spool.take(0) if one["kind"] == "checkpoint"] == emitted
 
 
+async def test_workers_that_ray_train_starts_again_are_an_incident_and_no_failure() -> None:
+    journal = Written(Spool(1 << 20))
+    failure = {"worker": 3, "rank": 0, "message": "ValueError: once", "traceback": "Traceback"}
+    events = [
+        event(1, "log", rank=0, stream="stdout", first=1, lines=["last words"]),
+        event(2, "ray_workers_failed", failures=[failure], message=""),
+        event(3, "ray_workers_started", seconds=2.5),
+        event(4, "ray_workers_failed", failures=[failure], message=""),
+    ]
+    assert (await follow(Rank(events), journal, ENTRY))[:4] == [EventTaken(number) for number in (1, 2, 3, 4)]
+    emitted = [one for one in journal.spool.take(0) if one["kind"] in ("incident", "repair", "state")]
+    assert [one["kind"] for one in emitted] == ["incident", "repair", "incident"]
+    incident, repair = emitted[0]["data"], emitted[1]["data"]
+    assert (incident["cause"], incident["rank"], incident["node"]) == ("ray_worker_failed", 0, "node-a")
+    assert (incident["traceback"], incident["log"]) == ("Traceback", ["last words"])
+    assert (repair["cause"], repair["generation"], repair["seconds"]) == ("ray_worker_failed", 2, 2.5)
+
+
 async def test_what_a_preflight_found_slow_is_an_incident_and_no_failure() -> None:
     journal = Written(Spool(1 << 20))
     slow = [{"rank": 0, "message": "Node host is slow."}]

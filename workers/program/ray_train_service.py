@@ -1,0 +1,110 @@
+"""What Ray Train asks of a rank's trainer process: to keep its checkpoints as the job's, and to report the failures of its workers.
+
+Its controller asks rank 0, and each of its workers the rank beside which it runs (`ray_train_reports.py`). All other requests of the
+program go to `CheckpointService`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ..messages.event import to_json
+from ..messages.rank_event import RayWorkerFailure, RayWorkersFailedEvent, RayWorkersStartedEvent
+from ..storage.errors import StorageError
+from ..storage.folder import Folder
+from ..storage.open_folder import folder_at
+from ..trainer.event_outbox import EmitEvent
+from .checkpoint_service import Answer, CheckpointService
+from .program import Program
+from .rank_meeting import RankMeeting
+
+#: How Ray Train's names begin of runs that the script has not named. They end with the time, so that each start has another.
+UNNAMED: Final = "ray_train_run-"
+
+
+class RayTrainService:
+    """Answers one rank's requests. `emit`: emits events of the rank."""
+
+    def __init__(self, program: Program, checkpoints: CheckpointService, meeting: RankMeeting, emit: EmitEvent) -> None:
+        self._program, self._checkpoints, self._meeting, self._emit = program, checkpoints, meeting, emit
+
+    def answer(self, request: dict[str, Any], handles: list[int]) -> Answer:
+        """Carry out a request. Every failure becomes the answer's `error`."""
+        asked = request.get("ray_train")
+        if asked is None:
+            return self._checkpoints.answer(request, handles)
+        try:
+            match asked:
+                case "begins":
+                    return self._begin(request["trainer"], request["name"], own=request["own_retention"])
+                case "stored":
+                    adopted = {name: request[name] for name in ("where", "step", "trainer")}
+                    return self._checkpoints.answer({"adopt": adopted}, [])
+                case "worker":
+                    return self._resume(request["trainer"], request["worker"], wanted=request["resumes"])
+                case "failed":
+                    return self._fail(request["trainer"], request["failures"], request["message"])
+                case "started":
+                    self._send(RayWorkersStartedEvent(seconds=float(request["seconds"])))
+                    return {}
+        except RuntimeError as error:  # what torch's store raises
+            return {"error": f"rank 0 does not answer: {error}"}
+        except (KeyError, TypeError, ValueError) as error:
+            return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
+        return {"error": f"there is no request {asked!r}; use one version of Shardyard."}
+
+    def _begin(self, trainer: int, name: str, *, own: bool) -> Answer:
+        """A trainer begins: the step of the newest checkpoint, and how many the job keeps. `own`: the script has set no retention."""
+        found = self._checkpoints.answer({"newest": {}}, [])
+        if self._program.resume is not None and found.get("step", 0) is None:
+            other = self._checkpoints.answer({"resume": {"rank": None}}, [])
+            found = {"step": other["step"] if other.get("trainer") == trainer else None}
+        if own and trainer == 1 and name.startswith(UNNAMED) and found.get("step") is not None:
+            self._remove_runs(name)
+        return found | {"keep": self._program.keep}
+
+    def _remove_runs(self, name: str) -> None:
+        """Remove what unnamed runs of earlier starts have stored: no script finds them again, and the job has the newest checkpoints."""
+        if self._program.ray is None or self._program.ray.storage is None:
+            return
+        try:
+            root = folder_at(self._program.ray.storage)
+            for old in root.folders():
+                if old.startswith(UNNAMED) and old != name:
+                    _remove(root / old)
+        except (StorageError, OSError):  # they take room only
+            return
+
+    def _resume(self, trainer: int, worker: int, *, wanted: bool) -> Answer:
+        """A worker begins. The checkpoint from which it continues, if one is wanted and the trainer of this number has saved it."""
+        self._meeting.place(trainer, worker)
+        if not wanted:
+            return {"step": None}
+        found = self._checkpoints.answer({"resume": {"rank": None}}, [])
+        return found if "error" in found or found.get("trainer") == trainer else {"step": None}
+
+    def _fail(self, trainer: int, failures: Sequence[dict[str, Any]], message: str) -> Answer:
+        self._send(
+            RayWorkersFailedEvent(
+                failures=tuple(
+                    RayWorkerFailure(
+                        worker=int(one["worker"]),
+                        rank=self._meeting.rank_of(trainer, int(one["worker"])),
+                        message=str(one["message"]),
+                        traceback=one["traceback"],
+                    )
+                    for one in failures
+                ),
+                message=message,
+            )
+        )
+        return {}
+
+    def _send(self, event: RayWorkersFailedEvent | RayWorkersStartedEvent) -> None:
+        self._emit(event.kind, to_json(event))
+
+
+def _remove(folder: Folder) -> None:
+    """With all folders in it. Those of a bucket are removed one by one."""
+    for name in folder.folders():
+        _remove(folder / name)
+    folder.remove_all()
