@@ -1,4 +1,7 @@
-"""A script that uses Ray Train, as its documentation shows: a linear model in data-parallel training, and a checkpoint of each epoch."""
+"""A script that uses Ray Train, as its documentation shows: a linear model in data-parallel training, and a checkpoint of each epoch.
+
+It continues from the newest one.
+"""
 
 import os
 import tempfile
@@ -15,9 +18,16 @@ def train_loop(config: dict[str, float]) -> None:
     x = torch.randn(256, 4)
     y = x @ torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
     loader = prepare_data_loader(DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True))
-    model = prepare_model(torch.nn.Linear(4, 1))
+    bare = torch.nn.Linear(4, 1)
+    model = prepare_model(bare)
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
-    for epoch in range(int(config["epochs"])):
+    first = 0
+    if (saved := ray.train.get_checkpoint()) is not None:  # of this start, or in a job of an earlier one
+        with saved.as_directory() as folder:
+            state = torch.load(Path(folder) / "model.pt", weights_only=True)
+        bare.load_state_dict(state["model"])
+        first = state["epoch"] + 1
+    for epoch in range(first, int(config["epochs"])):
         if ray.train.get_context().get_world_size() > 1:
             loader.sampler.set_epoch(epoch)
         for inputs, targets in loader:
@@ -28,7 +38,7 @@ def train_loop(config: dict[str, float]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             checkpoint = None
             if ray.train.get_context().get_world_rank() == 0:
-                torch.save(model.state_dict(), Path(folder) / "model.pt")
+                torch.save({"model": bare.state_dict(), "epoch": epoch}, Path(folder) / "model.pt")
                 checkpoint = ray.train.Checkpoint.from_directory(folder)
             ray.train.report({"loss": loss.item(), "epoch": epoch}, checkpoint=checkpoint)
 

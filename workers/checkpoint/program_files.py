@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from ..atomic_files import write_synced
 from ..regular_files import opened
+from ..storage.copy_file import copy_file
 from ..storage.errors import StorageError
 from ..storage.file_content import FileContent
 from ..storage.folder import Folder
@@ -58,10 +59,11 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank saved."""
+    """What one rank saved. `trainer`: number of the trainer of Ray Train that has stored it; None: the program saved it."""
 
     rank: int
     files: tuple[SavedFile, ...]
+    trainer: int | None = None
 
     @property
     def content(self) -> str:
@@ -139,8 +141,8 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
     return Part(rank, tuple(written))
 
 
-def adopt_part(path: Folder, rank: int, source: Folder) -> Part:
-    """Make all files below a folder of the storage a rank's part, as `write_part`, without a second copy where the storage can.
+def adopt_part(path: Folder, rank: int, source: Folder, trainer: int) -> Part:
+    """Make all files that a trainer of Ray Train has stored below a folder a rank's part, as `write_part`. They are copied by `copy_file`.
 
     Raises OSError, CheckpointError.
     """
@@ -153,7 +155,7 @@ def adopt_part(path: Folder, rank: int, source: Folder) -> Part:
     try:
         for index, (parent, below, file, size) in enumerate(found):
             name = _stored_name(rank, edition, index, file)
-            path.copy(name, parent, file, size)
+            copy_file(path, name, parent, file, size)
             digest = path.sha256(name, size)
             if digest is None:
                 raise CheckpointError(f"{parent}/{file} changed while it was saved; report it when it is whole.")
@@ -161,7 +163,7 @@ def adopt_part(path: Folder, rank: int, source: Folder) -> Part:
     except (OSError, CheckpointError):
         discard(path, [*(file.name for file in written), name])
         raise
-    return Part(rank, tuple(written))
+    return Part(rank, tuple(written), trainer)
 
 
 def _stored(folder: Folder, below: str = "") -> Iterator[tuple[Folder, str, str, int]]:
@@ -205,18 +207,10 @@ def _unchanged(file: Path | int) -> Iterator[FileContent]:
                 raise CheckpointError(f"{file} changed while it was saved; {remedy}.")
 
 
-def publish(
-    root: Folder,
-    step: int,
-    kind: Kind,
-    parts: Sequence[Part],
-    keep: int,
-    spared: Sequence[int],
-    trainer: int | None = None,
-) -> Published:
+def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
     """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too.
 
-    `trainer`: number of the trainer of Ray Train that reported it; None: the program saved it. Raises OSError, CheckpointError.
+    Raises OSError, CheckpointError.
     """
     path = folder(root, step)
     if (count := sum(len(part.files) for part in parts)) > MOST_FILES_OF_ALL:
@@ -225,6 +219,7 @@ def publish(
         )
     files = {file.name: File(file.bytes, file.sha256, ()) for part in parts for file in part.files}
     named = [{"rank": part.rank, "paths": {file.path: file.name for file in part.files}} for part in parts]
+    trainer = parts[0].trainer
     own = {"kind": kind, "parts": named} | ({} if trainer is None else {"ray_trainer": trainer})
     manifest = Manifest(step, {"program": own}, {}, files)
     if (
@@ -249,7 +244,7 @@ class SavedByProgram:
     manifest: Manifest
     kind: Kind
     parts: dict[int, dict[str, str]]  # rank → the program's path → stored name
-    trainer: int | None = None  # number of the trainer of Ray Train that reported it
+    trainer: int | None = None  # number of the trainer of Ray Train that has stored it
 
     @property
     def step(self) -> int:

@@ -1,8 +1,7 @@
 """Saves and fetches the checkpoints of a rank's program, in its trainer process, which has the libraries and credentials of the storage.
 
-A request comes from `shardyard.checkpoint` or `shardyard.resume` (`checkpoints.py`), or of what Ray Train has stored from
-`ray_train_service.py`. Its answer is plain data. A save is answered
-when its files are durable; the checkpoint's event is emitted before.
+A request comes from `shardyard.checkpoint` or `shardyard.resume` (`checkpoints.py`), or from `ray_train_service.py` for what Ray Train
+has stored. Its answer is plain data. A save is answered when its files are durable; the checkpoint's event is emitted before.
 """
 
 import contextlib
@@ -127,8 +126,8 @@ class CheckpointService:
         root, began = self._root(), time.monotonic()
         self._meeting.claim(step, every=False)
         path = folder(root, step)
-        part = _tried(lambda: adopt_part(path, self._meeting.rank, folder_at(where)))
-        self._publish(root, step, "files", [part], began, trainer)
+        part = _tried(lambda: adopt_part(path, self._meeting.rank, folder_at(where), trainer))
+        self._publish(root, step, "files", [part], began)
         return {"path": str(path)}
 
     def _gather(self, path: Folder, step: int, part: Part) -> None:
@@ -150,18 +149,16 @@ class CheckpointService:
                 f"rank {rank} has saved other content as step {step} already; save a new step with another number."
             )
 
-    def _publish(
-        self, root: Folder, step: int, kind: Kind, parts: list[Part], began: float, trainer: int | None = None
-    ) -> None:
+    def _publish(self, root: Folder, step: int, kind: Kind, parts: list[Part], began: float) -> None:
         spared = () if self._resumed is None or self._meeting.all_fetched else (self._resumed.step,)
-        done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared, trainer))
+        done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared))
         seconds = time.monotonic() - began
         event = CheckpointEvent(
             step=step,
             path=done.path,
             bytes=done.bytes,
             seconds=seconds,
-            held_s=seconds if trainer is None else 0.0,  # the workers of Ray Train go on meanwhile
+            held_s=seconds if parts[0].trainer is None else 0.0,  # the workers of Ray Train go on meanwhile
             kept=done.kept,
             digest=done.digest,
         )

@@ -45,6 +45,9 @@ STORAGE: Final = "SHARDYARD_JOB_STORAGE"
 #: Ray's name of a local file system, and how addresses begin in others that the job can read.
 LOCAL: Final = "local"
 SCHEMES: Final = {LOCAL: "", "s3": "s3://"}
+#: States of Ray Train's controller: its workers are to start again, and they train.
+AGAIN: Final = ("RestartingState", "ReschedulingState")
+RUNNING: Final = "RunningState"
 #: Maximum characters of a failure's message, and of its traceback, whose end is kept.
 MOST_MESSAGE: Final = 500
 MOST_TEXT: Final = 16 << 10
@@ -82,6 +85,8 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
         except ImportError:
             return
         context = get_train_context()
+        if not hasattr(context, "checkpoint"):  # another version
+            return
         local = {"LOCAL_RANK": str(context.get_local_rank())}
         own = context.checkpoint is not None
         found = self._ask("worker", local, worker=context.get_world_rank(), resumes=not own)
@@ -117,17 +122,18 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
     def before_controller_execute_failure_decision(self, failure_decision: Any) -> None:
         """A worker has failed, and Ray Train has decided what follows: RETRY starts the workers again."""
         decision = getattr(failure_decision, "value", failure_decision)
-        failures, self._failures = self._failures, []
-        if decision == "RETRY":
-            _print("a worker of Ray Train has failed, and Ray Train starts its workers again")
-            self._failed_at = self._failed_at or time.monotonic()
-            self._ask("failed", failures=failures, message="Ray Train could not start its workers, and tries again")
-        else:
-            _print(f"a worker of Ray Train has failed, and Ray Train decides {decision}")
+        again = ": its workers start again" if decision == "RETRY" else ""
+        _print(f"a worker of Ray Train has failed, and Ray Train decides {decision}{again}")
 
     def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:  # noqa: ARG002
         """The controller has another state. After the last one Ray kills its process, which has sent its last values by then."""
-        if type(current_state).__name__ == "RunningState" and self._failed_at is not None:
+        state = type(current_state).__name__
+        if state in AGAIN:
+            failures, self._failures = self._failures, []
+            self._failed_at = self._failed_at or time.monotonic()
+            error = str(getattr(current_state, "training_failed_error", "")).strip()
+            self._ask("failed", failures=failures, message=error[:MOST_MESSAGE] or "Ray Train names no cause")
+        elif state == RUNNING and self._failed_at is not None:
             self._ask("started", seconds=time.monotonic() - self._failed_at)
             self._failed_at = None
         with contextlib.suppress(ImportError, AttributeError):

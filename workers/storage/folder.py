@@ -4,19 +4,15 @@
 """
 
 import contextlib
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from .file_content import FileContent
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-#: Bytes of a copied file that are in memory at once.
-_SPOOL_BYTES: Final = 16 << 20
 
 
 class Folder(ABC):
@@ -70,19 +66,6 @@ class Folder(ABC):
     @abstractmethod
     def write(self, name: str, content: memoryview | FileContent) -> None:
         """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
-
-    def copy(self, name: str, source: "Folder", file: str, size: int) -> None:
-        """Write a file durably, as `write` does, with the content of another folder's, of `size` bytes.
-
-        Storage that can does it without reading the content, and may keep one copy of it: neither file may be written to afterwards.
-        """
-        with tempfile.TemporaryFile() as spool:
-            for start in range(0, size, _SPOOL_BYTES):
-                block = bytearray(min(_SPOOL_BYTES, size - start))
-                source.read_into(file, start, memoryview(block))
-                spool.write(block)
-            spool.flush()
-            self.write(name, FileContent(spool.fileno(), size))
 
     @abstractmethod
     def publish(

@@ -19,8 +19,6 @@ from .folder import Folder
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 #: Errors of a link between file systems, on one without links, to a file of another user, and of one link too many.
 _NOT_LINKED: Final = (*NO_LINKS, errno.EXDEV, errno.EMLINK, errno.EACCES)
-#: Files of at most this size are copied.
-_COPIED_BYTES: Final = 64 << 10
 #: A folder with more entries is not one of checkpoints.
 _MOST_ENTRIES: Final = 100_000
 
@@ -79,25 +77,22 @@ class LocalFolder(Folder):
         write_synced(self._path / name, content if isinstance(content, FileContent) else [content])
         sync_folder(self._path)
 
-    def copy(self, name: str, source: Folder, file: str, size: int) -> None:
-        """By a hard link where the file system has them. Small files are copied: their writers may replace them later."""
-        if isinstance(source, LocalFolder) and size > _COPIED_BYTES:
-            try:
-                self._link(name, source._path / file)
-            except OSError as error:
-                if error.errno not in _NOT_LINKED:
-                    raise
-            else:
-                return
-        super().copy(name, source, file, size)
+    def link(self, name: str, source: "LocalFolder", file: str) -> bool:
+        """Give another folder's file a second name here, durably: its content, too, which its writer may not have synced.
 
-    def _link(self, name: str, file: Path) -> None:
-        """The content is synced, which its writer may not have done."""
+        False if the file system does not do it.
+        """
         self._path.mkdir(parents=True, exist_ok=True)
-        with opened(file) as content:
+        with opened(source._path / file) as content:
             os.fsync(content.fileno())
-        (self._path / name).hardlink_to(file)
+        try:
+            (self._path / name).hardlink_to(source._path / file)
+        except OSError as error:
+            if error.errno not in _NOT_LINKED:
+                raise
+            return False
         sync_folder(self._path)
+        return True
 
     def publish(
         self, name: str, content: bytes | memoryview, *, many_writers: bool = False, replace: bool = True

@@ -84,12 +84,12 @@ class BucketFolder(Folder):
         else:
             self._bucket.upload(self._key(name), content)
 
-    def copy(self, name: str, source: Folder, file: str, size: int) -> None:
-        """Within a bucket S3 copies by itself."""
-        if isinstance(source, BucketFolder) and source._bucket.name == self._bucket.name:
-            self._bucket.copy(self._key(name), source._key(file), size)
-        else:
-            super().copy(name, source, file, size)
+    def copy_within(self, name: str, source: Folder, file: str, size: int) -> bool:
+        """Have S3 copy another folder's file. False if that is in another bucket."""
+        if not isinstance(source, BucketFolder) or source._bucket.name != self._bucket.name:
+            return False
+        self._bucket.copy(self._key(name), source._key(file), size)
+        return True
 
     def publish(
         self,

@@ -16,7 +16,6 @@ from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
 from .gang_state import HeldEvent, MergerState, Repair
 from .policies.failures import Failure
-from .policies.ray_workers import CAUSE as RAY_WORKER
 
 
 class EventMerger:
@@ -126,11 +125,6 @@ class EventMerger:
         incident: dict[str, Any] = {"cause": root.cause, "message": root.message, "rank": root.rank, "node": root.node}
         incident |= {"traceback": root.traceback, "generation": generation, "step": self.newest_step, "log": list(log)}
         self.emit(read(IncidentEvent, incident | root.evidence))
-
-    def emit_ray_start(self, generation: int, seconds: float, ts: float) -> None:
-        """Ray Train's workers train again, in the gang's generation, which was not repaired."""
-        step = self.newest_step
-        self.emit(RepairEvent(cause=RAY_WORKER, generation=generation, restored=None, step=step, seconds=seconds), ts)
 
     def emit_fault(self, fault: Fault, what: str) -> None:
         """An injected fault was carried out."""

@@ -6,9 +6,19 @@ generation's trainer is ignored.
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..messages.event import LogEvent, MetricsEvent, PreflightEvent, RankMetricsEvent, SystemEvent, read, to_json
+from ..messages.event import (
+    LogEvent,
+    MetricsEvent,
+    PreflightEvent,
+    RankMetricsEvent,
+    RepairEvent,
+    SystemEvent,
+    read,
+    to_json,
+)
 from ..messages.event_buffer import Event, Ranks
 from ..messages.exec_request import GATE_STREAM, STREAM
 from ..messages.gang_spec import GangSpec
@@ -20,10 +30,11 @@ from .event_merger import EventMerger
 from .gang_secrets import GangSecrets
 from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, exited, raised, watchdog_line
+from .policies.ray_workers import CAUSE as RAY_WORKER
 from .policies.ray_workers import worker_failure
 from .rank_samples import places
 from .ranks.handles import PULL_S
-from .ranks.members import Member, leases_kept
+from .ranks.members import Member, leases_kept, newest_generation
 from .ranks.neighbours import replica_holder, replicas_at
 from .step_watch import StepWatch
 from .system_samples import SystemSamples
@@ -77,8 +88,8 @@ class EventPump:
             "preflight": self._take_preflight,
             "program_started": self._take_program_started,
             "failed": self._take_failed,
-            "ray_workers_failed": self._take_ray_failure,
-            "ray_workers_started": self._take_ray_start,
+            "ray_workers_failed": partial(_take_ray_failure, self),
+            "ray_workers_started": partial(_take_ray_start, self),
             "done": _take_end,
             "stopped": _take_end,
             "exit": self._take_exit,
@@ -153,7 +164,7 @@ class EventPump:
             if unusable is not None and not self._has_unusable:
                 self._has_unusable = True
                 failure = Failure("metric_line_unusable", member.rank, unusable)
-                self.merger.emit_incident(failure, _generation(members), [])
+                self.merger.emit_incident(failure, newest_generation(members), [])
         return PumpedEvent(event["seq"])
 
     def _take_logged(self, _: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
@@ -192,7 +203,7 @@ class EventPump:
     def _watch_step(self, ranks: Ranks, members: Sequence[Member]) -> None:
         self._emit_sample(self.watch.samples.add(ranks), members)
         for failure in self.watch.incidents(ranks, [member.node for member in members]):
-            self.merger.emit_incident(failure, _generation(members), [])
+            self.merger.emit_incident(failure, newest_generation(members), [])
 
     def _emit_sample(self, sample: dict[str, Any] | None, members: Sequence[Member]) -> None:
         if sample is not None:
@@ -209,7 +220,7 @@ class EventPump:
         taken = self._take_fact(members, member, event)
         for slow in read(PreflightEvent, event["data"]).slow:
             failure = Failure("slow_network", slow.rank, slow.message, members[slow.rank].node)
-            self.merger.emit_incident(failure, _generation(members), [])
+            self.merger.emit_incident(failure, newest_generation(members), [])
         return taken
 
     def _take_failed(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
@@ -220,19 +231,6 @@ class EventPump:
         accused = member.rank if named is None or named not in range(len(members)) else named
         failure = raised(failed, accused, members[accused].node)
         return PumpedEvent(event["seq"], failed=True, failure=failure)
-
-    def _take_ray_failure(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
-        """Ray Train repairs its workers by itself: the gang goes on."""
-        self.watch.progress.began()
-        failure = worker_failure(read(RayWorkersFailedEvent, event["data"]), [one.node for one in members])
-        self.merger.emit_incident(failure, _generation(members), member.log)
-        return PumpedEvent(event["seq"])
-
-    def _take_ray_start(self, members: Sequence[Member], _: Member, event: Event) -> PumpedEvent:
-        self.watch.progress.began()
-        seconds = read(RayWorkersStartedEvent, event["data"]).seconds
-        self.merger.emit_ray_start(_generation(members), seconds, event["ts"])
-        return PumpedEvent(event["seq"])
 
     def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         ended = read(ExitEvent, event["data"])
@@ -258,9 +256,21 @@ def _metrics(member: Member, blocks: Sequence[MetricBlock]) -> dict[str, Any]:
     return to_json(MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks)))
 
 
-def _generation(members: Sequence[Member]) -> int:
-    """The newest generation for which a rank has reserved."""
-    return max((member.reservation.generation for member in members if member.reservation), default=0)
+def _take_ray_failure(pump: EventPump, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+    """Ray Train starts its workers again: the gang goes on."""
+    pump.watch.progress.began()
+    failure = worker_failure(read(RayWorkersFailedEvent, event["data"]), [one.node for one in members])
+    pump.merger.emit_incident(failure, newest_generation(members), member.log)
+    return EventTaken(event["seq"])
+
+
+def _take_ray_start(pump: EventPump, members: Sequence[Member], _: Member, event: Event) -> EventTaken:
+    pump.watch.progress.began()
+    started = read(RayWorkersStartedEvent, event["data"])
+    generation, step = newest_generation(members), pump.merger.newest_step
+    repair = RepairEvent(cause=RAY_WORKER, generation=generation, restored=None, step=step, seconds=started.seconds)
+    pump.merger.emit(repair, event["ts"])
+    return EventTaken(event["seq"])
 
 
 def _take_end(_: Sequence[Member], __: Member, event: Event) -> PumpedEvent:

@@ -135,3 +135,8 @@ async def _send_heartbeats(members: Sequence[Member], every_s: float) -> None:
         await asyncio.sleep(every_s)
         living = [member.handle for member in members if member.handle is not None and not member.lost]
         await asyncio.gather(*(handle.heartbeat(every_s) for handle in living), return_exceptions=True)
+
+
+def newest_generation(members: Sequence[Member]) -> int:
+    """The newest generation for which a rank has reserved."""
+    return max((member.reservation.generation for member in members if member.reservation), default=0)

@@ -90,8 +90,8 @@ def test_what_the_storage_has_already_becomes_a_checkpoint(root: Folder, tmp_pat
     for where, name, text in (("a/b", "weights ü.bin", "seven"), ("", "config.json", "{}"), ("", ".metadata.json", "")):
         place = stored / "a" / "b" if where else stored
         place.write(name, memoryview(text.encode()))
-    part = adopt_part(folder(root, 7), 0, stored)
-    done = publish(root, 7, "files", [part], 2, (), trainer=3)
+    part = adopt_part(folder(root, 7), 0, stored, 3)
+    done = publish(root, 7, "files", [part], 2, ())
     stored.remove_all()
     (stored / "a" / "b").remove_all()
     assert read_back(root, 7, tmp_path / "copy") == {
@@ -101,7 +101,7 @@ def test_what_the_storage_has_already_becomes_a_checkpoint(root: Folder, tmp_pat
     }
     assert (inspect_checkpoint(done.path, verify=True).verdict, read_program(folder(root, 7)).trainer) == ("valid", 3)
     with pytest.raises(CheckpointError, match="no files"):
-        adopt_part(folder(root, 8), 0, root / "nothing")
+        adopt_part(folder(root, 8), 0, root / "nothing", 3)
     assert not folder(root, 8).files()
 
 

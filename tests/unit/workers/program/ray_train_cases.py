@@ -4,7 +4,6 @@ import inspect
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow.fs
 import pytest
 import torch
 from ray import cloudpickle
@@ -18,13 +17,19 @@ from ray.train.v2._internal.execution.callback import (
     WorkerGroupCallback,
 )
 from ray.train.v2._internal.execution.context import TrainRunContext
-from ray.train.v2._internal.execution.controller.state import ReschedulingState, RunningState
+from ray.train.v2._internal.execution.controller.state import (
+    ErroredState,
+    ReschedulingState,
+    RestartingState,
+    RunningState,
+)
 from ray.train.v2._internal.execution.failure_handling import FailureDecision
 from ray.train.v2._internal.execution.training_report import _TrainingReport
 from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollStatus, WorkerStatus
+from ray.train.v2.api.exceptions import ControllerError
 
 from shardyard.workers.program.python_agent.sitecustomize import TRAIN_CLEANER, TRAIN_REPORTS, TRAIN_THREAD
-from shardyard.workers.program.ray_train_reports import TrainReports, address_of, means, step_of
+from shardyard.workers.program.ray_train_reports import AGAIN, RUNNING, TrainReports, address_of, means, step_of
 
 
 def test_a_number_is_the_mean_over_the_workers_that_report_it() -> None:
@@ -96,15 +101,16 @@ def test_reports_without_a_step_are_counted_on_from_the_newest_checkpoint() -> N
     own.after_controller_start(running("/job"))
     reports = [({}, True), ({}, False), ({"step": 20}, True), ({}, True)]
     for metrics, saves in reports:
-        checkpoint = Checkpoint("bucket/run/x", pyarrow.fs.LocalFileSystem()) if saves else None
+        checkpoint = Checkpoint("/job/run/x") if saves else None
         own.after_report(_TrainingReport(checkpoint, metrics, False), [metrics])
     assert [facts["step"] for what, facts in own.asked if what == "stored"] == [7, 20, 21]
 
 
 def test_where_ray_train_has_stored_a_checkpoint() -> None:
-    assert address_of(Checkpoint("/job/run/x", pyarrow.fs.LocalFileSystem())) == "/job/run/x"
-    assert address_of(Checkpoint("bucket/run/x", pyarrow.fs.S3FileSystem(region="eu-west-1"))) == "s3://bucket/run/x"
-    assert address_of(Checkpoint("x", pyarrow.fs.SubTreeFileSystem("/", pyarrow.fs.LocalFileSystem()))) is None
+    assert address_of(Checkpoint("/job/run/x")) == "/job/run/x"
+    assert address_of(Checkpoint("s3://bucket/run/x?region=eu-west-1")) == "s3://bucket/run/x"
+    other = SimpleNamespace(filesystem=SimpleNamespace(type_name="py::fsspec+gcs"), path="bucket/run/x")
+    assert address_of(other) is None
 
 
 def test_failures_of_workers_are_reported_if_ray_train_starts_them_again() -> None:
@@ -114,18 +120,26 @@ def test_failures_of_workers_are_reported_if_ray_train_starts_them_again() -> No
         {0: WorkerStatus(running=True), 1: WorkerStatus(False, wrapped), 2: WorkerStatus(False, died)}
     )
     own = Asked()
-    for decision in (FailureDecision.RAISE, FailureDecision.RETRY):
-        own.after_worker_group_poll_status(status)
-        own.before_controller_execute_failure_decision(decision)
-    own.after_controller_state_update(None, ReschedulingState(ValueError()))
-    own.before_controller_execute_failure_decision(FailureDecision.RETRY)  # the new workers do not start
+    own.after_worker_group_poll_status(status)
+    own.before_controller_execute_failure_decision(FailureDecision.RETRY)
+    own.after_controller_state_update(None, RestartingState(status.get_worker_group_error()))
+    own.after_controller_state_update(None, ReschedulingState(ControllerError(TimeoutError("no room"))))
     for _ in range(2):
         own.after_controller_state_update(None, RunningState())
     assert [what for what, _ in own.asked] == ["failed", "failed", "started"]
     first, second = own.asked[0][1]["failures"]
     assert (first["worker"], first["message"]) == (1, "ValueError: once") and "train.py" in first["traceback"]
     assert second["worker"] == 2 and second["message"].startswith("its process has died: ") and not second["traceback"]
-    assert own.asked[1][1]["failures"] == [] and own.asked[1][1]["message"]
+    assert own.asked[1][1]["failures"] == [] and own.asked[1][1]["message"].endswith("no room")
+    assert own.asked[2][1]["seconds"] >= 0
+    own.after_worker_group_poll_status(status)
+    own.before_controller_execute_failure_decision(FailureDecision.RAISE)
+    own.after_controller_state_update(None, ErroredState(status.get_worker_group_error()))
+    assert len(own.asked) == 3, "it is the driver's exception"
+
+
+def test_the_states_have_these_names() -> None:
+    assert (RestartingState.__name__, ReschedulingState.__name__) == AGAIN and RunningState.__name__ == RUNNING
 
 
 @pytest.mark.parametrize(("own", "found", "step"), [(None, 5, 5), (None, None, None), ("/ray", 5, None)])
