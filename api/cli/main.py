@@ -19,6 +19,7 @@ from .commands import (
     chaos,
     checkpoints,
     clone,
+    cluster,
     code,
     collectives,
     compare,

@@ -147,7 +147,7 @@ def _filter(
 )
 async def list_jobs(
     context: In,
-    wanted: Annotated[Filter, Depends(_wanted)],
+    wanted: Annotated[Filter, Depends(_filter)],
     sort: Annotated[Order, Query(description="Order: by time of submission, by name, or by state.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[

@@ -15,7 +15,7 @@ from pathlib import Path
 CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
 FILES = (
     "client.py",
-    "cluster_questions.py",
+    "cluster_endpoints.py",
     "downloads.py",
     "job.py",
     "job_changes.py",
@@ -32,7 +32,7 @@ HEADER = "# Generated from api/client/_async/{name}; change that file, then run:
 DROPPED = ("async", "await")
 NAMES = {
     "AsyncClient": "Client",
-    "AsyncClusterQuestions": "ClusterQuestions",
+    "AsyncClusterEndpoints": "ClusterEndpoints",
     "AsyncDownloads": "Downloads",
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
@@ -52,7 +52,7 @@ NAMES = {
     "aread": "read",
 }
 _IN_TEXT = re.compile(
-    r"\bAsync(Client|ClusterQuestions|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|ServiceEndpoints"
+    r"\bAsync(Client|ClusterEndpoints|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|ServiceEndpoints"
     r"|SweepEndpoints)\b"
 )
 

@@ -32,7 +32,7 @@ from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
 from . import time_limit
-from .event_ingest import Taken, ingest
+from .event_ingest import IngestResult, ingest
 from .gang_spec import gang_spec
 from .preflight import needs_preflight
 from .retry import lose_attempt
@@ -116,10 +116,10 @@ class Attempt:
 
     async def _end_in_time(self, job: RowMapping) -> None:
         """Stop the job once it has held devices for its `policy.max_duration`."""
-        while (left_s := await self._patiently(partial(time_limit.left_s, self.store, job))) is not None:
+        while (left_s := await self._retry(partial(time_limit.left_s, self.store, job))) is not None:
             if left_s <= 0:
                 with contextlib.suppress(LeaseLost):  # then another dispatcher stops it
-                    self.end(await self._patiently(partial(time_limit.stop, self.store, self.lease)))
+                    self.end(await self._retry(partial(time_limit.stop, self.store, self.lease)))
                 return
             await asyncio.sleep(left_s)
 

@@ -54,7 +54,7 @@ async def _of_command(store: Store, settings: Settings, spec: CommandSpec, files
         world_size=row["world_size"],
         spares=spec.policy.spares,
         command=[*shown(spec.command)],
-        forms=[Form(**form) for form in row["elastic"] or ()],
+        elastic_layouts=[ElasticLayout(**one) for one in row["elastic"] or ()],
         resume=row["resume"],
         warnings=warnings(spec),
     )

@@ -61,9 +61,9 @@ class Gathers:
         """Start to gather the parameters; those of the step before have arrived first."""
         self.settle()
         self._unasked.extend(self._turns)
-        self._ask()
+        self._send()
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         while self._unasked and self._has_room(self._message_bytes(self._unasked[0])):
             numbers = self._next_call()
             held = sum(map(self._message_bytes, numbers))
@@ -125,7 +125,7 @@ class Gathers:
                 self._buckets[number].spread(rows)
             self._held -= call.held
             missing.difference_update(call.numbers)
-            self._ask()
+            self._send()
 
     def _first_use(self, number: int) -> int:
         return min(self._uses[parameter.value] for parameter in self._buckets[number].parameters)

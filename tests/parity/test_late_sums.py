@@ -108,16 +108,16 @@ def test_a_request_to_stop_ends_all_ranks_after_the_same_step(root: Path, make_s
 
 
 def _stopped(rank: int, world: int, port: int, orders: str) -> Any:
-    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.messages.stop_request import StopRequest
     from shardyard.workers.trainer.instruments import Instruments
 
     steps = [0]
 
-    def asked() -> Ending:
+    def stop_request() -> StopRequest:
         steps[0] += 1
-        return Ending.SAVE if rank == 1 and steps[0] >= 3 else Ending.NO
+        return StopRequest.SAVE if rank == 1 and steps[0] >= 3 else StopRequest.NO
 
-    return train_rank(rank, world, port, orders, lambda _: Instruments(asked))
+    return train_rank(rank, world, port, orders, lambda _: Instruments(stop_request))
 
 
 def test_a_trace_begins_and_ends_with_the_same_steps_on_all_ranks(root: Path, make_spec: Make) -> None:

@@ -272,13 +272,13 @@ def facts_of(answer: Mapping[str, Any]) -> Status:
 def _first_answer(known: Mapping[int, socket.socket], pid: int, deadline: float | None = None) -> dict[str, Any] | None:
     """The answer of the first process that gives one. `pid`: the process that is asked first. `deadline`: None gives each its time."""
     answers = (
-        _ask(known[one], deadline or time.monotonic() + ANSWER_S)
+        _send(known[one], deadline or time.monotonic() + ANSWER_S)
         for one in sorted(known, key=lambda one: (one != pid, one))
     )
     return next((answer for answer in answers if answer is not None), None)
 
 
-def _ask(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
+def _send(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
     """A process's answer; None if it is gone or does not answer in time. Late answers to earlier questions are left out."""
     question = time.monotonic_ns()
     try:

@@ -133,7 +133,7 @@ class ArtifactLog:
             spool.flush()
             if listed:
                 lines = [one | {"step": step, "type": kind} for one in listed]
-                refused = _ask(connection, json.dumps(lines).encode() + b"\n", spool.fileno())
+                refused = _send(connection, json.dumps(lines).encode() + b"\n", spool.fileno())
                 if refused is not None:
                     problems.append(f"{listed[0]['name']}: {refused}")
         for problem in problems[:_MOST_WARNINGS]:
@@ -206,7 +206,7 @@ def _opened(path: Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def _ask(connection: socket.socket, line: bytes, descriptor: int) -> str | None:
+def _send(connection: socket.socket, line: bytes, descriptor: int) -> str | None:
     """Send a message; returns why it was refused. Raises OSError, ValueError."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]).tobytes())]
     sent = connection.sendmsg([line], rights)

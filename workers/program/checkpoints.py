@@ -70,9 +70,9 @@ def checkpoint(
     request = {"step": operator.index(step), "every": ranks == "all"}
     if isinstance(what, Mapping):
         with _written(what) as file:
-            _ask({"save": request | {"kind": "state", "path": STATE}}, folder, file.fileno())
+            _send({"save": request | {"kind": "state", "path": STATE}}, folder, file.fileno())
     else:
-        _ask({"save": request | {"kind": "files", "path": str(Path(what).absolute())}}, folder)
+        _send({"save": request | {"kind": "files", "path": str(Path(what).absolute())}}, folder)
 
 
 def resume(*, rank: int | None = None, folder: str | os.PathLike[str] = "checkpoints") -> Checkpoint | None:
@@ -81,7 +81,7 @@ def resume(*, rank: int | None = None, folder: str | os.PathLike[str] = "checkpo
     In a job it is the same on all ranks, and stays the same until the program starts again. Call it on all ranks if all saved a part.
     `rank`: whose part, if the ranks are others now; None: this rank's. `folder`: where it is outside a job. Raises CheckpointFailed.
     """
-    found = _ask({"resume": {"rank": rank}}, folder)
+    found = _send({"resume": {"rank": rank}}, folder)
     return None if found["step"] is None else Checkpoint(found)
 
 
@@ -105,7 +105,7 @@ def _written(state: Mapping[str, Any]) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _ask(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int) -> dict[str, Any]:
+def _send(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int) -> dict[str, Any]:
     """The answer of the rank's trainer process, or outside a job of this process. Raises CheckpointFailed."""
     name = socket_name(os.environ)
     if name is None or LOCAL in os.environ:

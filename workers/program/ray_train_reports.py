@@ -72,7 +72,7 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
         with contextlib.suppress(AttributeError, TypeError):
             config = train_run_context.run_config
             own = in_job_storage(config.storage_path) and config.checkpoint_config.num_to_keep is None
-            found = self._ask("begins", name=config.name, own_retention=own)
+            found = self._send("begins", name=config.name, own_retention=own)
             if found.get("step") is not None:
                 self._next = found["step"] + 1
             if own and "keep" in found:
@@ -89,7 +89,7 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
             return
         local = {"LOCAL_RANK": str(context.get_local_rank())}
         own = context.checkpoint is not None
-        found = self._ask("worker", local, worker=context.get_world_rank(), resumes=not own)
+        found = self._send("worker", local, worker=context.get_world_rank(), resumes=not own)
         if own:
             return
         if "error" in found:
@@ -132,9 +132,9 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
             failures, self._failures = self._failures, []
             self._failed_at = self._failed_at or time.monotonic()
             error = str(getattr(current_state, "training_failed_error", "")).strip()
-            self._ask("failed", failures=failures, message=error[:MOST_MESSAGE] or "Ray Train names no cause")
+            self._send("failed", failures=failures, message=error[:MOST_MESSAGE] or "Ray Train names no cause")
         elif state == RUNNING and self._failed_at is not None:
-            self._ask("started", seconds=time.monotonic() - self._failed_at)
+            self._send("started", seconds=time.monotonic() - self._failed_at)
             self._failed_at = None
         with contextlib.suppress(ImportError, AttributeError):
             from .metric_log import end
@@ -151,11 +151,11 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
                 f"the checkpoint of step {step} is Ray Train's alone: the job cannot read a storage of the kind {kind}"
             )
             return
-        found = self._ask("stored", where=where, step=step)
+        found = self._send("stored", where=where, step=step)
         if "error" in found:
             _print(f"the checkpoint of step {step} is Ray Train's alone: {found['error']}")
 
-    def _ask(self, what: str, local: Mapping[str, str] | None = None, **facts: Any) -> dict[str, Any]:
+    def _send(self, what: str, local: Mapping[str, str] | None = None, **facts: Any) -> dict[str, Any]:
         """The answer of the trainer process of the node's first rank, or of the one in `local`; empty outside a job."""
         try:
             from . import rank_request, report_socket

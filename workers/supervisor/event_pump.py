@@ -256,21 +256,21 @@ def _metrics(member: Member, blocks: Sequence[MetricBlock]) -> dict[str, Any]:
     return to_json(MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks)))
 
 
-def _take_ray_failure(pump: EventPump, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+def _take_ray_failure(pump: EventPump, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
     """Ray Train starts its workers again: the gang goes on."""
     pump.watch.progress.began()
     failure = worker_failure(read(RayWorkersFailedEvent, event["data"]), [one.node for one in members])
     pump.merger.emit_incident(failure, newest_generation(members), member.log)
-    return EventTaken(event["seq"])
+    return PumpedEvent(event["seq"])
 
 
-def _take_ray_start(pump: EventPump, members: Sequence[Member], _: Member, event: Event) -> EventTaken:
+def _take_ray_start(pump: EventPump, members: Sequence[Member], _: Member, event: Event) -> PumpedEvent:
     pump.watch.progress.began()
     started = read(RayWorkersStartedEvent, event["data"])
     generation, step = newest_generation(members), pump.merger.newest_step
     repair = RepairEvent(cause=RAY_WORKER, generation=generation, restored=None, step=step, seconds=started.seconds)
     pump.merger.emit(repair, event["ts"])
-    return EventTaken(event["seq"])
+    return PumpedEvent(event["seq"])
 
 
 def _take_end(_: Sequence[Member], __: Member, event: Event) -> PumpedEvent:

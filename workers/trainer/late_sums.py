@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ...strategies.grad_clip import scale_gradients, square_sum, start_sum
-from ..messages.stop_request import Ending
+from ..messages.stop_request import StopRequest
 from .loop import Loop
 from .step_record import StepRecord, StepStats
 
@@ -43,7 +43,7 @@ class LateSums(Loop):
             True  # whether a rank wants to meet at the next step: at the first one, so that it is reported at once
         )
 
-    def reduce_and_clip(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
+    def reduce_and_clip(self, step: int, loss_share: torch.Tensor, stop: StopRequest) -> StepStats:
         """What all ranks agree on, at a meeting. Else the sum is started, and nothing is agreed on."""
         self._met = self._wanted or step == self.parts.spec.steps or self.callbacks.meets(step)
         if not self._met:
@@ -61,7 +61,7 @@ class LateSums(Loop):
         if self._met:
             super().report(self._late.popleft())
 
-    def _apart(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
+    def _apart(self, step: int, loss_share: torch.Tensor, stop: StopRequest) -> StepStats:
         """Start the step's sum, and read the one that is due."""
         parts = self.parts
         wants = bool(stop) or self._instruments.pending_trace.vote(step) != 0
@@ -72,7 +72,7 @@ class LateSums(Loop):
             mine = square_sum([shard.gradient for shard in shards if shard.gradient is not None], parts.mesh.device)
             finite = math.isfinite(mine.item())
             self._read(self._lag)
-        stats = replace(self._unknown(step), skipped=not finite, timing=self.lap(step, ()))
+        stats = replace(self._unknown(step), skipped=not finite, timing=self.step_timing(step, ()))
         self.callbacks.before_update(stats)
         if finite:
             scale_gradients(shards, 1 / factor)
@@ -99,7 +99,7 @@ class LateSums(Loop):
             grad_factor=self.parts.loss.factor,
             loss_scale=None,
             skipped=False,
-            stop=Ending.NO,
+            stop=StopRequest.NO,
             trace_votes=0.0,
             timing=None,
         )

@@ -60,11 +60,11 @@ class AsyncMetricEndpoints(AsyncServiceEndpoints):
 
     async def logged_names(self, jobs: Sequence[str], *, text: str | None = None, limit: int = 200) -> LoggedNames:
         """Names of the metrics that any of these jobs (ids, at most 200) logged, those of the most jobs first."""
-        return await self._ask(logged_requests.logged_names(jobs, text=text, limit=limit))
+        return await self._send(logged_requests.logged_names(jobs, text=text, limit=limit))
 
     async def logged_values(self, jobs: Sequence[str], names: str | Sequence[str]) -> list[JobLoggedValues]:
         """The newest values of logged metrics (at most 16 names) of many jobs (ids, at most 200), without those that have none."""
-        return await self._ask(logged_requests.logged_values(jobs, names))
+        return await self._send(logged_requests.logged_values(jobs, names))
 
     async def system(
         self,

@@ -10,10 +10,10 @@ from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
 from .. import advice_requests, requests
-from .cluster_questions import AsyncClusterQuestions
+from .cluster_endpoints import AsyncClusterEndpoints
 
 
-class AsyncServiceEndpoints(AsyncClusterQuestions):
+class AsyncServiceEndpoints(AsyncClusterEndpoints):
     """Methods of one request each."""
 
     async def nodes(self) -> list[Node]:

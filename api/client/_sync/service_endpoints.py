@@ -11,10 +11,10 @@ from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
 from ....service.spec import JobKind
 from .. import advice_requests, requests
-from .cluster_questions import ClusterQuestions
+from .cluster_endpoints import ClusterEndpoints
 
 
-class ServiceEndpoints(ClusterQuestions):
+class ServiceEndpoints(ClusterEndpoints):
     """Methods of one request each."""
 
     def nodes(self) -> list[Node]:

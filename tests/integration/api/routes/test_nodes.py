@@ -55,7 +55,7 @@ def test_what_cannot_be_cordoned(
     client: Client, node: str, options: dict[str, float | str], code: str, field: str | None
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        client._ask(Call("POST", f"/v1/nodes/{node}/cordon", Node.model_validate, params=options))
+        client._send(Call("POST", f"/v1/nodes/{node}/cordon", Node.model_validate, params=options))
     assert refused.value.code == code
     assert refused.value.errors[0].field == field and refused.value.errors[0].remedy
     assert client.nodes()[0].in_use

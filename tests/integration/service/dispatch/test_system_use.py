@@ -148,7 +148,7 @@ async def test_gpus_are_kept_by_node_and_not_in_the_jobs_series(
     job, lease = placed
     uses = {"n1": {"cpu": 1.0}, "n1/0": {"gpu_power": 300.0, "gpu_clock": 1.0}, "n1/0/0": {}, "n" * 90 + "/1": {}}
     event = "system", to_json(SystemEvent(nodes=uses, ranks={"cpu": (1.0,)}))
-    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), event))
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), event))
     async with store.read() as tx:
         found = await system_samples.of_nodes(tx, 0.0)
     assert {key: use.keys() - {"at"} for key, use in found.items()} == {"n1": {"cpu"}, "n1/0": {"gpu_power"}}

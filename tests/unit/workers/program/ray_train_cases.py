@@ -69,7 +69,7 @@ class Asked(TrainReports):
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.answers = answers
 
-    def _ask(self, what: str, local: Any = None, **facts: Any) -> dict[str, Any]:
+    def _send(self, what: str, local: Any = None, **facts: Any) -> dict[str, Any]:
         self.asked.append((what, facts))
         return dict(self.answers.get(what, {}))
 

@@ -116,7 +116,7 @@ async def test_workers_that_ray_train_starts_again_are_an_incident_and_no_failur
         event(3, "ray_workers_started", seconds=2.5),
         event(4, "ray_workers_failed", failures=[failure], message=""),
     ]
-    assert (await follow(Rank(events), journal, ENTRY))[:4] == [EventTaken(number) for number in (1, 2, 3, 4)]
+    assert (await follow(Rank(events), journal, ENTRY))[:4] == [PumpedEvent(number) for number in (1, 2, 3, 4)]
     emitted = [one for one in journal.spool.take(0) if one["kind"] in ("incident", "repair", "state")]
     assert [one["kind"] for one in emitted] == ["incident", "repair", "incident"]
     incident, repair = emitted[0]["data"], emitted[1]["data"]

@@ -1,5 +1,4 @@
-# Generated from api/client/_async/cluster_questions.py; change that file, then run: make sync-client
-"""The calls of `Client` about the cluster's use over time, its queue and its history."""
+"""The calls of `AsyncClient` about the cluster's use over time, its queue and its history."""
 
 from abc import ABC, abstractmethod
 from typing import TypeVar
@@ -12,21 +11,21 @@ from ..transport import Call
 T = TypeVar("T")
 
 
-class ClusterQuestions(ABC):
+class AsyncClusterEndpoints(ABC):
     """Methods of one request each. `span`: `hour`, `day` or `week`, back from now. The client implements how a request is sent."""
 
     @abstractmethod
-    def _ask(self, call: Call[T]) -> T: ...
+    async def _send(self, call: Call[T]) -> T: ...
 
-    def cluster_use(self, span: TimeRange | str = TimeRange.HOUR) -> ClusterUse:
+    async def cluster_use(self, span: TimeRange | str = TimeRange.HOUR) -> ClusterUse:
         """Devices in use, free and cordoned, and devices by user and team, over time."""
-        return self._ask(cluster_requests.use(span))
+        return await self._send(cluster_requests.use(span))
 
-    def device_times(self, span: TimeRange | str = TimeRange.HOUR) -> DeviceTimes:
+    async def device_times(self, span: TimeRange | str = TimeRange.HOUR) -> DeviceTimes:
         """Device-seconds by user and kind of device."""
-        return self._ask(cluster_requests.device_times(span))
+        return await self._send(cluster_requests.device_times(span))
 
-    def past_attempts(
+    async def past_attempts(
         self,
         span: TimeRange | str = TimeRange.HOUR,
         *,
@@ -35,9 +34,9 @@ class ClusterQuestions(ABC):
         limit: int = 100,
     ) -> PastAttempts:
         """Attempts that ended in the range, on a machine (id, prefix of an id, or host) or on all, the last first."""
-        return self._ask(cluster_requests.past_attempts(span, node, after, limit))
+        return await self._send(cluster_requests.past_attempts(span, node, after, limit))
 
-    def node_changes(
+    async def node_changes(
         self,
         span: TimeRange | str = TimeRange.HOUR,
         *,
@@ -46,16 +45,16 @@ class ClusterQuestions(ABC):
         limit: int = 100,
     ) -> NodeChanges:
         """Machines that joined, were lost or returned, and cordons, newest first."""
-        return self._ask(cluster_requests.changes(span, node, after, limit))
+        return await self._send(cluster_requests.changes(span, node, after, limit))
 
-    def node_use(self, node: str, span: TimeRange | str = TimeRange.HOUR) -> NodeCurves:
+    async def node_use(self, node: str, span: TimeRange | str = TimeRange.HOUR) -> NodeCurves:
         """What a machine (id, prefix of an id, or host) and its GPUs used over time."""
-        return self._ask(cluster_requests.node_use(node, span))
+        return await self._send(cluster_requests.node_use(node, span))
 
-    def queue(self, *, after: str | None = None, limit: int = 100) -> Queue:
+    async def queue(self, *, after: str | None = None, limit: int = 100) -> Queue:
         """The jobs that wait for devices, in the order in which they are placed, with the reasons why they wait."""
-        return self._ask(cluster_requests.queue(after, limit))
+        return await self._send(cluster_requests.queue(after, limit))
 
-    def running(self, *, after: str | None = None, limit: int = 100) -> RunningJobs:
+    async def running(self, *, after: str | None = None, limit: int = 100) -> RunningJobs:
         """The jobs that have devices, first submitted first."""
-        return self._ask(cluster_requests.running(after, limit))
+        return await self._send(cluster_requests.running(after, limit))

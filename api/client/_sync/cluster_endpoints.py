@@ -1,4 +1,5 @@
-"""The calls of `AsyncClient` about the cluster's use over time, its queue and its history."""
+# Generated from api/client/_async/cluster_endpoints.py; change that file, then run: make sync-client
+"""The calls of `Client` about the cluster's use over time, its queue and its history."""
 
 from abc import ABC, abstractmethod
 from typing import TypeVar
@@ -11,21 +12,21 @@ from ..transport import Call
 T = TypeVar("T")
 
 
-class AsyncClusterQuestions(ABC):
+class ClusterEndpoints(ABC):
     """Methods of one request each. `span`: `hour`, `day` or `week`, back from now. The client implements how a request is sent."""
 
     @abstractmethod
-    async def _ask(self, call: Call[T]) -> T: ...
+    def _send(self, call: Call[T]) -> T: ...
 
-    async def cluster_use(self, span: TimeRange | str = TimeRange.HOUR) -> ClusterUse:
+    def cluster_use(self, span: TimeRange | str = TimeRange.HOUR) -> ClusterUse:
         """Devices in use, free and cordoned, and devices by user and team, over time."""
-        return await self._ask(cluster_requests.use(span))
+        return self._send(cluster_requests.use(span))
 
-    async def device_times(self, span: TimeRange | str = TimeRange.HOUR) -> DeviceTimes:
+    def device_times(self, span: TimeRange | str = TimeRange.HOUR) -> DeviceTimes:
         """Device-seconds by user and kind of device."""
-        return await self._ask(cluster_requests.device_times(span))
+        return self._send(cluster_requests.device_times(span))
 
-    async def past_attempts(
+    def past_attempts(
         self,
         span: TimeRange | str = TimeRange.HOUR,
         *,
@@ -34,9 +35,9 @@ class AsyncClusterQuestions(ABC):
         limit: int = 100,
     ) -> PastAttempts:
         """Attempts that ended in the range, on a machine (id, prefix of an id, or host) or on all, the last first."""
-        return await self._ask(cluster_requests.past_attempts(span, node, after, limit))
+        return self._send(cluster_requests.past_attempts(span, node, after, limit))
 
-    async def node_changes(
+    def node_changes(
         self,
         span: TimeRange | str = TimeRange.HOUR,
         *,
@@ -45,16 +46,16 @@ class AsyncClusterQuestions(ABC):
         limit: int = 100,
     ) -> NodeChanges:
         """Machines that joined, were lost or returned, and cordons, newest first."""
-        return await self._ask(cluster_requests.changes(span, node, after, limit))
+        return self._send(cluster_requests.changes(span, node, after, limit))
 
-    async def node_use(self, node: str, span: TimeRange | str = TimeRange.HOUR) -> NodeCurves:
+    def node_use(self, node: str, span: TimeRange | str = TimeRange.HOUR) -> NodeCurves:
         """What a machine (id, prefix of an id, or host) and its GPUs used over time."""
-        return await self._ask(cluster_requests.node_use(node, span))
+        return self._send(cluster_requests.node_use(node, span))
 
-    async def queue(self, *, after: str | None = None, limit: int = 100) -> Queue:
+    def queue(self, *, after: str | None = None, limit: int = 100) -> Queue:
         """The jobs that wait for devices, in the order in which they are placed, with the reasons why they wait."""
-        return await self._ask(cluster_requests.queue(after, limit))
+        return self._send(cluster_requests.queue(after, limit))
 
-    async def running(self, *, after: str | None = None, limit: int = 100) -> RunningJobs:
+    def running(self, *, after: str | None = None, limit: int = 100) -> RunningJobs:
         """The jobs that have devices, first submitted first."""
-        return await self._ask(cluster_requests.running(after, limit))
+        return self._send(cluster_requests.running(after, limit))
