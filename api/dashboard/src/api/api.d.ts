@@ -2411,6 +2411,20 @@ export interface components {
             readonly cordoned: readonly (number | null)[];
         };
         /**
+         * ElasticLayout
+         * @description A layout that an elastic job may run with. `layout` and `batch` are text.
+         */
+        readonly ElasticLayout: {
+            /** Data */
+            readonly data: number;
+            /** World Size */
+            readonly world_size: number;
+            /** Layout */
+            readonly layout: string;
+            /** Batch */
+            readonly batch: string;
+        };
+        /**
          * ElasticRanks
          * @description Smallest and largest number of ranks of an elastic job.
          */
@@ -5419,6 +5433,12 @@ export interface components {
              */
             readonly ends_at: string | null;
         };
+        /**
+         * TimeRange
+         * @description How far back an answer goes from now.
+         * @enum {string}
+         */
+        readonly TimeRange: "hour" | "day" | "week";
         /**
          * Timeline
          * @description A job's states and events, oldest first. If `complete` is false, older ones are left out.
