@@ -67,6 +67,9 @@ def test_a_failing_rank_is_named_with_its_traceback(plane: ControlPlane, tmp_pat
         assert "rank 1: KeyError: 'no such column'" in (job.message or "")
         incident = client.incidents(job.id).items[-1]
         assert incident.rank == 1 and "train.py" in (incident.traceback or ""), incident
+        command = "python -c 'import sys; sys.exit(\"no such column\")'"
+        exited = client.wait(client.submit({"name": "exits", "command": command}).id, timeout_s=PATIENCE_S)
+        assert "exited with status 1; the last line of its standard error: no such column" in (exited.message or "")
 
 
 @pytest.mark.full

@@ -38,6 +38,7 @@ def test_a_program_has_the_packages_that_it_asks_for(plane: ControlPlane, tmp_pa
         assert (job.state, client.incidents(job.id).items) == ("succeeded", [])
         first, second = (line.split() for line in lines(client, job.id) if line.endswith(" 7 2.0"))
         assert first == second and "/environments/" in first[0]
+        assert lines(client, job.id).count("shardyard: the program starts") == 2
         more = {"command": ["true"], "policy": {"max_retries": 3}}
         failed = client.wait(submitted(client, tmp_path, "", **of_packages(index, "beta"), **more).id, PATIENCE_S)
         assert (failed.state, failed.reason, failed.attempt) == ("failed", "environment_not_built", 1)

@@ -28,6 +28,13 @@ from .event import (
     adapter,
 )
 
+#: `FailedEvent.type` of a program that ended with another status than 0, and of which no exception is known.
+EXITED: Final = "ProgramFailed"
+#: What stands in the message of such a program before the last line of its standard error.
+LAST_LINE: Final = "; the last line of its standard error: "
+#: The line of a rank's log after which its program's own lines follow, if the node had something to prepare for it.
+PROGRAM_STARTS: Final = "shardyard: the program starts"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStepEvent(StepNumbers):

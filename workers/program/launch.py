@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,14 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from ..messages.artifact import Artifact
 from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
-from ..messages.rank_event import FailedEvent, FailureFacts, ProgramStartedEvent, StoppedEvent
+from ..messages.rank_event import (
+    EXITED,
+    PROGRAM_STARTS,
+    FailedEvent,
+    FailureFacts,
+    ProgramStartedEvent,
+    StoppedEvent,
+)
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import StopRequest
 from ..process_stat import state_of
@@ -116,6 +124,9 @@ def _lead(
     agents, on_metrics, uploads = reports
     with serving(start.env, on_metrics, uploads) as env:
         since = time.time()
+        if program.needs_preparation:
+            sys.stderr.write(f"{PROGRAM_STARTS}\n")
+            sys.stderr.flush()
         process = _start(program, start.folder, env)
         instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
         emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
@@ -328,5 +339,5 @@ def _end_like(code: int, failure: FailedEvent | None) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
         signal.pause()
-    exited = FailedEvent(type="ProgramFailed", message=f"the program exited with status {code}", traceback="")
+    exited = FailedEvent(type=EXITED, message=f"the program exited with status {code}", traceback="")
     raise ProgramFailed(failure or exited)

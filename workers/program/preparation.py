@@ -91,7 +91,7 @@ def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[St
 
 def wait_for_others(program: Program, ranks: Ranks) -> None:
     """Wait until all ranks are prepared, where that may take long. Raises ProgramFailed, EndRequested."""
-    if program.python is not None or program.conda is not None or program.files is not None:
+    if program.needs_preparation:
         processes = ranks.coords.nodes if program.per_node else ranks.coords.world_size
         wait_for_all(ranks.store, processes, ranks.is_to_stop, BUILD_S if program.files is None else FILES_S)
 

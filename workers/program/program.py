@@ -91,6 +91,11 @@ class Program:
     conda: str | None = None  # a file of conda, in the place of `python`; may be relative to the code's folder
     cache: str = ""  # folder of the node below which the code is unpacked and environments are built
 
+    @property
+    def needs_preparation(self) -> bool:
+        """Whether a node builds or fetches something before the program starts, which may take long."""
+        return self.python is not None or self.conda is not None or self.files is not None
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the fields that have their default."""
         data: dict[str, Any] = json.loads(json_codec.dumps(self))

@@ -1,6 +1,7 @@
 """Reads a trainer's pipes as numbered lines. Unread bytes stay in the kernel. Under back-pressure log lines are dropped and counted."""
 
 import asyncio
+import contextlib
 import math
 import os
 from collections import deque
@@ -72,6 +73,18 @@ class Lines:
             lines.append(self._rest[:whole])
             self._rest = self._rest[whole:]
         return lines
+
+    def read_now(self) -> list[bytes]:
+        """The complete lines of what is in the pipe, which holds `CHUNK` bytes at most, without waiting."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            *lines, self._rest = self.mask.hide(self._rest + os.read(self.fd, CHUNK)).split(b"\n")
+            return lines
+        return []
+
+    @property
+    def rest(self) -> bytes:
+        """The beginning of a line whose end has not been read."""
+        return self._rest
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

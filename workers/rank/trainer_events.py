@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ..messages.event import to_json
 from ..messages.event_buffer import Event, Spool
-from ..messages.rank_event import ExitEvent, FailedEvent, RayWorkersFailedEvent
+from ..messages.rank_event import EXITED, LAST_LINE, ExitEvent, FailedEvent
+from .last_line import LastLine
 from .log_pipe import GATHER_S, Lines, Logs
 from .secret_mask import SecretMask
 from .trainer_process import TrainerProcess
@@ -31,11 +32,13 @@ class TrainerEvents:
         self.spool = Spool(BUFFER_BYTES)
         self.logs = Logs(-1, self.spool)
         self.mask = SecretMask()
+        self.last_line = LastLine()
         self.steps = False  # whether the present trainer has finished one
 
     def begin(self, rank: int) -> None:
         """Prepare for a new trainer of this rank."""
         self.logs.rank, self.steps = rank, False
+        self.last_line = LastLine()
 
     def hide(self, secrets: Iterable[str], trainer: TrainerProcess) -> None:
         """Replace these values in all that the trainer prints and reports from now on."""
@@ -107,6 +110,8 @@ class TrainerEvents:
             trainer.recordings.answer(message["data"])
             return
         if kind == FailedEvent.kind:
+            if message["data"]["type"] == EXITED:
+                message["data"]["message"] += self._quoted(trainer)
             message["data"] |= {key: self.mask.hide_in(message["data"][key]) for key in ("message", "traceback")}
         if kind == RayWorkersFailedEvent.kind:
             text = json.dumps(message["data"], ensure_ascii=False).encode(errors="surrogatepass")
@@ -122,8 +127,23 @@ class TrainerEvents:
     async def _read_log(self, trainer: TrainerProcess, stream: str) -> None:
         source = trainer.logs[stream]
         while (lines := await source.read()) is not None:
-            self.logs.add(stream, lines)
+            self._log(stream, lines)
             await self._gather(trainer, source)
+
+    def _log(self, stream: str, lines: list[bytes]) -> None:
+        self.logs.add(stream, lines)
+        if stream == "stderr":
+            self.last_line.see(lines)
+
+    def _quoted(self, trainer: TrainerProcess) -> str:
+        """The last line that the program has written to standard error, with its introduction; empty if there is none.
+
+        The program has ended, so all that it has written is read or in the pipe.
+        """
+        source = trainer.logs["stderr"]
+        self._log("stderr", source.read_now())
+        self.last_line.see([source.rest])
+        return f"{LAST_LINE}{self.last_line.text}" if self.last_line.text else ""
 
     async def _gather(self, trainer: TrainerProcess, source: Lines) -> None:
         if self.steps and not trainer.gone.is_set():

@@ -33,6 +33,22 @@ async def test_lines_come_whole_and_the_last_without_its_end(pipe: tuple[int, in
     assert await lines.read() is None
 
 
+async def test_what_is_in_the_pipe_is_read_at_once(pipe: tuple[int, int]) -> None:
+    """Also while another reader waits for more."""
+    reader, writer = pipe
+    lines = Lines(reader)
+    waiting = asyncio.create_task(lines.read())
+    await asyncio.sleep(0)
+    os.write(writer, b"one\ntwo\nth")
+    assert (lines.read_now(), lines.rest) == ([b"one", b"two"], b"th")
+    assert (lines.read_now(), lines.rest) == ([], b"th")
+    os.write(writer, b"ree\n")
+    assert await waiting == [b"three"]
+    os.close(writer)
+    assert lines.read_now() == []
+    assert await lines.read() is None
+
+
 async def test_a_line_without_end_is_cut(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     lines = Lines(reader, longest=10)

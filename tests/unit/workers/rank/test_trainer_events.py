@@ -8,6 +8,8 @@ from typing import cast
 import pytest
 from harness.virtual_time import VirtualLoop, run_virtually
 
+from shardyard.workers.messages.event import to_json
+from shardyard.workers.messages.rank_event import EXITED, FailedEvent
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.rank.secret_mask import SecretMask
 from shardyard.workers.rank.trainer_events import TrainerEvents
@@ -80,12 +82,38 @@ async def test_all_that_examine_a_trainer_at_the_same_time_have_its_status() -> 
         await asyncio.gather(reading, return_exceptions=True)
 
 
-def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
-    events = TrainerEvents()
-    events.mask = SecretMask(['p4ss"word'])
-    failure = {"worker": 0, "rank": 0, "message": 'no p4ss"word', "traceback": 'line\nwith p4ss"word ü'}
-    data = {"failures": [failure], "message": ""}
-    events._add(cast("TrainerProcess", None), {"kind": "ray_workers_failed", "data": data, "ts": 1.0})
-    (sent,) = events.spool.take(0)
-    (hidden,) = sent["data"]["failures"]
-    assert (hidden["message"], hidden["traceback"]) == ("no ***", "line\nwith *** ü")
+@pytest.mark.parametrize(
+    ("type_", "written", "message"),
+    [
+        (
+            EXITED,
+            b"first\nthe token is hf_0123456789\n",
+            "it failed; the last line of its standard error: the token is ***",
+        ),
+        (EXITED, b"first\nno end of line", "it failed; the last line of its standard error: no end of line"),
+        (EXITED, b"", "it failed"),
+        ("KeyError", b"a traceback\n", "it failed"),
+    ],
+)
+async def test_an_exit_status_comes_with_the_last_line_of_standard_error(
+    type_: str, written: bytes, message: str
+) -> None:
+    """Which nothing has read yet. It is a line of the log all the same, before the event."""
+    fork, server = socket.socketpair()
+    control, end = socket.socketpair()
+    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
+    with server, end, contextlib.closing(TrainerProcess(fork, control, stdout, stderr, socket.socket())) as trainer:
+        rank = Rank("cpu")
+        rank.events.begin(0)
+        rank.events.hide(["hf_0123456789"], trainer)
+        os.write(err, written)
+        failed = FailedEvent(type=type_, message="it failed", traceback="")
+        end.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
+        end.close()
+        await rank.events.read_messages(trainer)
+        *logged, event = rank.events.spool.take(0)
+        assert (event["kind"], event["data"]["message"]) == ("failed", message)
+        if type_ == EXITED and written:
+            assert logged[0]["data"]["lines"][0] == "first"
+        os.close(out)
+        os.close(err)
