@@ -16,6 +16,7 @@ from ...errors import InvalidDocument, InvalidParameter
 from ...given_path import given_path
 from ...http.validation_errors import read_training_spec
 from ..terminal.screen import Screen
+from . import init_command
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Answers:
     global_batch: int = 32
 
 
+_NAME = "Name of the job (lower-case letters, digits, dashes)"
 _TEMPLATE = """\
 # Train it with:  shardyard run {path}
 # Every field:    shardyard schema
@@ -64,15 +66,25 @@ labels: {{}}                          # such as team: search
 
 def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="File to write.")] = Path("job.yaml"),
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", help="Write a spec for a program of your own, which this runs, as in: 'python train.py'."
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions; use the defaults.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a commented spec after a few questions."""
+    """Write a commented spec after a few questions: of a training, or with --command of a program of your own."""
     screen = Screen()
     path = given_path(path, "PATH")
     _refuse_overwriting(path, ask=not yes, force=force)
-    answers = Answers() if yes else _asked(screen, path)
-    text = written(answers, path)
+    if command is None:
+        text = written(Answers() if yes else _asked(screen, path), path)
+    else:
+        name, ranks = ("my-job", 2) if yes else (_ask(_NAME, "my-job"), _ask("Number of ranks", 2))
+        text, warnings = init_command.written(name, command, ranks, path)
+        screen.warnings(warnings)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -80,7 +92,7 @@ def init(
         remedy = "Name another file with: shardyard init PATH"
         raise InvalidParameter(f"{path}: {error.strerror or 'cannot be written'}.", remedy=remedy) from None
     screen.out.print(f"Wrote {path}.", markup=False)
-    screen.hint(f"Train it with: shardyard run {path}")
+    screen.hint(f"{'Train' if command is None else 'Run'} it with: shardyard run {path}")
 
 
 def written(answers: Answers, path: Path) -> str:
@@ -117,7 +129,7 @@ def _asked(screen: Screen, path: Path) -> Answers:
 
 
 def _ask_all(before: Answers) -> Answers:
-    name = _send("Name of the job (lower-case letters, digits, dashes)", before.name)
+    name = _send(_NAME, before.name)
     family = _send("Model family", before.family, list(PRESETS))
     sizes = list(PRESETS[family])
     preset = _send("Size", before.preset if before.preset in sizes else sizes[0], sizes)
