@@ -13,6 +13,8 @@ PAGE = ROOT / "docs" / "design" / "private-apis.md"
 FLOORS = ("api", "service", "workers", "strategies", "deploy")
 #: Private, though they are not named so.
 UNNAMED = {"internal_kv", "generated"}
+#: Private modules with functions for several files.
+MODULES = {"_C", "_private", "_internal", "_distributed_c10d", "_fully_shard", "_fsdp_param", "generated"}
 #: Private attributes of values that torch returns.
 OF_VALUES = {"_version", "_modules", "_parameters", "_buffers", "_opname", "_schema", "_local_tensor", "_spec"}
 
@@ -87,7 +89,7 @@ def test_the_tables_name_the_files_that_use_one() -> None:
 def test_each_is_used_in_one_file() -> None:
     files: dict[str, list[str]] = {}
     for file, names in used().items():
-        for name in names - {"_C", "_private", "_internal", "_distributed_c10d", "generated"}:  # modules of many
+        for name in names - MODULES:
             files.setdefault(name, []).append(file)
     assert {name: places for name, places in files.items() if len(places) > 1} == {}
 
