@@ -141,6 +141,7 @@ HAPPENED = {
     "state_disk_failed": "The disk with the training state of {who} failed",
     "export_failed": "The model could not be exported",
     "snapshots_off": "Snapshots do not fit in memory",
+    "memory_off_plan": "The peak of memory is off its plan",
 }
 
 #: Incidents that do not interrupt training and so have no repair; a repair after them belongs to an earlier incident.
@@ -155,6 +156,7 @@ _WITHOUT_REPAIR = frozenset(
         "export_failed",
         "storage_unreachable",
         "snapshots_off",
+        "memory_off_plan",
         "loss_spike",
         "slow_network",
         "straggler",

@@ -13,6 +13,7 @@ from ...strategies.cost.plan import Plan, plan
 from ...strategies.layout import Refusal
 from ...workers.cost_inputs import planned_setting, setting_of, vocabulary
 from ...workers.device_choices import DeviceKind, as_reported
+from ...workers.planned_peak import off_plan
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
 from ..schemas.resource import CommVolume, MemoryUsage, ResourceReport
@@ -23,8 +24,6 @@ from .jobs import existing
 
 #: The kinds that a probe measures.
 _MEASURED: Final = ("parameters", "gradients", "optimizer", "activations")
-#: A measured peak above the plan by more than this is reported.
-_TOLERATED: Final = 1.05
 _AT_THE_PEAK: Final = Unknown("A part of the planned peak. A probe does not measure it apart.")
 #: Kinds of memory that have no formula.
 _PEAK: Final = Unknown("The peak of all memory that torch had allocated, including buffers and fragments.")
@@ -51,7 +50,7 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
         step=measured.get("step"),
         memory=memory_usage(setting, measured.get("memory") or {}, planned),
         traffic=comm_volume(setting, measured.get("traffic") or {}),
-        over_plan=_over_plan(planned, measured.get("memory") or {}),
+        off_plan=_off_plan(planned, measured.get("memory") or {}),
         reason=setting.reason if isinstance(setting, Unknown) else None,
     )
 
@@ -97,13 +96,10 @@ def memory_usage(setting: Setting | Unknown, measured: Numbers, planned: Plan | 
     return [_held(kind, said.get(kind, missing[kind]), measured.get(kind) or {}, kept.get(kind)) for kind in kinds]
 
 
-def _over_plan(planned: Plan | None, measured: Numbers) -> str | None:
-    """By how much a rank peaks above its plan. Only a GPU's allocator knows the peak: a CPU rank's resident pages are not tensors alone."""
+def _off_plan(planned: Plan | None, measured: Numbers) -> str | None:
+    """By how much a rank's peak is off its plan. Only a GPU's allocator knows it: a CPU rank's resident pages are not tensors alone."""
     peak = (measured.get("allocated") or {}).get("max")
-    if planned is None or peak is None or peak <= _TOLERATED * planned.peak:
-        return None
-    more = peak / planned.peak - 1
-    return f"A rank holds {peak / 2**30:.1f} GiB at its peak, {more:.0%} more than the {planned.peak / 2**30:.1f} GiB of the plan."
+    return None if planned is None or peak is None else off_plan(planned.peak, peak)
 
 
 def _held(kind: str, said: Answer, measured: Numbers, planned: float | None) -> MemoryUsage:

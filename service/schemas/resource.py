@@ -46,8 +46,8 @@ class ResourceReport(Value):
     step: int | None = Field(description="Step of the newest probe; null before the first one.")
     memory: list[MemoryUsage]
     traffic: list[CommVolume]
-    over_plan: str | None = Field(
+    off_plan: str | None = Field(
         None,
-        description="By how much the measured peak exceeds the plan, if by more than 5%. Only GPUs measure a peak.",
+        description="By how much the measured peak is above or below the plan, if by more than 5%. Only GPUs measure a peak.",
     )
     reason: str | None = Field(description="Why the cost model does not cover this job; null if it does.")

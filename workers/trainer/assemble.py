@@ -77,7 +77,7 @@ def assemble(
     callbacks = [
         Restore(saved, memory, shards, shares, snapshots, reporter),
         # First after a step: no other callback may send anything before the probe's own collectives.
-        StepProbe(parts, reporter, instruments),
+        StepProbe(parts, reporter, instruments, memory.again),
         # Before the trace, whose clocks it would disturb by its start.
         Profiling(instruments.pending_profile, device, emit),
         # Last of those with a hook before a step, so that recording begins with the step's time. Before all that take time

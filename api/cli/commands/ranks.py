@@ -89,8 +89,8 @@ def resources(job: JobName, url: Url = None, json: Json = False) -> None:
     memory = [_held(one) for one in found.memory]
     if memory:
         screen.table(("HELD BY A RANK", "MEASURED", "PLANNED", "BY FORMULA", "FORMULA"), memory)
-    if found.over_plan:
-        screen.say(found.over_plan)
+    if found.off_plan:
+        screen.say(found.off_plan)
     sent = [_sent(one) for one in found.traffic]
     if sent:
         screen.out.print()

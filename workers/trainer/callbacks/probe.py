@@ -20,6 +20,7 @@ from ....strategies.telemetry.comm_counter import Traffic, axes_of, total
 from ....strategies.telemetry.current import wait_on
 from ....strategies.telemetry.wait_time import StepTiming
 from ...messages.event import ProbeEvent, read
+from ...planned_peak import incident_text
 from ..build import TrainerParts
 from ..instruments import Instruments
 from ..reports import Reporter
@@ -30,10 +31,14 @@ T = TypeVar("T")
 
 
 class StepProbe(Callback):
-    """Probes the steps that the spec names."""
+    """Probes the steps that the spec names. The first probe of an attempt reports a peak that is off the memory plan.
 
-    def __init__(self, parts: TrainerParts, reporter: Reporter, instruments: Instruments) -> None:
+    `again`: the attempt has trained before.
+    """
+
+    def __init__(self, parts: TrainerParts, reporter: Reporter, instruments: Instruments, again: bool = False) -> None:
         self._parts, self._reporter, self._instruments = parts, reporter, instruments
+        self._compared = again
         self._probe: Probe | None = None
         self._counting, self._timing = ExitStack(), ExitStack()
 
@@ -70,7 +75,18 @@ class StepProbe(Callback):
         if self._probe:
             probe, self._probe = self._probe, None
             assert record.stats.timing is not None, "the loop measures every step that is probed"
-            self._reporter.of_job(read(ProbeEvent, {"step": record.step, **probe.record(record.stats.timing)}))
+            event = read(ProbeEvent, {"step": record.step, **probe.record(record.stats.timing)})
+            self._reporter.of_job(event)
+            self._compare(event)
+
+    def _compare(self, event: ProbeEvent) -> None:
+        """Report a peak that is off its plan, once. CPU ranks measure none."""
+        if self._compared or "allocated" not in event.memory:
+            return
+        self._compared = True
+        parts = self._parts
+        if (text := incident_text(parts.spec, parts.architecture, event.memory["allocated"].max)) is not None:
+            self._reporter.incident("memory_off_plan", text, event.step)
 
     def close(self) -> None:
         self._timing.pop_all()  # pop without exiting: the exit is collective, and another rank may have failed

@@ -4735,10 +4735,10 @@ export interface components {
             /** Traffic */
             readonly traffic: readonly components["schemas"]["CommVolume"][];
             /**
-             * Over Plan
-             * @description By how much the measured peak exceeds the plan, if by more than 5%. Only GPUs measure a peak.
+             * Off Plan
+             * @description By how much the measured peak is above or below the plan, if by more than 5%. Only GPUs measure a peak.
              */
-            readonly over_plan: string | null;
+            readonly off_plan: string | null;
             /**
              * Reason
              * @description Why the cost model does not cover this job; null if it does.

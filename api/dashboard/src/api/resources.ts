@@ -8,7 +8,7 @@ export interface Resources {
   memory: readonly Held[];
   traffic: readonly Flow[];
   /** By how much the measured peak exceeds the plan; null if it does not. */
-  overPlan: string | null;
+  offPlan: string | null;
   /** Why there is no formula at all. */
   reason: string | null;
 }
@@ -66,5 +66,5 @@ const toFlow = (wire: Schema<"CommVolume">): Flow => ({
 /** Raises `Problem`. */
 export async function getResources(id: string, signal?: AbortSignal): Promise<Resources> {
   const wire = await get("/v1/jobs/{job}/resources", { path: { job: id }, signal });
-  return { step: wire.step, memory: wire.memory.map(toHeld), traffic: wire.traffic.map(toFlow), overPlan: wire.over_plan, reason: wire.reason };
+  return { step: wire.step, memory: wire.memory.map(toHeld), traffic: wire.traffic.map(toFlow), offPlan: wire.off_plan, reason: wire.reason };
 }

@@ -25,7 +25,7 @@ function plane(changes: Partial<JobWire> = {}) {
     "GET /v1/jobs/job-1/events": () => new Response(new ReadableStream(), { headers: { "Content-Type": "text/event-stream" } }),
     "GET /v1/jobs/job-1/timeline": answer({ spans: [], marks: [], complete: true }),
     "GET /v1/jobs/job-1/logs": answer({ lines: [], next: null }),
-    "GET /v1/jobs/job-1/resources": answer({ layout: "data 2", step: null, memory: [], traffic: [], over_plan: null, reason: null }),
+    "GET /v1/jobs/job-1/resources": answer({ layout: "data 2", step: null, memory: [], traffic: [], off_plan: null, reason: null }),
     ...Object.fromEntries(["incidents", "checkpoints", "operations", "ranks", "traces", "profiles", "logged-metrics"].map((name) => [`GET /v1/jobs/job-1/${name}`, items])),
   });
   const asked = () => new Set(requests.flatMap(({ url }) => (url.pathname.startsWith("/v1/jobs/job-1/") ? [url.pathname.slice("/v1/jobs/job-1/".length) + (url.pathname.endsWith("/events") ? url.search : "")] : [])));

@@ -54,7 +54,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     peak = of("allocated", found)
     assert peak.formula is None and "buffers" in (peak.reason or "")
     assert peak.planned == sum(held.planned or 0 for held in found.memory if held.kind != "allocated")
-    assert found.over_plan is None
+    assert "100% below the" in (found.off_plan or ""), "a peak of 10 bytes"
     assert [(flow.calls, flow.elements) for flow in found.traffic] == [(3, PARAMETERS)]
     assert len(found.model_dump_json()) < 10_000
 
@@ -64,22 +64,23 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     assert (await resources.resources(store, job.id, SpecFiles())).step is None, "that was another layout's"
 
 
-async def test_a_gpus_peak_above_the_plan_is_reported(store: Store, settings: Settings, submit: Submit) -> None:
+async def test_a_gpus_peak_above_or_below_the_plan_is_reported(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
     async with store.write() as tx:
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
     job = await submit(precision="bf16")
     peak = await _peak(store, job.id)
     (lease,) = (await admit(store, settings, "a", None)).leases
-    begun = event_batch(
-        state("starting"),
-        ("plan", {"parameters": PARAMETERS}),
-        state("running"),
-        probe(2, allocated=int(1.04 * peak)),
-    )
-    await ingest(store, lease, 1, begun)
-    assert (await resources.resources(store, job.id, SpecFiles())).over_plan is None
-    await ingest(store, lease, 1, event_batch(probe(3, allocated=int(1.5 * peak)), first=5))
-    assert "50% more than the" in ((await resources.resources(store, job.id, SpecFiles())).over_plan or "")
+    begun = [state("starting"), ("plan", {"parameters": PARAMETERS}), state("running")]
+    await ingest(store, lease, 1, event_batch(*begun))
+    said = []
+    for number, share in enumerate((1.04, 0.96, 1.5, 0.88)):
+        measured = event_batch(probe(2 + number, allocated=int(share * peak)), first=4 + number)
+        await ingest(store, lease, 1, measured)
+        said.append((await resources.resources(store, job.id, SpecFiles())).off_plan)
+    assert said[:2] == [None, None]
+    assert "50% above the" in (said[2] or "") and "12% below the" in (said[3] or "")
 
 
 async def _peak(store: Store, job: str) -> float:

@@ -20,7 +20,7 @@ const FOUND: Schema<"ResourceReport"> = {
     { axis: "data", collective: "reduce_scatter", calls: 3, elements: 1024, bytes: 4096, formula: "Ψ(N−1)/N", formula_elements: 1024, formula_bytes: 4096, reason: null },
     { axis: "expert", collective: "all_to_all", calls: 8, elements: 10, bytes: 40, formula: null, formula_elements: null, formula_bytes: null, reason: "It depends." },
   ],
-  over_plan: null,
+  off_plan: null,
   reason: null,
 };
 
@@ -37,11 +37,11 @@ test("each kind has its measured range beside the formula, or why there is none"
   await expectAccessible(container);
 });
 
-test("a peak above the plan is said", async () => {
+test("a peak off the plan is said", async () => {
   const allocated = { kind: "allocated", least: 30 * MIB, most: 30 * MIB, ...NONE, planned: 20 * MIB, reason: "The peak of all memory." };
-  given(answers({ ...FOUND, memory: [...FOUND.memory, allocated], over_plan: "A rank holds 50% more than the plan." }));
+  given(answers({ ...FOUND, memory: [...FOUND.memory, allocated], off_plan: "The fullest rank peaks 50% above its plan." }));
   open(<JobResources id="job-1" ended />);
-  expect(await screen.findByText("A rank holds 50% more than the plan.")).toBeTruthy();
+  expect(await screen.findByText("The fullest rank peaks 50% above its plan.")).toBeTruthy();
   expect(screen.getByText("Allocated in total").parentElement?.textContent).toContain("30.0 MiB planned 20.0 MiB");
 });
 

@@ -26,7 +26,7 @@ export function JobResources({ id, ended }: { id: string; ended: boolean }) {
       </div>
       {found.reason !== null && <p className="quiet job-resources-note">{found.reason}</p>}
       <h3>Memory of a rank</h3>
-      {found.overPlan !== null && <p className="job-resources-note">{found.overPlan}</p>}
+      {found.offPlan !== null && <p className="job-resources-note">{found.offPlan}</p>}
       <MemoryBars memory={found.memory} reason={found.reason} />
       <h3>Bytes that rank 0 sends in a step</h3>
       {found.traffic.length > 0 ? <TrafficTable traffic={found.traffic} /> : <p className="quiet job-resources-note">None. Ranks exchange nothing on this layout.</p>}

@@ -1,0 +1,46 @@
+"""A measured peak beside its plan: near it nothing is said, else by how much and on which side."""
+
+import pytest
+
+from shardyard.strategies.cost.plan import plan
+from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.planned_peak import incident_text, off_plan
+from shardyard.workers.spec import TrainSpec
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("peak", "words"),
+    [
+        (104 * GIB, None),
+        (96 * GIB, None),
+        (106 * GIB, "106.0 GiB, 6% above the 100.0 GiB"),
+        (88 * GIB, "88.0 GiB, 12% below the 100.0 GiB"),
+    ],
+)
+def test_more_than_5_percent_is_said(peak: int, words: str | None) -> None:
+    found = off_plan(100 * GIB, peak)
+    assert found is None if words is None else words in (found or "")
+
+
+def spec(preset: str) -> TrainSpec:
+    model = {"preset": preset, "vocab": 32_000}
+    return TrainSpec.model_validate({"model": model, "data": {"seq_len": 1024}, "steps": 2, "global_batch": 8})
+
+
+@pytest.mark.parametrize(
+    ("preset", "share", "words"),
+    [("1.3B", 1.2, "20% above"), ("1.3B", 0.8, "20% below"), ("1.3B", 1.04, None), ("nano", 1.2, None)],
+)
+def test_an_incident_is_of_many_bytes(preset: str, share: float, words: str | None) -> None:
+    train = spec(preset)
+    architecture = train.architecture(32_000)
+    assert architecture is not None
+    planned = plan(planned_setting(train, architecture, "cuda")).peak
+    found = incident_text(train, architecture, round(share * planned))
+    assert found is None if words is None else words in (found or "")
+
+
+def test_a_module_of_the_users_own_has_no_plan() -> None:
+    assert incident_text(spec("nano"), None, GIB) is None

@@ -1,0 +1,30 @@
+"""The peak of memory that a GPU's allocator measured, beside that of the memory plan. Imports no torch."""
+
+from typing import Final
+
+from ..strategies.cost.plan import plan
+from .cost_inputs import planned_setting
+from .models.presets import Architecture
+from .spec import TrainSpec
+
+#: A peak this far off its plan, above or below, is reported.
+TOLERATED: Final = 0.05
+#: An incident also needs this many bytes: of a small model, kernels' workspace is more than the tolerated share.
+_WORTH_AN_INCIDENT: Final = 1 << 28
+
+
+def off_plan(planned: int, peak: int) -> str | None:
+    """In words, by how much the fullest rank's `peak` is off its plan; None: by 5% or less. Both in bytes."""
+    share = peak / planned - 1
+    if abs(share) <= TOLERATED:
+        return None
+    side = "above" if share > 0 else "below"
+    return f"The fullest rank peaks at {peak / 2**30:.1f} GiB, {abs(share):.0%} {side} the {planned / 2**30:.1f} GiB of its plan."
+
+
+def incident_text(train: TrainSpec, architecture: Architecture | None, peak: int) -> str | None:
+    """What an incident says of a measured `peak` of a run on GPUs; None: it has no plan, or is near it."""
+    if architecture is None:
+        return None
+    planned = plan(planned_setting(train, architecture, "cuda")).peak
+    return off_plan(planned, peak) if abs(peak - planned) >= _WORTH_AN_INCIDENT else None
