@@ -7,6 +7,8 @@ b is the numbers of one block, e those of embedding, last norm and head, which a
   exist in the compute dtype and, until they are reduced, in the master's.
 - At the end of the backward pass the ends are gathered, with their gradients in both dtypes.
 - With ZeRO++ codes and quotients are beside what is gathered or reduced.
+- On gloo the sums of p + 1 blocks are in transit with `overlap.prefetch` p: each has its gradients and what the others sent of theirs, in
+  the master's dtype. It is so in a step's first micro-batch without sharding groups: others wait for each sum (`fsdp_comm.py`).
 """
 
 from . import zero_plus_plus
@@ -36,3 +38,18 @@ def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
     whole = blocks * block if setting.layout.pipeline > 1 else 0
     reduced = (setting.compute + setting.master) * ends + zero_plus_plus.working_bytes(setting, ends)
     return setting.compute * (whole + ends) + reduced
+
+
+def sums_in_transit(setting: Setting, blocks: int) -> int:
+    """Blocks whose gradients are in transit at a time on gloo; 0 where no more than one is."""
+    layout = setting.layout
+    waits = layout.shard is not None or layout.pipeline > 1 or zero_plus_plus.quantises_gradients(setting)
+    if setting.device != "cpu" or layout.zero != 3 or waits:
+        return 0
+    return min(setting.prefetch + 1, blocks)
+
+
+def in_transit(setting: Setting, block: int, ends: int, blocks: int) -> float:
+    """The same as `in_backward` when the last of these sums has started. The block's own values are dropped by then."""
+    sums = sums_in_transit(setting, blocks)
+    return setting.compute * (block * (sums < blocks) + ends) + 2 * setting.master * block * sums

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ..delayed_rules import versions_of
 from ..layout import divides_hidden, own_clocks, profiled
-from . import gathered, in_flight, logits, moved_state, parameter_server, weight_passes, zero_plus_plus
+from . import buckets, gathered, in_flight, logits, moved_state, parameter_server, weight_passes, zero_plus_plus
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
@@ -170,7 +170,7 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     lasting, setting = _lasting(rank), rank.setting
     sizes = (setting, rank.block, rank.ends, rank.blocks)
     kept: Held = {**lasting, "activations": _activations(rank), "gradients": _gradients_before(rank)}
-    messages, received = _messages(rank), _received(rank)
+    messages, received = _messages(rank), buckets.received(setting, rank.parameters, rank.largest)
     works: Held = {"buffers": messages + received + gathered.in_backward(*sizes), "workspace": _working(rank)}
     last_block: Held = {**kept, **works, "logits": _logits(rank, False)}
     if setting.layout.pipeline > 1:  # its buckets leave in the last pass, when no other micro-batch has activations
@@ -178,7 +178,7 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     last_block["gradients"] += _for_weights(rank)
     first_block: Held = {**lasting, **works, "activations": _of_one_block(rank), "gradients": _gradients_after(rank)}
     moments: dict[Moment, Held] = {
-        "backward": max(last_block, first_block, key=lambda held: sum(held.values())),
+        "backward": max(last_block, first_block, _sums(rank, lasting), key=lambda held: sum(held.values())),
         "reduced": {**lasting, **_reduced(rank), "buffers": messages + received + gathered.at_end(*sizes)},
     }
     if rank.last:
@@ -186,6 +186,21 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
         buffers = messages + gathered.at_loss(*sizes)
         moments["loss"] = {**kept, "logits": _logits(rank, True), "buffers": buffers}
     return moments
+
+
+def _sums(rank: Rank, lasting: Held) -> Held:
+    """When as many sums of ZeRO-3's gradients as may be are in transit on gloo."""
+    setting = rank.setting
+    sums = gathered.sums_in_transit(setting, rank.blocks)
+    if not sums:
+        return {}
+    return {
+        **lasting,
+        "activations": _activations(rank) * (1 - sums / rank.blocks),
+        "gradients": setting.master * rank.shard * rank.block / rank.parameters * sums,
+        "buffers": gathered.in_transit(setting, rank.block, rank.ends, rank.blocks),
+        "workspace": setting.compute * rank.largest,
+    }
 
 
 def _lasting(rank: Rank) -> Held:
@@ -222,7 +237,7 @@ def _gradients_before(rank: Rank) -> float:
     """Bytes of gradients when the activations are at their most. A step's first backward pass makes those that do not stay."""
     setting = rank.setting
     if setting.batch.microbatches > 1:
-        return _summed(rank) + _in_transit(rank)
+        return _summed(rank) + buckets.sent(setting, rank.parameters, rank.largest, rank.largest_inside)
     if setting.layout.zero > 1:
         return 0
     if setting.gradients != setting.compute:
@@ -257,26 +272,6 @@ def _for_weights(rank: Rank, running: bool = True) -> float:
     one = setting.tokens * (blocks * weight_passes.block_bytes(setting) + ends)
     summed = setting.compute * rank.parameters if setting.gradients != setting.compute else 0
     return (waiting - 1) * one + running * max(one, summed)
-
-
-def _in_transit(rank: Rank) -> float:
-    """Bytes of the buckets that ZeRO-2 sends: those of the previous micro-batch arrive during the next one."""
-    setting = rank.setting
-    if not setting.each_microbatch:
-        return 0
-    bucket = max(setting.bucket_bytes, setting.compute * rank.largest_inside)
-    most = max(setting.bucket_bytes, setting.compute * rank.largest) + setting.prefetch * bucket
-    return min(most, setting.compute * rank.parameters)
-
-
-def _received(rank: Rank) -> float:
-    """Bytes in which ZeRO-1 and ZeRO-2 receive the buckets in transit on gloo, whose reduce-scatter is an all-to-all and a local sum."""
-    setting = rank.setting
-    exchanged = setting.device == "cpu" or zero_plus_plus.quantises_gradients(setting)
-    if not exchanged or setting.layout.zero not in (1, 2):
-        return 0
-    bucket = max(setting.bucket_bytes, setting.sent * rank.largest)
-    return min(setting.prefetch * bucket, setting.sent * rank.parameters)
 
 
 def _reduced(rank: Rank) -> Held:

@@ -37,20 +37,24 @@ def test_zero_3_never_holds_the_whole_model(dry: DryRunner) -> None:
     assert phase(deep, "build") <= deep.state_bytes + 2 * block < 4 * deep.parameters
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
-    "layout",
+    ("layout", "changes"),
     [
-        pytest.param({"data": 4, "zero": 3, "micro_batch": 1}, marks=pytest.mark.full),
-        pytest.param({"data": 2, "zero": 3, "tensor": 2, "micro_batch": 2}, marks=pytest.mark.full),
-        pytest.param({"data": 2, "zero": 3, "pipeline": 2, "micro_batch": 1}, marks=pytest.mark.full),
-        pytest.param(
-            {"data": 2, "zero": 3, "pipeline": 2, "schedule": "zbv", "micro_batch": 1}, marks=pytest.mark.full
-        ),
+        ({"data": 4, "zero": 3, "micro_batch": 1}, {}),
+        ({"data": 4, "zero": 3, "micro_batch": 1}, {"overlap": {"prefetch": 1}}),
+        ({"data": 4, "zero": 3, "micro_batch": 1}, {"overlap": {"prefetch": 3}, "recompute": "full"}),
+        ({"data": 4, "zero": 3, "micro_batch": 1, "zero_plus_plus": {"secondary": 2}}, {}),
+        ({"data": 2, "zero": 3, "tensor": 2, "micro_batch": 2}, {}),
+        ({"data": 2, "zero": 3, "pipeline": 2, "micro_batch": 1}, {}),
+        ({"data": 2, "zero": 3, "pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),
     ],
     ids=str,
 )
-def test_a_few_blocks_and_micro_batches_show_what_the_whole_step_needs(layout: dict[str, Any], dry: DryRunner) -> None:
-    more = {"model": {"preset": "nano", "layers": 10 * layout.get("pipeline", 1)}, "global_batch": 32}
+def test_a_few_blocks_and_micro_batches_show_what_the_whole_step_needs(
+    layout: dict[str, Any], changes: dict[str, Any], dry: DryRunner
+) -> None:
+    more = {"model": {"preset": "nano", "layers": 10 * layout.get("pipeline", 1)}, "global_batch": 32, **changes}
     few, whole = (dry.report(layout, whole=whole, **more) for whole in (False, True))
     assert few.extrapolated_from and not whole.extrapolated_from
     same = ("state_bytes", "peak_bytes", "peak_phase", "by_kind", "collectives", "host_syncs", "parameters")

@@ -49,6 +49,8 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "data2-zero2": ({"data": 2, "zero": 2}, {}),
     "data2-zero2-accumulate": ({"data": 2, "zero": 2, "micro_batch": 1}, {}),
     "data2-zero3": ({"data": 2, "zero": 3}, {}),
+    "data4-zero3": ({"data": 4, "zero": 3}, {}),
+    "data4-zero3-secondary": ({"data": 4, "zero": 3, "zero_plus_plus": {"secondary": 2}}, {}),
     "data4-zero3-groups": ({"data": 4, "zero": 3, "shard": 2}, {"recompute": "full"}),
     "data2-offload": ({"data": 2, "zero": 1}, {"offload": {"optimizer": 1}}),
     "tensor2": ({"tensor": 2}, {}),

@@ -53,6 +53,8 @@ _UNCOMPILED: Final = (
 _BY_FLOPS: Final = "layout.pipeline is split by a profile: the dry run has none, and its stages are those of FLOPs."
 #: The first step also makes what later ones reuse.
 _STEPS: Final = 2
+#: A backward pass requests one block ahead, whatever `overlap.prefetch`: fewer blocks are no measure of more.
+_LEAST_PREFETCH: Final = 2
 
 
 class FakeTokens(Tokens):
@@ -137,7 +139,8 @@ def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
     stages = stage_blocks(layout, module_flops(architecture, train.data.seq_len))
     mine = [len(stages[stage]) for stage in layout.stages_of(place)]
     depth = sum(mine) / len(mine)
-    least = train.overlap.prefetch + 1  # so many blocks that none is prefetched too early or too late
+    # So many blocks that none is prefetched too early or too late, and that one is neither first, second nor last.
+    least = max(train.overlap.prefetch, _LEAST_PREFETCH) + 1
     if whole or train.offload.activations or depth <= least + 1 or _shares_buckets(train, architecture):
         return Grid((None,), microbatches, (depth, batch.microbatches))
     return Grid((least, least + 1), microbatches, (depth, batch.microbatches))

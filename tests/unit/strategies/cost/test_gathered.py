@@ -1,0 +1,59 @@
+"""What ZeRO-3 holds beside its shards on gloo: the sums of several blocks are in transit at a time, unless others wait for each."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.cost import gathered
+from shardyard.strategies.cost.estimate import Setting
+from shardyard.strategies.cost.plan import plan
+from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.device_choices import DeviceKind
+from shardyard.workers.spec import TrainSpec
+
+BLOCKS = 6
+MODEL = {"dim": 512, "heads": 8, "kv_heads": 8, "hidden": 1536, "layers": BLOCKS, "vocab": 512}
+
+
+def setting(layout: dict[str, Any], device: DeviceKind = "cpu", prefetch: int = 2) -> Setting:
+    train = TrainSpec.model_validate(
+        {
+            "model": MODEL,
+            "data": {"seq_len": 32},
+            "precision": "fp32",
+            "steps": 2,
+            "global_batch": 8,
+            "layout": {"zero": 3, **layout},
+            "overlap": {"prefetch": prefetch},
+        }
+    )
+    architecture = train.architecture(256)
+    assert architecture is not None
+    return planned_setting(train, architecture, device)
+
+
+@pytest.mark.parametrize(
+    ("layout", "prefetch", "sums"),
+    [
+        ({"data": 4}, 1, 2),
+        ({"data": 4}, 2, 3),
+        ({"data": 4}, 9, BLOCKS),
+        ({"data": 4, "zero_plus_plus": {"secondary": 2}}, 2, 3),
+        ({"data": 4, "zero_plus_plus": {"gradients": "int8"}}, 2, 0),
+        ({"data": 4, "shard": 2}, 2, 0),
+        ({"data": 4, "pipeline": 2}, 2, 0),
+        ({"data": 4, "zero": 2}, 2, 0),
+    ],
+    ids=str,
+)
+def test_so_many_sums_are_in_transit(layout: dict[str, Any], prefetch: int, sums: int) -> None:
+    assert gathered.sums_in_transit(setting(layout, prefetch=prefetch), BLOCKS) == sums
+    assert gathered.sums_in_transit(setting(layout, "cuda", prefetch), BLOCKS) == 0
+
+
+def test_more_in_transit_is_planned() -> None:
+    """Each block more: its gradients, and as many that the others sent; and one block's shard of the gradients."""
+    few, more = (plan(setting({"data": 4}, prefetch=prefetch)) for prefetch in (2, 3))
+    block = 4 * (4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512)
+    activations = few.by_kind["activations"] - more.by_kind["activations"]
+    assert more.peak - few.peak + activations == pytest.approx(2 * block + block / 4, rel=0.01)
