@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..messages.event import to_json
 from ..messages.event_buffer import Event, Spool
-from ..messages.rank_event import EXITED, LAST_LINE, ExitEvent, FailedEvent
+from ..messages.rank_event import EXITED, LAST_LINE, ExitEvent, FailedEvent, RayWorkersFailedEvent
 from .last_line import LastLine
 from .log_pipe import GATHER_S, Lines, Logs
 from .secret_mask import SecretMask

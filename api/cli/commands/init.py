@@ -129,23 +129,23 @@ def _asked(screen: Screen, path: Path) -> Answers:
 
 
 def _ask_all(before: Answers) -> Answers:
-    name = _send(_NAME, before.name)
-    family = _send("Model family", before.family, list(PRESETS))
+    name = _ask(_NAME, before.name)
+    family = _ask("Model family", before.family, list(PRESETS))
     sizes = list(PRESETS[family])
-    preset = _send("Size", before.preset if before.preset in sizes else sizes[0], sizes)
-    files = _send("Text files to train on, as a path or glob (empty: Python's own sources)", before.files)
+    preset = _ask("Size", before.preset if before.preset in sizes else sizes[0], sizes)
+    files = _ask("Text files to train on, as a path or glob (empty: Python's own sources)", before.files)
     degrees = {
-        "data": _send("Replicas of the model (data)", before.data),
-        "tensor": _send("Ranks that share each matrix (tensor)", before.tensor),
-        "pipeline": _send("Ranks that share the blocks (pipeline)", before.pipeline),
+        "data": _ask("Replicas of the model (data)", before.data),
+        "tensor": _ask("Ranks that share each matrix (tensor)", before.tensor),
+        "pipeline": _ask("Ranks that share the blocks (pipeline)", before.pipeline),
     }
-    steps = _send("Optimizer steps", before.steps)
-    batch = _send("Sequences per step, over all ranks (global batch)", before.global_batch)
+    steps = _ask("Optimizer steps", before.steps)
+    batch = _ask("Sequences per step, over all ranks (global batch)", before.global_batch)
     answers = replace(before, name=name, family=family, preset=preset, files=files, steps=steps, global_batch=batch)
     return replace(answers, **degrees)
 
 
-def _send(question: str, default: Any, choices: list[str] | None = None) -> Any:
+def _ask(question: str, default: Any, choices: list[str] | None = None) -> Any:
     """Print a question to stderr, since it is no result."""
     shown = f"{question} [{', '.join(choices)}]" if choices else question
     while True:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shardyard.strategies.layout import Refusal
-from shardyard.workers.elastic_layouts import forms
+from shardyard.workers.elastic_layouts import elastic_layouts
 from shardyard.workers.spec import TrainSpec
 
 
@@ -13,13 +13,13 @@ def train(least: int, most: int, global_batch: int, **layout: Any) -> TrainSpec:
 
 
 def degrees(spec: TrainSpec) -> list[int]:
-    return [form.data for form in forms(spec, spec.facts())]
+    return [form.data for form in elastic_layouts(spec, spec.facts())]
 
 
 def test_every_degree_that_fits_the_batch_is_a_form_the_largest_first() -> None:
     spec = train(1, 12, 12, tensor=2)
     assert degrees(spec) == [12, 6, 4, 3, 2, 1]
-    largest = forms(spec, spec.facts())[0]
+    largest = elastic_layouts(spec, spec.facts())[0]
     assert (largest.world_size, largest.layout) == (24, "data 12 × tensor 2")
     assert largest.batch == "global batch 12 = 12 data × 1 micro-batches × 1 sequences"
 

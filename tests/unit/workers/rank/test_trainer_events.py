@@ -117,3 +117,14 @@ async def test_an_exit_status_comes_with_the_last_line_of_standard_error(
             assert logged[0]["data"]["lines"][0] == "first"
         os.close(out)
         os.close(err)
+
+
+def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
+    events = TrainerEvents()
+    events.mask = SecretMask(['p4ss"word'])
+    failure = {"worker": 0, "rank": 0, "message": 'no p4ss"word', "traceback": 'line\nwith p4ss"word ü'}
+    data = {"failures": [failure], "message": ""}
+    events._add(cast("TrainerProcess", None), {"kind": "ray_workers_failed", "data": data, "ts": 1.0})
+    (sent,) = events.spool.take(0)
+    (hidden,) = sent["data"]["failures"]
+    assert (hidden["message"], hidden["traceback"]) == ("no ***", "line\nwith *** ü")
