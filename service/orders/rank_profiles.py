@@ -13,7 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import ArtifactsEvent, ProfileEvent
-from ...workers.messages.profile_request import RECORDED, Kind
+from ...workers.messages.profile_request import Kind
 from ...workers.messages.profile_request import Profile as GangProfile
 from ..jobs import artifacts
 from ..jobs.transitions import Cause
@@ -50,10 +50,7 @@ def refuse_unknown_rank(job: RowMapping, rank: int) -> None:
 
 
 def _refuse_kind(job: RowMapping, kind: Kind) -> None:
-    """Raises ProfileNotPossible for what a trainer cannot record of itself."""
-    if kind in RECORDED and "train" not in job["spec"]:
-        remedy = "Take stacks or cpu, or use torch.profiler in the program."
-        raise ProfileNotPossible(f"{job['id']} runs a command, which records no {kind}.", field="kind", remedy=remedy)
+    """Raises ProfileNotPossible for what no process of the job can record of itself."""
     if kind == "memory" and job["device"] != "cuda":
         remedy = "Take operators, which has the allocations of CPUs, too."
         raise ProfileNotPossible(

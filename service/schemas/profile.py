@@ -15,15 +15,16 @@ class ProfileRequest(BaseModel):
     kind: Kind = Field(
         "stacks",
         description="`stacks`: the stacks of all threads of its Python processes, as text. `cpu`: the functions that its Python processes "
-        "run, sampled 100 times a second, for <https://www.speedscope.app>. Of trainings also `operators`: torch's operators with their "
-        "times, shapes and memory, as a trace for <https://ui.perfetto.dev>; and `memory`: allocations on its GPU with their stacks, for "
-        "<https://pytorch.org/memory_viz>.",
+        "run, sampled 100 times a second, for <https://www.speedscope.app>. `operators`: torch's operators with their times, "
+        "shapes and memory, as a trace for <https://ui.perfetto.dev>. `memory`: allocations on its GPU with their stacks, for "
+        "<https://pytorch.org/memory_viz>. A program records the last two of itself once it has made a step of an optimizer of torch, or "
+        "joined a group of torch.distributed.",
     )
     seconds: int = Field(
         10,
         ge=1,
         le=MOST_SECONDS,
-        description="Duration in seconds, without effect on `stacks`. `operators` and `memory` take whole steps, at most 10.",
+        description="Duration in seconds, without effect on `stacks`. `operators` takes whole steps, at most 10.",
     )
 
 

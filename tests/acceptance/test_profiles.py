@@ -15,12 +15,47 @@ def busy_in_here():
         number = (number + 1) % 1000
 busy_in_here()
 """
+#: A training that knows nothing of a profiler.
+STEPS = """
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
 
 
 def cancelled(plane: ControlPlane, job: str) -> None:
     with plane.client() as client:
         client.cancel(job)
         assert client.wait(job, timeout_s=PATIENCE_S).state == "cancelled"
+
+
+@pytest.mark.full
+def test_a_program_records_steps_of_its_optimizer(plane: ControlPlane, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    with plane.client() as client:
+        command = ["python", f"{tmp_path}/steps.py"]
+        spec = {"name": "steps", "command": command, "ranks": 2, "resources": {"device": "cpu"}}
+        job = client.submit(spec).id
+        until(lambda: client.job(job).state == "running", PATIENCE_S, "the program to run")
+
+        def recorded() -> str | None:
+            """The file of the newest recording. Before the program's first step there is none, and the answer says so."""
+            asked = client.profile(job, rank=1, kind="operators", seconds=1)
+            until(lambda: client.profiles(job).items[0].state != "open", PATIENCE_S, "the recording")
+            [done] = [one for one in client.profiles(job).items if one.id == asked.id]
+            assert done.file or "no process of this rank has made a step" in (done.message or ""), done.message
+            return done.file
+
+        until(lambda: recorded() is not None, PATIENCE_S, "a recording")
+        [file] = client.artifacts(job).items
+        trace = json.loads(gzip.decompress(client.download_artifact(job, file.name, tmp_path).read_bytes()))
+        assert "Optimizer.step#SGD.step" in {event.get("name") for event in trace["traceEvents"]}
+        assert client.job(job).state == "running"
+        cancelled(plane, job)
 
 
 @pytest.mark.full

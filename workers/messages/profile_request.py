@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
-#: `stacks`: where all threads are now. `cpu`: where the time goes, sampled. By the trainer itself, of whole steps: `operators`, torch's
-#: operators with their times and memory; `memory`, the allocations on a CUDA device.
+#: `stacks`: where all threads are now. `cpu`: where the time goes, sampled. By the trainer or the program itself: `operators`,
+#: torch's operators in whole steps, with their times and memory; `memory`, the allocations on a CUDA device.
 Kind = Literal["stacks", "cpu", "operators", "memory"]
-#: Those that a trainer records itself, which a program of the user's own does not.
+#: Those that a trainer or a program of the user's own records of itself.
 RECORDED: Final[frozenset[Kind]] = frozenset({"operators", "memory"})
 #: Maximum seconds of a profile that takes time.
 MOST_SECONDS: Final = 120

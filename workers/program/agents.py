@@ -25,6 +25,7 @@ from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
 from .artifact_uploads import ArtifactUploads
+from .recorders import Recorders
 
 #: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
 ANSWER_S: Final = 1.5
@@ -62,6 +63,7 @@ class Agents:
         `artifacts`: takes the files that they log.
         """
         self._on_metrics, self._on_request, self._artifacts = on_metrics, on_request, artifacts
+        self.recorders = Recorders()
         self._requests: dict[int, float] = {}  # thread → when the request began that it carries out
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
         self._logging: list[tuple[threading.Thread, socket.socket]] = []
@@ -117,6 +119,7 @@ class Agents:
 
     def close(self) -> None:
         self.finish()
+        self.recorders.close()
         logging = (connection for _, connection in self._logging)
         for connection in (
             self._listener,
@@ -166,6 +169,9 @@ class Agents:
                 raise ValueError
             connection.settimeout(None)
             self._follow(connection, partial(self._artifacts.serve, connection))
+            return
+        if "records" in hello:
+            self.recorders.add(pid, connection)
             return
         known = self._drivers if "driver" in hello else self._connections
         with self._lock:

@@ -144,11 +144,7 @@ class Profiler:
 
 
 async def _recorded(order: Profile, target: Target) -> Outcome:
-    """A profile that the trainer makes of itself. Raises ProfileFailed."""
-    if target.program:
-        raise ProfileFailed(
-            f"{order.kind} are recorded of trainings; of a program take stacks or cpu, or use torch.profiler in its code"
-        )
+    """A profile that the trainer makes of itself, or the program of itself. Raises ProfileFailed."""
     with tempfile.TemporaryDirectory(prefix="shardyard-profile-") as folder:
         path = Path(folder, "profile.json")
         try:
@@ -156,7 +152,8 @@ async def _recorded(order: Profile, target: Target) -> Outcome:
         except NotRecorded as error:
             raise ProfileFailed(str(error)) from None
         artifact = await asyncio.to_thread(_stored_recording, order, path, target.mask)
-    return Outcome(f"{order.kind} of {steps} step{'s' * (steps > 1)}", artifact)
+    what = f"{steps} step{'s' * (steps > 1)}" if steps else f"{order.seconds} s"
+    return Outcome(f"{order.kind} of {what}", artifact)
 
 
 def _stored_recording(order: Profile, path: Path, mask: SecretMask) -> Artifact:

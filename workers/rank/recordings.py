@@ -1,4 +1,4 @@
-"""Profiles that a trainer records of itself, as its actor requests them: the order goes over the control socket, and so does the answer."""
+"""Profiles that a trainer or a program records of itself. Its actor sends the order over the control socket, and gets the answer there."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ class Recordings:
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
     async def record(self, order: Profile, path: Path) -> int:
-        """Have the trainer write a recording of its next steps to `path`. Returns their number. Raises NotRecorded."""
+        """Have the trainer write a recording to `path`. Returns the number of its whole steps. Raises NotRecorded."""
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         gone = asyncio.create_task(self._gone.wait())
         self._waiting[order.id] = answer

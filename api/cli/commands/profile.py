@@ -43,7 +43,7 @@ def profile(
         ProfileKind,
         typer.Option(
             "--kind",
-            help="stacks: where all threads are now. cpu: where the time goes. Of trainings also operators: torch's operators; "
+            help="stacks: where all threads are now. cpu: where the time goes. operators: torch's operators, in whole steps; "
             "memory: allocations on a GPU.",
         ),
     ] = ProfileKind.stacks,

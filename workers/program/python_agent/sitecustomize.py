@@ -1,15 +1,16 @@
 """Python imports this at the start of each process of a program: it lets Shardyard see where the process is, and why it failed.
 
-It does four things, and changes nothing else in the program:
+It does five things, and changes nothing else in the program:
 
 - An exception that ends the process is reported, with its traceback.
 - `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
+- In a process that has joined such a group, or made a step of an optimizer of torch, a thread records it when asked (`step_recorder.py`).
 - In a driver of Ray a thread reports all stacks, and Ray Train's reports are logged.
 
 Reports go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
 
-The program's own `sitecustomize` is imported, too. Needs only the standard library, of Python 3.8 or newer. Two modules of the package
+The program's own `sitecustomize` is imported, too. Needs only the standard library, of Python 3.8 or newer. Some modules of the package
 that this file is part of are loaded by their paths, because the package may not be installed in this interpreter.
 """
 
@@ -33,6 +34,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PACKAGE = "shardyard"
 C10D = "torch.distributed.distributed_c10d"
+OPTIMIZER = "torch.optim.optimizer"
 #: What a process of a Ray job is: `driver`, or `node` for all processes of the Ray nodes.
 RAY_ROLE = "SHARDYARD_RAY"
 TRAIN_CLEANER = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
@@ -59,7 +61,8 @@ def begin(name: str) -> None:
         _silence_placement_group_cleaner()
     else:
         _report_exceptions(name)
-    sys.meta_path.insert(0, _WhenGroupsCome(name))
+    sys.meta_path.insert(0, _WhenImported(C10D, functools.partial(_report_with_groups, name=name)))
+    sys.meta_path.insert(0, _WhenImported(OPTIMIZER, functools.partial(_record_after_steps, name=name)))
     if role == "driver":
         _begin_to_report(name, {"driver": True})
         _log_train_reports()
@@ -140,16 +143,16 @@ def _line(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-class _WhenGroupsCome(importlib.abc.MetaPathFinder):
-    """Finds torch's module of process groups once, and has the process report when it has formed its first group."""
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Finds a module once, and calls a function with it when it has been imported."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self.name, self.then = name, then
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != C10D:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
@@ -158,7 +161,7 @@ class _WhenGroupsCome(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 usual(module)
-                _report_with_groups(module, self.name)
+                self.then(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -185,10 +188,27 @@ def _report_with_groups(module: Any, name: str) -> None:
         result = usual(*args, **kwargs)
         if os.getpid() not in begun:
             begun.append(os.getpid())
+            _recorder(name).begin()
             _begin_to_report(socket_name() or name, {})  # Ray Train names the rank only after the process's start
         return result
 
     module.init_process_group = init_process_group
+
+
+def _record_after_steps(module: Any, name: str) -> None:
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is not None:  # torch 2.0 or newer
+        register(_recorder(name).after_step)
+
+
+@functools.cache
+def _recorder(name: str) -> Any:
+    """That of this process. It connects to the rank's trainer process with the first group or step."""
+
+    def connect() -> Any:
+        return _connected(socket_name() or name, {"records": True})
+
+    return _loaded("step_recorder").StepRecorder(lambda: _loaded("torch_recordings"), connect)
 
 
 def _begin_to_report(name: str, hello: dict[str, Any]) -> None:

@@ -12,16 +12,15 @@ from typing import Final
 import torch
 
 from ...messages.stop_request import StopRequest
+from ...torch_recordings import NotRecorded, Recording
 from ..event_outbox import EmitEvent
-from ..pending_profile import PendingProfile, RecordingOrder
-from ..recorded_profile import NotRecorded, Recording, begun
+from ..pending_profile import PROFILED, PendingProfile, RecordingOrder
+from ..recorded_profile import begun
 from ..step_record import StepRecord
 from .base import Callback
 
 #: The most steps in one profile: a step may have a hundred thousand operators.
 MOST_STEPS: Final = 10
-#: Kind of the message to the rank's actor that a recording was written, or why it was not.
-PROFILED: Final = "profiled"
 
 
 @dataclass

@@ -7531,14 +7531,14 @@ export interface components {
             readonly rank: number;
             /**
              * Kind
-             * @description `stacks`: the stacks of all threads of its Python processes, as text. `cpu`: the functions that its Python processes run, sampled 100 times a second, for <https://www.speedscope.app>. Of trainings also `operators`: torch's operators with their times, shapes and memory, as a trace for <https://ui.perfetto.dev>; and `memory`: allocations on its GPU with their stacks, for <https://pytorch.org/memory_viz>.
+             * @description `stacks`: the stacks of all threads of its Python processes, as text. `cpu`: the functions that its Python processes run, sampled 100 times a second, for <https://www.speedscope.app>. `operators`: torch's operators with their times, shapes and memory, as a trace for <https://ui.perfetto.dev>. `memory`: allocations on its GPU with their stacks, for <https://pytorch.org/memory_viz>. A program records the last two of itself once it has made a step of an optimizer of torch, or joined a group of torch.distributed.
              * @default stacks
              * @enum {string}
              */
             readonly kind: "stacks" | "cpu" | "operators" | "memory";
             /**
              * Seconds
-             * @description Duration in seconds, without effect on `stacks`. `operators` and `memory` take whole steps, at most 10.
+             * @description Duration in seconds, without effect on `stacks`. `operators` takes whole steps, at most 10.
              * @default 10
              */
             readonly seconds: number;

@@ -188,7 +188,6 @@ async def test_a_recording_that_there_is_not_says_why(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(profiler, "MOST_RECORDED", 10)
     for target, why in (
-        (Target(1, True, silent, NO_SECRETS, unrecorded), "are recorded of trainings"),
         (Target(1, False, silent, NO_SECRETS, fails), "its process ended"),
         (Target(1, False, silent, NO_SECRETS, large), "has 11 bytes"),
     ):

@@ -32,11 +32,11 @@ test("a rank is profiled once per press, and its file can be downloaded", async 
   await expectAccessible(container);
 });
 
-test("a program records nothing of itself, and memory is recorded on GPUs", () => {
+test("a program records itself as a training does, and memory is recorded on GPUs", () => {
   given({ [`GET ${PROFILES}`]: () => Response.json({ items: [], next: null }) });
   const kinds = () => screen.getAllByRole("option").map((option) => option.getAttribute("value"));
-  const { unmount } = open(<JobProfiles job={job({ spec: { command: "true" } })} />);
-  expect(kinds()).toEqual(["stacks", "cpu"]);
+  const { unmount } = open(<JobProfiles job={job({ spec: { command: "true" }, device: "cpu" })} />);
+  expect(kinds()).toEqual(["stacks", "cpu", "operators"]);
   unmount();
   const on = open(<JobProfiles job={job({ device: "cpu" })} />);
   expect(kinds()).toEqual(["stacks", "cpu", "operators"]);

@@ -7,7 +7,6 @@ import type { Job } from "../../api/jobs";
 import { listProfiles, type Profile, type ProfileKind, profileRank } from "../../api/profiles";
 import { ProblemNotice } from "../../components/problem-notice";
 import { clock } from "../../model/format";
-import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
 import "./ranks.css";
 
@@ -15,9 +14,8 @@ const SHOWN = 10;
 const EVERY_MS = 1000;
 const KINDS: Readonly<Record<ProfileKind, string>> = { stacks: "Stacks", cpu: "CPU time, 10 s", operators: "Operators, 10 s", memory: "GPU memory, 10 s" };
 
-/** A program does not record itself, and memory is recorded on GPUs. */
-const kindsOf = (job: Job) =>
-  (Object.keys(KINDS) as ProfileKind[]).filter((kind) => kind === "stacks" || kind === "cpu" || (trains(job) && (kind === "operators" || job.device === "cuda")));
+/** Memory is recorded on GPUs. */
+const kindsOf = (job: Job) => (Object.keys(KINDS) as ProfileKind[]).filter((kind) => kind !== "memory" || job.device === "cuda");
 
 export function JobProfiles({ job }: { job: Job }) {
   const client = useQueryClient();
