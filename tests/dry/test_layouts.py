@@ -4,35 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.dry_layouts import ALL, MIXTURE
 from harness.dry_run import DryRunner
 from harness.host_waits import STEP, waits
-from harness.layouts import CONTEXT_LAYOUTS, DELAYED_LAYOUTS, EXPERT_LAYOUTS, LAYOUTS, QUANTISED_LAYOUTS
 
 from shardyard.strategies.layout import Layout
 from shardyard.workers.dry_run.processes import disagreements, representatives
 
-MIXTURE = {"family": "moe", "preset": "nano", "capacity_factor": 1.25}
-BIASED = {**MIXTURE, "balance": "bias", "shared_experts": 1}
-PACKED = {"seq_len": 128, "documents": "packed"}
-#: One of each context method, and of several axes.
-WITH_DOCUMENTS = (
-    "ring2",
-    "ulysses2-zbv2",
-    "gather2-data2-zero3",
-    "scores2",
-    "windows2-tensor2-zero3",
-    "ring2-inside-ulysses2",
-)
-ALL = {
-    **{name: (layout, {}) for name, layout in LAYOUTS.items()},
-    **{f"context-{name}": (layout, {}) for name, layout in CONTEXT_LAYOUTS.items()},
-    **{f"experts-{name}": (layout, {"model": MIXTURE}) for name, layout in EXPERT_LAYOUTS.items()},
-    **{f"quantised-{name}": (layout, {}) for name, layout in QUANTISED_LAYOUTS.items()},
-    **{f"delayed-{name}": (layout, {}) for name, layout in DELAYED_LAYOUTS.items()},
-    **{f"biased-{name}": (EXPERT_LAYOUTS[name], {"model": BIASED}) for name in ("data2-expert2", "zbv2-expert2-zero3")},
-    **{f"packed-{name}": (CONTEXT_LAYOUTS[name], {"data": PACKED}) for name in WITH_DOCUMENTS},
-    "packed-accumulate": (LAYOUTS["accumulate"], {"data": PACKED}),
-}
 #: What `make test` runs; `make test-all` runs every one, and always with all ranks.
 CORE = (
     "tensor2-data2",

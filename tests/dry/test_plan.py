@@ -6,6 +6,7 @@ The changes that make specs fit which cannot, and a few of these specs, are conf
 from typing import Any
 
 import pytest
+from harness.dry_layouts import ALL
 from harness.dry_run import SPEC, DryRunner
 from harness.layouts import CUBE, DEEP, GRID, SMALLER
 from harness.unfit_specs import UNFIT
@@ -146,6 +147,31 @@ def test_a_plan_is_near_the_peak(layout: dict[str, Any], changes: dict[str, Any]
     found, expected = peak(dry, layout, **more), planned(train_of(layout, more))
     assert found <= 1.05 * expected
     assert expected <= 1.25 * found
+
+
+#: With a capacity, experts over several ranks exchange buffers of fixed size, which the plan does not count: with context parallelism
+#: peaks were up to 1.35 × the plan, elsewhere up to 1.22 ×.
+FIXED_BUFFERS = 1.4
+
+
+def widened(name: str) -> tuple[dict[str, Any], dict[str, Any], float]:
+    """A layout of the parity list, the changes that give it the wide model, and how much of the plan a peak may be."""
+    layout, changes = ALL[name]
+    more = {"model": LLAMA, "global_batch": 12 if layout.get("data") == 3 else 16, **changes}
+    most = 1.05
+    if "model" in changes:
+        wide = SHARED if "shared_experts" in changes["model"] else MIXTURE
+        more["model"] = {**wide, "capacity_factor": 1.25}
+        most = FIXED_BUFFERS if layout.get("expert", 1) > 1 else most
+    return layout, {**more, "data": {**changes.get("data", {}), "seq_len": 1024}}, most
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ALL)
+def test_no_layout_of_the_parity_list_peaks_above_its_plan(name: str, dry: DryRunner) -> None:
+    layout, more, most = widened(name)
+    assert peak(dry, layout, **more) <= most * planned(train_of(layout, more))
 
 
 def changed(name: str) -> tuple[GpuModel, TrainSpec, TrainSpec]:

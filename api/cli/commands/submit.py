@@ -102,7 +102,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
             ("", found.layout_choice),
             *(_of_command(found.command) if found.command else _of_training(found)),
             *(("", reason) for reason in found.choices),
-            *(_memory(found.memory) if found.memory else ()),
+            *(_memory(found.memory) if found.memory else _unplanned(found, spec)),
             ("resumes", found.resume),
             *(("or", f"{form.layout}: {form.batch}") for form in found.elastic_layouts),
         ],
@@ -121,6 +121,16 @@ def _of_training(found: Preview) -> list[tuple[str, str | None]]:
         ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
         ("parameters", number(found.parameters)),
         ("precision", chosen(found.precision or "", bool(found.compile))),
+    ]
+
+
+def _unplanned(found: Preview, spec: str) -> list[tuple[str, str]]:
+    """Of a training without a memory plan. Only a model that is a module of the user's own has no number of parameters either."""
+    if found.command or found.parameters is not None:
+        return []
+    return [
+        ("memory", "not planned: there is no formula for a module of your own"),
+        ("", f"What a step of it needs on GPUs says: shardyard dry-run {spec}"),
     ]
 
 

@@ -96,3 +96,15 @@ def test_a_dry_run_shows_what_would_run_and_stores_nothing(
     path.write_text(yaml.safe_dump({**SPEC, "polcy": 1}))
     assert run(["submit", str(path), "--dry-run"]) == 1
     assert "polcy" in capsys.readouterr().err
+
+
+def test_without_a_formula_a_dry_run_names_the_command_that_measures(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "train": {**SPEC["train"], "model": {"import": "bigram:make"}}}))
+    assert run(["submit", str(path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "not planned: there is no formula for a module of your own" in printed
+    assert f"shardyard dry-run {path}" in printed
+    assert client.jobs().items == []
