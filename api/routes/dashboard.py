@@ -19,6 +19,7 @@ _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Con
 @router.get("/")
 @router.get("/new")
 @router.get("/cluster")
+@router.get("/cluster/{tab}")
 @router.get("/compare")
 @router.get("/secrets")
 @router.get("/models")

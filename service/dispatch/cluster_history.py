@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..ids import job_of
@@ -30,7 +31,7 @@ TEAM: Final = "team"
 _AT_ONCE: Final = 200
 
 #: A row of `nodes`.
-_Row = Mapping[str, Any]
+_Row = Mapping[str, Any] | RowMapping
 
 
 async def note_changes(
@@ -131,7 +132,7 @@ async def _samples(
 
 def _devices(row: _Row, settings: Settings, *, cordoned: bool) -> dict[str, float]:
     machine = machine_of(row, settings)
-    found = {}
+    found: dict[str, float] = {}
     for kind in DEVICES:
         if most := machine.capacity[kind]:
             free = machine.free[kind]
@@ -159,7 +160,7 @@ async def _holders(tx: AsyncConnection, settings: Settings, alive: Sequence[_Row
             if name:
                 held = sums.setdefault((by, kind), {})
                 held[name] = held.get(name, 0.0) + devices
-    found = {}
+    found: dict[str, float] = {}
     for (by, kind), held in sums.items():
         ordered = sorted(held, key=lambda name: (-held[name], name))
         found |= {f"{by}/{kind}/{name}": held[name] for name in ordered[:_MOST_HOLDERS]}

@@ -306,7 +306,7 @@ async def holders(tx: AsyncConnection, job_ids: Collection[str]) -> dict[str, Ro
 
 async def owners(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, RowMapping]:
     """Job → its actor and labels, for those of the ids that exist."""
-    found = {}
+    found: dict[str, RowMapping] = {}
     for at in range(0, len(job_ids), _IDS):
         statement = select(jobs.c.id, jobs.c.actor, jobs.c.labels).where(jobs.c.id.in_(job_ids[at : at + _IDS]))
         found |= {row["id"]: row for row in (await tx.execute(statement)).mappings()}

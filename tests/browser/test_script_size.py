@@ -8,7 +8,7 @@ import pytest
 
 from shardyard.api.http.dashboard_files import DIST
 
-MOST = 200_000
+MOST = 210_000
 #: The first page, with its style sheet: charts and the tabs of a job come when they are first shown.
 MOST_FIRST = 130_000
 #: The code editor, which is loaded beside a text area that works without it.
@@ -30,7 +30,7 @@ def packed(file: Path) -> int:
     return len(gzip.compress(file.read_bytes()))
 
 
-def test_all_scripts_together_are_at_most_200_kb_without_the_editor_yaml_and_compare(assets: Path) -> None:
+def test_all_scripts_together_are_at_most_210_kb_without_the_code_editor_and_yaml(assets: Path) -> None:
     editor = set(assets.glob("code-editor-*.js"))
     assert len(editor) == 1 and sum(map(packed, editor)) <= MOST_EDITOR
     yaml = set(assets.glob("browser-*.js"))  # as the package names its entry

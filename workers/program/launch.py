@@ -85,7 +85,10 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     on_metrics = partial(_emit_metrics, coords, emit)
     meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)
     uploads = _uploads(program, store, coords, emit)
-    with answering(program, meeting, emit) as service, listening(on_metrics, service.answer, uploads) as agents:
+    with (
+        answering(program, meeting, emit) as service,
+        listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads) as agents,
+    ):
         instruments.pending_profile.deliver_to(partial(agents.recorders.record, emit))
         sockets = [agents.name]
         if program.per_node:

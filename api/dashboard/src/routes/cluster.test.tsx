@@ -75,7 +75,7 @@ test("before the dispatcher lists machines the page says that there are none", a
   expect(await screen.findByText("No machines yet")).toBeTruthy();
 });
 
-test("the tabs keep the range and the machine of the address, and one that is not there says so", async () => {
+test("the tabs keep the range and the machine of the address, and one that is not there says so", () => {
   given({ "GET /v1/nodes": () => Response.json({ items: [] }) });
   open(<ClusterPage tab="mood" />, "/cluster/mood?range=day&node=n1");
   const tabs = within(screen.getByRole("navigation", { name: "Tabs of the cluster" }));
