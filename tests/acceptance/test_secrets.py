@@ -10,6 +10,7 @@ from harness.control_plane import ControlPlane, until
 from harness.control_plane import spec as training
 from harness.patience import PATIENCE_S
 from harness.processes import actors
+from harness.ray_state import ray_state
 
 SCRIPT = """
 import os, pathlib, time
@@ -42,6 +43,9 @@ def test_ranks_have_secrets_and_nothing_else_has(plane: ControlPlane, tmp_path: 
         until(lambda: client.job(job.id).state == "running", PATIENCE_S, "the job to run")
         # That of an ended job is removed after the job's end was reported.
         until(lambda: len(actors(plane, "Supervisor")) == 1, PATIENCE_S, "one supervisor alone")
+        state = ray_state(plane)
+        assert job.id.encode() in state and b"Rank" in state, "the running job's actors"
+        assert token.encode() not in state and lines[1].encode() not in state
         (supervisor,) = actors(plane, "Supervisor")
         supervisor.kill()
         until(lambda: bool(client.incidents(job.id).items), PATIENCE_S, "a new supervisor")

@@ -32,7 +32,7 @@ ranks: {ranks}                            # one process on one device each; {{mi
 code: {{dir: .}}                      # this folder is uploaded, without what git ignores; the command starts in a copy of it
 {env}
 # files: {{data: "s3://bucket/corpus"}}   # or hf://org/name, or a shared path; each node fetches it once
-# secrets: [HF_TOKEN]               # set it with: shardyard secrets set HF_TOKEN
+# secrets: [HF_TOKEN]               # set it with: shardyard secrets --set HF_TOKEN
 resources: {{device: auto}}           # cpu, cuda; env: {{LR: "0.1"}} sets variables
 policy: {{max_restarts: 3, max_retries: 0}}    # new attempts after faults of machines, and after exceptions of the program
 labels: {{}}                          # such as team: search
