@@ -55,8 +55,9 @@ export function ComparePanel({ title, curves, base, view, format, linear = false
 const shownOf = (curves: readonly PanelCurve[], baseline: PanelCurve | undefined, away: boolean): readonly PanelCurve[] =>
   (baseline ? curves.map((curve) => ({ ...curve, points: differenceTo(curve.points, baseline.points) })) : curves).filter(({ points, places }) => points.length > 0 && !(away && places === null));
 
+/** A line of one point alone would not be seen. */
 function linesOf({ label, colour, points, places }: PanelCurve, weight: number, dots: boolean): Line[] {
-  const lines = curveLines(points, { label, colour, band: false, weight }).map((line) => ({ ...line, dots }));
+  const lines = curveLines(points, { label, colour, band: false, weight }).map((line) => ({ ...line, dots: dots || points.length === 1 }));
   return places === null ? lines : placed(lines, places);
 }
 
