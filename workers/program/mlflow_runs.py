@@ -101,6 +101,7 @@ class MlflowRuns:
             ("POST", "runs/log-parameter"): lambda body: self._log(body, params=[body]),
             ("POST", "runs/set-tag"): lambda body: self._log(body, tags=[body]),
             ("POST", "runs/log-batch"): self._log_batch,
+            ("POST", "runs/log-inputs"): self._log_inputs,
             ("GET", "metrics/get-history"): self._metric_history,
             # Clients look for models beside the artifacts of a run.
             ("POST", "logged-models/search"): lambda _: {"models": []},
@@ -224,6 +225,15 @@ class MlflowRuns:
             self._add(run, one)
         self._keep(run, run.params, texts[0], "parameter")
         self._keep(run, run.tags, texts[1], "tag")
+        return {}
+
+    def _log_inputs(self, body: Json) -> Json:
+        """Each data set is a line of the log. Clients do not read them back."""
+        run = self._run(body)
+        sent = [one.get("dataset") for one in _records(body.get("datasets", []), "dataset")]
+        texts = [(_text(one, "name"), _text(one, "digest")) for one in _records(sent, "dataset")]
+        for name, digest in texts:
+            self._write_line(f"MLflow dataset {_shown(run.prefix + name)} = {_shown(digest)}")
         return {}
 
     def _add(self, run: Run, metric: Json) -> None:

@@ -188,7 +188,8 @@ def _report_with_groups(module: Any, name: str) -> None:
         result = usual(*args, **kwargs)
         if os.getpid() not in begun:
             begun.append(os.getpid())
-            _recorder(name).begin()
+            with contextlib.suppress(ImportError, OSError):  # the program runs without it
+                _recorder(name).begin()
             _begin_to_report(socket_name() or name, {})  # Ray Train names the rank only after the process's start
         return result
 
@@ -198,7 +199,8 @@ def _report_with_groups(module: Any, name: str) -> None:
 def _record_after_steps(module: Any, name: str) -> None:
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is not None:  # torch 2.0 or newer
-        register(_recorder(name).after_step)
+        with contextlib.suppress(ImportError, OSError):  # the program runs without it
+            register(_recorder(name).after_step)
 
 
 @functools.cache

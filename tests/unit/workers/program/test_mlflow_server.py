@@ -44,7 +44,7 @@ def logged(
 def test_a_client_logs_into_the_job_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     script = """
 import mlflow
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 mlflow.set_experiment("mine")
 with mlflow.start_run(run_name="first") as run:
     mlflow.log_params({"lr": 0.1})
@@ -56,6 +56,7 @@ with mlflow.start_run(run_name="first") as run:
     mlflow.MlflowClient().log_batch(
         run.info.run_id, metrics=[Metric("c", 1.5, 1, 7)], params=[Param("p", "q")], tags=[RunTag("t", "u")]
     )
+    mlflow.MlflowClient().log_inputs(run.info.run_id, datasets=[DatasetInput(Dataset("texts", "ab12", "local", "{}"))])
     with mlflow.start_run(nested=True):
         mlflow.log_metric("loss", 3.0, step=1)
 mlflow.flush_async_logging()
@@ -92,6 +93,7 @@ with mlflow.start_run(run_id="ab" * 16, nested=True):
         "MLflow tag team = vision",
         "MLflow parameter p = q",
         "MLflow tag t = u",
+        "MLflow dataset texts = ab12",
     ]
 
 
