@@ -32,5 +32,5 @@ def install() -> None:
     """Let this process's `fully_shard` cut so."""
     require("fully_shard's chunks")
     module: Any = _fsdp_param
-    assert callable(_fsdp_param._chunk_with_empty)
+    assert callable(module._chunk_with_empty)
     module._chunk_with_empty = Chunks
