@@ -106,6 +106,9 @@ class Plane:
     _stop: asyncio.Event = field(init=False)
     _thread: threading.Thread | None = None
     _held: socket.socket = field(default_factory=socket.socket)
+    _serves: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # held while something is done, and while it is stopped
 
     def __post_init__(self) -> None:
         """Bound and never listening: while the API is stopped, no other process is given its port."""
@@ -121,17 +124,26 @@ class Plane:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
         assert ready.wait(PATIENCE_S)
+        if self._serves.locked():
+            self._serves.release()
 
     def stop(self) -> None:
-        if self._thread is not None:
-            self.loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(PATIENCE_S)
-            assert not self._thread.is_alive()
-            self._thread = None
+        """Once nothing is being done in its loop. What other threads want to do there waits until it is started again."""
+        if self._thread is None:
+            return
+        assert self._serves.acquire(timeout=PATIENCE_S)
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        self._thread = None
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+        assert self._serves.acquire(timeout=PATIENCE_S)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+        finally:
+            self._serves.release()
 
     async def _serve(self, ready: threading.Event) -> None:
         self.store = Store(migrated_sqlite(self.settings.database))

@@ -184,6 +184,17 @@ ASKED: dict[str, list[Ask]] = {
         )
     ],
     "listNodes": [lambda client, job, trace: client.nodes()],
+    "getClusterUse": [lambda client, job, trace: client.cluster_use("day")],
+    "getDeviceTimes": [lambda client, job, trace: client.device_times("day")],
+    "listPastAttempts": [
+        lambda client, job, trace: client.past_attempts("day", node="n1", after=f"1.0/{job}/1", limit=5)
+    ],
+    "listNodeChanges": [
+        lambda client, job, trace: client.node_changes("day", node="n1", after="1.0/n1/joined", limit=5)
+    ],
+    "getNodeUse": [lambda client, job, trace: client.node_use("n1", "day")],
+    "getQueue": [lambda client, job, trace: client.queue(after=job, limit=5)],
+    "listRunning": [lambda client, job, trace: client.running(after=job, limit=5)],
     "cordonNode": [lambda client, job, trace: client.cordon("n1", seconds=60, message="so")],
     "uncordonNode": [lambda client, job, trace: client.uncordon("n1")],
     "listCordons": [lambda client, job, trace: client.cordons(limit=5)],
