@@ -10,8 +10,6 @@ import { ProblemNotice } from "../../components/problem-notice";
 import { useInView } from "../../hooks/use-in-view";
 import { isFinal } from "../../model/jobs";
 import { formatOf, systemGroups, timeFormat, TITLES } from "../../model/system-metrics";
-import { MetricGroup } from "./metric-group";
-import { useInView } from "../../hooks/use-in-view";
 
 const POLL_MS = 5000;
 const GROUP = "system";

@@ -14,8 +14,6 @@ import type { ChartView } from "../../model/chart-view";
 import { number } from "../../model/format";
 import type { MetricGroup as Group } from "../../model/metric-groups";
 import { GROUP } from "./job-charts";
-import { MetricGroup } from "./metric-group";
-import { useInView } from "../../hooks/use-in-view";
 
 const POLL_MS = 3000;
 

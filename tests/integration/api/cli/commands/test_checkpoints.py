@@ -38,7 +38,7 @@ def test_compare_shows_numbers_at_one_step_and_what_differs(
         return line.removeprefix(name).split()
 
     assert column("loss at step 10") == ["0.5000", "0.5000", "(+0,", "+0.0%)"]
-    assert column("last loss") == ["0.2500", "0.5000", "(+0.2500,", "+100.0%)"]
+    assert column("last loss") == ["0.2500", "0.5000", "(+0.25,", "+100.0%)"]
     assert column("validation loss") == ["0.5000"]
     assert column("train.layout.tensor") == ["1", "2"]
     assert column("train.layout.data") == ["2", "1"]
