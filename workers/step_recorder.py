@@ -85,7 +85,7 @@ class StepRecorder:
                 self._fail(f"{type(error).__name__}: {error}")
 
     def _forget(self) -> None:
-        self._wanted: list[_Task] = []  # lists, of which each task is taken once, whoever else would take it
+        self._wanted: list[_Task] = []  # lists, of which each task is taken once, on any thread
         self._running: list[_Task] = []
         self._kept: list[Any] = []
 

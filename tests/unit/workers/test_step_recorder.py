@@ -111,7 +111,7 @@ def test_memory_of_a_cpu_is_refused(program: Program, tmp_path: Path) -> None:
     assert "CUDA devices only" in program.answer()["failed"]
 
 
-def test_a_program_that_does_not_step_is_told(
+def test_an_order_to_a_program_that_does_not_step_fails(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_recorder, "STEP_S", 0.1)
