@@ -30,7 +30,7 @@ class Widths:
     query: int
     key: int
     heads: int
-    hidden: int
+    hidden: float
     gated: bool
     repeated: bool
     scores: int | None = None  # tokens that each token attends to, if attention is not fused

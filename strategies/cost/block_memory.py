@@ -1,8 +1,10 @@
 """Bytes per token that one block of a rank keeps, and those that its backward pass works with. Imports no torch.
 
 A mixture's feed-forward sees `top_k` rows per token, counted as if each expert got as many as any other, and its shared experts see
-every token once. Beside what its experts keep it keeps the router's input and logits in fp32, the rows in the experts' order and their
-results, and where each row went.
+every token once. Beside what its experts keep it keeps the router's input and logits in fp32, the rows in the experts' order, their
+results twice but for one row per token (before and after they are weighted), where each row went, and with sequence parallelism its whole
+input. With a capacity, experts over several ranks get buffers of fixed size, of as many rows as an expert could get, and the results leave
+them once more (`expert_parallel.py`). Selective recompute computes grouped products again, which only devices other than CPUs have.
 
 Context parallelism: attention keeps the heads that a rank has after Ulysses' exchange, with the copies of key/value heads. An all-gather
 works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider. Ring Self-Attention
@@ -26,21 +28,33 @@ def block_bytes(setting: Setting, mode: str) -> float:
     """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
     of, layout = setting.decoder, setting.layout
     repeated = setting.compute > 2 and not setting.packed
-    hidden = of.hidden * (of.top_k + of.shared_experts)
+    again = mode == "selective" and of.experts is not None and setting.device != "cpu"
+    hidden = of.hidden * ((0 if again else setting.expert_rows) + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
     scores = setting.seq_len if _keeps_scores(setting) else None
     found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores, setting.packed))
     plain = setting.compute * found.of_rank(layout.tensor, divides_hidden(layout))
     if setting.packed and of.gated and mode == "none":  # sine and cosine
         plain += 2 * max(_WIDE, setting.compute) * of.query / of.heads
-    return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
+    if of.experts is None or mode == "full":
+        return plain
+    if again:  # of the mixture itself its logits, and results of shared experts and of the sum over tensor ranks
+        return plain + _WIDE * of.experts + setting.compute * of.dim * (_whole_rows(setting) + (layout.tensor > 1))
+    return plain + _routing_bytes(setting)
+
+
+def _whole_rows(setting: Setting) -> float:
+    """Rows per token that a mixture keeps whatever its routing: a result of shared experts, and its input where ranks had parts of it."""
+    parts = setting.layout.tensor if divides_hidden(setting.layout) else 1
+    return (setting.decoder.shared_experts > 0) + 1 - 1 / parts
 
 
 def _routing_bytes(setting: Setting) -> float:
     of = setting.decoder
-    rows = of.top_k * (2 * setting.compute * of.dim + 3 * _INDEX)
+    rows = setting.expert_rows + 2 * of.top_k - 1 + setting.fixed_buffers * of.top_k + _whole_rows(setting)
     # With packed documents each token keeps its document's loads, too.
-    return rows + max(_WIDE, setting.compute) * (of.dim + (4 + setting.packed) * (of.experts or 0))
+    wide = max(_WIDE, setting.compute) * (of.dim + (4 + setting.packed) * (of.experts or 0))
+    return setting.compute * of.dim * rows + 3 * _INDEX * of.top_k + wide
 
 
 def working_bytes(setting: Setting) -> float:
@@ -50,7 +64,7 @@ def working_bytes(setting: Setting) -> float:
     the gradients of its columns are gathered along a line, and so is its input; the gradient of the input is there before it is summed.
     """
     of, c, t = setting.decoder, setting.compute, setting.layout.tensor
-    hidden = of.hidden * max(of.top_k, of.shared_experts)  # one after the other
+    hidden = of.hidden * max(setting.expert_rows, of.shared_experts)  # one after the other
     shape = setting.layout.tensor_shape
     outside = 2 * c * of.dim / (1 if shape is None else t)
     if shape is not None and shape.mode == "3d":

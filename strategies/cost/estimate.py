@@ -3,6 +3,7 @@
 Imports no torch.
 """
 
+import math
 from dataclasses import dataclass
 
 from ..batch import Batch
@@ -77,6 +78,21 @@ class Setting:
     def each_microbatch(self) -> bool:
         """Whether each micro-batch's gradients are sent at once (ZeRO-2)."""
         return self.layout.zero == 2 and self.layout.pipeline == 1
+
+    @property
+    def fixed_buffers(self) -> bool:
+        """Whether experts over several ranks get buffers of fixed size (`expert_parallel.py`)."""
+        capacity = self.decoder.capacity_factor is not None and not self.packed
+        return capacity and self.layout.expert > 1 and self.device != "cpu"
+
+    @property
+    def expert_rows(self) -> float:
+        """Rows per token that a mixture's experts compute with: in buffers of fixed size as many as they could get."""
+        of = self.decoder
+        if of.experts is None or of.capacity_factor is None or not self.fixed_buffers:
+            return of.top_k
+        local = self.seq_len // self.layout.context
+        return of.experts * min(math.ceil(of.capacity_factor * self.seq_len * of.top_k / of.experts), local) / local
 
     @property
     def sums_two_steps(self) -> bool:

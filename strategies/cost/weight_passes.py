@@ -32,9 +32,9 @@ def pending(layout: Layout, microbatches: int, place: int) -> int:
 def block_bytes(setting: Setting) -> float:
     """Bytes per token of the gradients that one micro-batch keeps for one block."""
     of, layout = setting.decoder, setting.layout
-    hidden = of.hidden * (of.top_k + of.shared_experts)
+    hidden = of.hidden * (setting.expert_rows + of.shared_experts)
     columns = of.query + 2 * of.key + (2 if of.gated else 1) * hidden
-    rows = of.dim * (1 + of.top_k + (of.shared_experts > 0))
+    rows = of.dim * (1 + setting.expert_rows + (of.shared_experts > 0))
     # A row-sharded layer's result, a part of a sum, is as large as the whole; on a grid nothing is whole.
     parts = 1 if layout.tensor_shape is None else layout.tensor
     return setting.compute * (columns / layout.tensor + rows / parts + 2 * of.dim / _hidden_parts(layout))

@@ -32,6 +32,7 @@ def sizes(arch: Architecture, seq_len: int, spread: int | None = None) -> Decode
         costs=module_flops(arch, seq_len),
         experts=arch.experts,
         top_k=arch.active_experts,
+        capacity_factor=arch.capacity_factor,
         shared_experts=arch.shared_experts,
         positions=arch.max_seq_len if gpt else 0,
         layer_norms=gpt,

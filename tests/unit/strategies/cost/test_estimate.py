@@ -7,7 +7,8 @@ import pytest
 from shardyard.strategies.cost.estimate import Formula, Setting, Unknown, axis_names
 from shardyard.strategies.cost.memory import memory, state_bytes
 from shardyard.strategies.layout import Layout
-from shardyard.workers.cost_inputs import setting_of
+from shardyard.workers.cost_inputs import planned_setting, setting_of
+from shardyard.workers.device_choices import DeviceKind
 from shardyard.workers.spec import TrainSpec
 
 
@@ -134,3 +135,32 @@ def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, Any]) -> None:
 def test_a_split_by_profile_has_no_formulas() -> None:
     found = setting({"pipeline": {"stages": 2, "split": "profile"}})
     assert isinstance(found, Unknown) and "measured before the first step" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("layout", "device", "capacity", "rows"),
+    [
+        ({"data": 2, "expert": 2}, "cuda", None, 2),
+        ({"data": 2, "expert": 2}, "cpu", 1.25, 2),
+        ({"data": 2}, "cuda", 1.25, 2),
+        ({"data": 2, "expert": 2}, "cuda", 1.25, 2.5),
+        ({"data": 2, "expert": 2}, "cuda", 3.0, 4),  # no expert can get more rows than there are tokens
+        ({"data": 2, "context": 2, "expert": 2}, "cuda", 1.25, 4),  # of a whole sequence's, all may be on one rank
+    ],
+)
+def test_buffers_of_fixed_size_have_rows_of_no_token(
+    layout: dict[str, Any], device: DeviceKind, capacity: float | None, rows: float
+) -> None:
+    model = {"family": "moe", "preset": "nano", "experts": 4, "top_k": 2, "capacity_factor": capacity}
+    spec = {
+        "steps": 1,
+        "global_batch": 16,
+        "layout": layout,
+        "precision": "bf16",
+        "model": model,
+        "data": {"seq_len": 64},
+    }
+    train = TrainSpec.model_validate(spec)
+    architecture = train.architecture(256)
+    assert architecture is not None
+    assert planned_setting(train, architecture, device).expert_rows == pytest.approx(rows)
