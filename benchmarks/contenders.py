@@ -54,7 +54,8 @@ class Engine:
     step: Step
     rows: Rows
     settle: Callable[[], None] = lambda: None
-    expect: Callable[[Callable[[], Any]], None] = lambda following: None  # what returns the batch after the next one
+    #: Gets what returns the batch that many (default: one) after the next one, and how many there are.
+    expect: Callable[[Callable[..., Any], int], None] = lambda following, left: None
     trace: Callable[[Callable[[], None]], dict[str, float]] | None = (
         None  # runs a step, and returns what a trace says of it
     )

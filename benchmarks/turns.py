@@ -12,7 +12,6 @@ import time
 import traceback
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -51,15 +50,16 @@ def _serve(side: Side, conductor: Connection) -> None:
     engines = {name: contenders.make(name) for name in side.engines}
     tokens = _tokens(contenders.spec, side.cache)
     done = dict.fromkeys(engines, 0)
-    ahead: dict[str, Any] = {}
+    beyond = max(1, side.ranks - 1)  # so many steps a pipeline that is not flushed has begun at the end of a turn
+    ahead: dict[str, list[Any]] = {}
     conductor.send({"ready": side.rank})
     while True:
         name, steps, traced = conductor.recv()
         read = partial(_batch, tokens, engines[name].rows)
-        batches = [ahead[name] if name in ahead else read(done[name])]
-        batches += [read(step) for step in range(done[name] + 1, done[name] + steps + 1)]
-        ahead[name] = batches[-1]
-        conductor.send(_turn(engines[name], batches, traced))
+        batches = ahead[name] if name in ahead else [read(step) for step in range(beyond)]
+        batches = batches + [read(done[name] + beyond + step) for step in range(steps)]
+        ahead[name] = batches[-beyond:]
+        conductor.send(_turn(engines[name], batches, steps, traced))
         done[name] += steps
 
 
@@ -85,19 +85,19 @@ def _batch(tokens: Any, rows: Any, step: int) -> Any:
     return tokens.batch(step * tokens.global_batch, rows)
 
 
-def _turn(engine: Any, batches: list[Any], traced: bool) -> dict[str, Any]:
-    """A step with each batch but the last, from a common start until all that they sent has arrived.
+def _turn(engine: Any, batches: list[Any], steps: int, traced: bool) -> dict[str, Any]:
+    """A step with each of the first `steps` batches, from a common start until all that they sent has arrived.
 
-    The last one is the first of the next turn: a pipeline that is not flushed has begun it. `traced`: the turn is one step of a trace.
+    The others are the first of the next turn: a pipeline that is not flushed has begun them. `traced`: the turn is one step of a trace.
     """
     import torch.distributed as dist
 
     losses = []
 
     def train() -> None:
-        for batch, following in pairwise(batches):
-            engine.expect(lambda following=following: following)
-            losses.append(engine.step(*batch))
+        for at in range(steps):
+            engine.expect(lambda number=1, at=at: batches[at + number], len(batches) - 1 - at)
+            losses.append(engine.step(*batches[at]))
 
     dist.barrier()
     began, worked = time.perf_counter(), time.process_time()
