@@ -50,7 +50,7 @@ def _serve(side: Side, conductor: Connection) -> None:
     engines = {name: contenders.make(name) for name in side.engines}
     tokens = _tokens(contenders.spec, side.cache)
     done = dict.fromkeys(engines, 0)
-    beyond = max(1, side.ranks - 1)  # so many steps a pipeline that is not flushed has begun at the end of a turn
+    beyond = max(1, side.ranks - 1)  # steps that a pipeline without a flush has begun at the end of a turn
     ahead: dict[str, list[Any]] = {}
     conductor.send({"ready": side.rank})
     while True:

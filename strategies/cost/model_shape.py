@@ -93,7 +93,7 @@ class Decoder:
     costs: ModuleCosts
     experts: int | None = None  # of a mixture's block
     top_k: int = 1  # of them process each token
-    capacity_factor: float | None = None  # the most rows of an expert are so many times those of an even distribution
+    capacity_factor: float | None = None  # an expert's most rows, as a multiple of those of an even distribution
     shared_experts: int = 0  # process every token; together one feed-forward of shared_experts · hidden columns
     positions: int = 0  # rows of a table of learned positions
     layer_norms: bool = False  # norms have a mean and a bias; otherwise RMSNorm

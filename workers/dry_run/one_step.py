@@ -139,7 +139,7 @@ def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
     stages = stage_blocks(layout, module_flops(architecture, train.data.seq_len))
     mine = [len(stages[stage]) for stage in layout.stages_of(place)]
     depth = sum(mine) / len(mine)
-    # So many blocks that none is prefetched too early or too late, and that one is neither first, second nor last.
+    # Enough blocks that none is prefetched too early or too late, and that one is neither first, second nor last.
     least = max(train.overlap.prefetch, _LEAST_PREFETCH) + 1
     if whole or train.offload.activations or depth <= least + 1 or _shares_buckets(train, architecture):
         return Grid((None,), microbatches, (depth, batch.microbatches))

@@ -79,7 +79,7 @@ class LateSums(Loop):
         return stats
 
     def _read(self, left: int) -> None:
-        """Read the oldest sums until so many are `left`. Raises `Diverged`, on all ranks, where one is not finite."""
+        """Read the oldest sums, until only `left` of them are not read. Raises `Diverged`, on all ranks, where one is not finite."""
         factor = self.parts.loss.factor
         while len(self._started) > left:
             step, result = self._started.popleft()

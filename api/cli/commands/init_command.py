@@ -28,7 +28,7 @@ name: {name}
 command: {command}
                                     # each rank runs it once, as torchrun would, and without torchrun
 ranks: {ranks}                            # one process on one device each; {{min: 1, max: {ranks}}} takes as many as there are devices for
-# ranks_per_node: 8                 # so many consecutive ranks share a node
+# ranks_per_node: 8                 # consecutive ranks that share a node
 code: {{dir: .}}                      # this folder is uploaded, without what git ignores; the command starts in a copy of it
 {env}
 # files: {{data: "s3://bucket/corpus"}}   # or hf://org/name, or a shared path; each node fetches it once
