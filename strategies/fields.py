@@ -1,11 +1,12 @@
 """A batch of a user's own data source: named tensors, all with one row per sample. It is split, moved and pinned like one tensor."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .documents import Packed
+from .documents import Packed, taken
 
 
 class Fields(dict[str, Tensor]):
@@ -35,3 +36,14 @@ class Fields(dict[str, Tensor]):
 #: What a model's first module receives: token ids [rows, sequence], alone or with the documents packed in them, or the fields of a
 #: user's own data source.
 Inputs = Tensor | Packed | Fields
+
+
+def stage_inputs(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """What a pipeline's first stage takes by position, and what every stage takes by name: it reads the rows too.
+
+    A stage of a module with fields takes them all by the name `fields` (`pipeline_parallel/own_stages.py`).
+    """
+    if isinstance(inputs, Fields):
+        return (), {"fields": dict(inputs)}
+    tokens, more = taken(inputs)
+    return (tokens,), more

@@ -284,11 +284,17 @@ def _check_expert(layout: Layout, facts: ModelFacts) -> None:
 
 def check_whole_samples(layout: Layout) -> None:
     """Refuse layouts that cut a sample, or have ranks without one: those of a source of the user's own are whole."""
-    degrees = {axis: getattr(layout, axis) for axis in ("tensor", "context", "pipeline", "expert")}
+    degrees = {axis: getattr(layout, axis) for axis in ("tensor", "context", "expert")}
     for axis, degree in {**degrees, "parameter_server": 1 + layout.servers}.items():
         if degree > 1:
             raise Refusal(
                 f"layout.{axis}",
                 "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
-                f"Leave layout.{axis} out. Data parallelism and ZeRO 0 to 3 work.",
+                f"Leave layout.{axis} out. Data parallelism, ZeRO 0 to 3 and pipelines work.",
             )
+    if profiled(layout):
+        raise Refusal(
+            "layout.pipeline",
+            "a profile times modules one by one with token ids, and a source of your own has other samples.",
+            "Leave split: profile out, or say the blocks of each stage: pipeline: {stages: 2, blocks: [2, 2]}.",
+        )

@@ -25,10 +25,11 @@ from .chunked_loss import leave_heads
 from .cost.stage_balance import ModuleCosts
 from .documents import Packed, taken
 from .expert_parallel import Tally
+from .layout import Refusal
 from .mesh import Mesh
 from .parallelize import Recipe, apply_inside, filler, own_parameters
 from .param_shard import Parameter, parameters
-from .pipeline_parallel.split import blocks_of, keep
+from .pipeline_parallel.split import blocks_of, keep, used_by
 from .telemetry.device_clock import clock_of
 
 #: Runs of a module before those that are timed, and the number of those, whose median counts.
@@ -86,6 +87,12 @@ class _Probe:
         self._targets = targets
         self._model = recipe.build()
         self._blocks = len(blocks_of(self._model))
+        if used_by(self._model):
+            raise Refusal(
+                "layout.pipeline",
+                f"a profile times modules one by one, and blocks of {type(self._model).__name__} use others of its modules (used_by).",
+                "Leave split: profile out, or say the blocks of each stage: pipeline: {stages: 2, blocks: [2, 2]}.",
+            )
         apply_inside(self._model, recipe, mesh, Tally(mesh))
 
     def costs(self) -> ModuleCosts:

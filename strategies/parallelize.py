@@ -56,7 +56,7 @@ from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
 from .pipeline_parallel.stashing import StashingPipeline
-from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
+from .pipeline_parallel.tied_weights import share, sum_tied_grads
 from .precision import Precision
 from .runner import Runner
 from .tensor_parallel.apply import apply_tensor
@@ -110,8 +110,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     for part in parts:
         apply_inside(part, recipe, mesh, tally, halves)
     balance = ExpertBalance(parts, mesh, recipe.precision.master)
-    if mesh.layout.zero < 3:  # stage 3 shards each part by itself
-        share(parts)
+    share(parts, scalars=mesh.layout.zero == 3)  # stage 3 shards each part by itself, but for scalars
     chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)
     loss = chunked or recipe.loss
     own = _apply_data(parts, recipe, mesh)

@@ -103,7 +103,7 @@ class Parameter:
     cuts: tuple[DimShard, ...]
     shape: tuple[int, ...]
     replicas: str = REPLICA
-    borrowed: bool = False  # held by an earlier pipeline stage under the same name: a tied head
+    borrowed: bool = False  # held by an earlier pipeline stage under the same name, as a tied head is
 
     @property
     def local(self) -> torch.Tensor:
@@ -132,15 +132,30 @@ class Parameter:
         return ParamShard(self.name, self.shape, offset, tensor, axes, self.replicas, self.borrowed)
 
 
+@dataclass(frozen=True)
+class Tie:
+    """That the pipeline stages `stages` hold one weight, of which `name` is the name in param shards. `stage` is the one that has this note."""
+
+    name: str
+    stages: tuple[int, ...]
+    stage: int
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether an earlier stage holds it too, whose param shard counts."""
+        return self.stage != self.stages[0]
+
+
 def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
     """All trainable parameters of this rank's model parts, before any data strategy, in order of use, each once."""
     found: dict[nn.Parameter, Parameter] = {}
     for module in modules:
-        by_hand, tied = manual_shards(module), tied_names(module)
+        by_hand, tied = manual_shards(module), ties(module)
         for own, value in module.named_parameters():
             if not value.requires_grad or value in found:
                 continue
-            name, borrowed = tied.get(own, own), tied.get(own, own) != own
+            tie = tied.get(own)
+            name, borrowed = (own, False) if tie is None else (tie.name, tie.borrowed)
             if own in by_hand:
                 placed = by_hand[own]
                 found[value] = Parameter(name, value, placed.cuts, placed.shape, placed.replicas, borrowed)
@@ -150,10 +165,15 @@ def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
     return list(found.values())
 
 
-def tied_names(part: nn.Module) -> dict[str, str]:
-    """Names in `part` of weights that the first and the last pipeline stage share → the weight's canonical name. Set by the split."""
-    found: dict[str, str] = getattr(part, "tied_names", {})
+def ties(part: nn.Module) -> dict[str, Tie]:
+    """Names in `part` of weights that other pipeline stages hold too → who holds them. Set by `note_ties`, when the model is split."""
+    found: dict[str, Tie] = part.__dict__.get("stage_ties", {})
     return found
+
+
+def note_ties(part: nn.Module, found: dict[str, Tie]) -> None:
+    """Let `ties` return `found`."""
+    part.__dict__["stage_ties"] = found
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ class Runner(ABC):
     def validate(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """Its share of the loss, forward only."""
 
+    def prepare(self, inputs: Inputs) -> None:  # noqa: B027
+        """Find out what it needs to know of batches like `inputs` before their passes are timed. Collective."""
+
     def plan(self) -> dict[str, Any]:
         """What it adds to the `plan` event."""
         return {}

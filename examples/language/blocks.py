@@ -14,11 +14,12 @@ class Attention(nn.Module):
         self.heads, self.causal = heads, causal
         self.query, self.keys, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
 
-    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """`x` [rows, n, dim], `seen` [rows, m, dim] → [rows, n, dim]."""
+    def forward(self, x: torch.Tensor, seen: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """`x` [rows, n, dim], `seen` [rows, m, dim] → [rows, n, dim]. `bias` [heads, n, m] is added to the scores, and hides by −∞."""
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         key, value = self.keys(seen).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        causal = self.causal and bias is None
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=causal)
         result: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return result
 
@@ -33,9 +34,11 @@ class Block(nn.Module):
         self.norms = nn.ModuleDict({name: nn.LayerNorm(dim) for name in ("attend", "hidden", *["cross"] * crossed)})
         self.hidden = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
 
-    def forward(self, x: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, encoded: torch.Tensor | None = None, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         normed = self.norms["attend"](x)
-        x = x + self.attend(normed, normed)
+        x = x + self.attend(normed, normed, bias)
         if self.cross is not None and encoded is not None:
             x = x + self.cross(self.norms["cross"](x), encoded)
         result: torch.Tensor = x + self.hidden(self.norms["hidden"](x))
@@ -43,19 +46,19 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids [rows, n] → hidden states [rows, n, dim]. `crossed`: a decoder that also attends to an encoder's output."""
+    """Token ids [rows, n] → hidden states [rows, n, dim]."""
 
-    def __init__(self, dim: int, layers: int, heads: int, causal: bool, crossed: bool = False) -> None:
+    def __init__(self, dim: int, layers: int, heads: int, causal: bool) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, dim)
         self.positions = nn.Parameter(0.02 * torch.randn(1, 64, dim))
-        self.blocks = nn.ModuleList(Block(dim, heads, causal, crossed) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(dim, heads, causal, crossed=False) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, tokens: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens) + self.positions[:, : tokens.shape[1]]
         for block in self.blocks:
-            x = block(x, encoded)
+            x = block(x)
         result: torch.Tensor = self.norm(x)
         return result
 

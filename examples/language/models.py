@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import torch
 from blocks import LanguageModel, Transformer, loss_of
+from encoders import EncoderDecoder
 from texts import VOCABULARY
 from torch import nn
 from torch.nn import functional
@@ -44,20 +45,6 @@ class Embedding(nn.Module):
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids [rows, n] → vectors of length one [rows, dim]."""
         return functional.normalize(self.body(tokens).mean(1), dim=-1)
-
-
-class EncoderDecoder(nn.Module):
-    """T5 (Raffel et al., 1910.10683): a decoder that attends to an encoder's output."""
-
-    def __init__(self, dim: int, layers: int, heads: int) -> None:
-        super().__init__()
-        self.encoder = Transformer(dim, layers, heads, causal=False)
-        self.decoder = Transformer(dim, layers, heads, causal=True, crossed=True)
-        self.head = nn.Linear(dim, VOCABULARY)
-
-    def forward(self, fields: Fields) -> torch.Tensor:
-        target = fields["target"]
-        return loss_of(self.head(self.decoder(target[:, :-1], self.encoder(fields["source"]))), target[:, 1:])
 
 
 class Distilled(nn.Module):
@@ -136,7 +123,7 @@ def embedding(dim: int = 64, layers: int = 2, heads: int = 4, temperature: float
 
 
 def encoder_decoder(dim: int = 64, layers: int = 2, heads: int = 4) -> nn.Module:
-    """For t5.yaml."""
+    """For t5.yaml and t5-pipeline.yaml. `layers`: blocks of the encoder, and of the decoder."""
     return EncoderDecoder(dim, layers, heads)
 
 

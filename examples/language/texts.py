@@ -81,12 +81,12 @@ def pairs(length: int = 16, negatives: int = 4) -> Drawn:
     return Drawn(draw)
 
 
-def reversals(length: int = 12) -> Drawn:
-    """`source` [rows, length], and `target` [rows, length + 1]: BEGIN, then the source from its end."""
+def reversals(length: int = 12, written: int | None = None) -> Drawn:
+    """`source` [rows, length], and `target` [rows, written + 1]: BEGIN, then the source from its end, `written` tokens of it or all."""
 
     def draw(random: np.random.Generator) -> Sample:
         tokens = rule(random, length)
-        return {"source": tokens, "target": np.concatenate([[BEGIN], tokens[::-1]])}
+        return {"source": tokens, "target": np.concatenate([[BEGIN], tokens[::-1][:written]])}
 
     return Drawn(draw)
 

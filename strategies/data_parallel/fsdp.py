@@ -7,9 +7,9 @@ With ZeRO++ `zero_plus_plus.py` makes these messages smaller.
 
 Gathered values have the compute dtype. Gradients are always reduced in the master's dtype, which is that of the shards. Under a
 pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them.
-Scalars, which cannot be sharded, are replicated. Parts without a row are not passed to `fully_shard`. If one rank holds both ends
-of a pipeline, a tied embedding and its head are sharded and gathered separately; the embedding's shard takes both gradients, the
-head's is a copy.
+Scalars, which cannot be sharded, are replicated. Parts without a row are not passed to `fully_shard`. If one rank holds several
+stages of a pipeline with the same tied weight, such as an embedding and its head, they are sharded and gathered separately; the
+first stage's shard takes all gradients, the others' are copies.
 
 With sharding groups (HSDP; `layout.shard` = S of N replicas) S replaces N, and 2(Ψ/S)(N/S−1)/(N/S) are all-reduced between groups,
 for 16Ψ/S bytes. If E ranks share the experts, they are Ψ/E on N/E replicas, of which max(1, S/E) in each group shard them further: by
@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor, Shard
 from ..activation_memory.state_file import StateFile
 from ..comm_overlap import Overlap
 from ..mesh import GROUPS, REPLICA, Mesh
-from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, tied_names
+from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, ties
 from ..precision import Precision
 from .ddp import DDP
 from .master_weights import Masters
@@ -80,8 +80,8 @@ class FullyShard:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
         pairs = [(p, p.shard(p.local, _cut(p.replicas, mesh, dims[p.name]))) for p in now if p.name not in uncut]
-        here = {p.name: shard for p, shard in pairs if not p.borrowed}
-        self._copies = [(p, here[p.name]) for p, _ in pairs if p.borrowed and p.name in here]
+        here: dict[str, ParamShard] = {}
+        self._copies = [(p, here[p.name]) for p, shard in pairs if here.setdefault(p.name, shard) is not shard]
         copied = {p for p, _ in self._copies}
         self._pairs = [(p, shard) for p, shard in pairs if p not in copied]
         kept = Precision(precision.name, precision.master, precision.master)
@@ -141,11 +141,14 @@ class FullyShard:
 
 def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Parameter]:
     """The parameters `whole` with the values by which `fully_shard` has replaced theirs."""
-    values: dict[tuple[str, bool], nn.Parameter] = {}
+    values: dict[
+        str, list[nn.Parameter]
+    ] = {}  # in the order of parts: of a tied weight each part has a value of its own
     for part in parts:
-        tied = tied_names(part)
-        values |= {(tied.get(own, own), tied.get(own, own) != own): value for own, value in part.named_parameters()}
-    return [replace(p, value=values[p.name, p.borrowed]) for p in whole]
+        tied = ties(part)
+        for own, value in part.named_parameters():
+            values.setdefault(tied[own].name if own in tied else own, []).append(value)
+    return [replace(p, value=values[p.name].pop(0)) for p in whole]
 
 
 def _can_be_cut(value: nn.Parameter) -> bool:

@@ -35,6 +35,7 @@ from .neighbours import Neighbours
 from .schedule import Loss, Pipeline, Split
 from .schedule_order import Order, ahead, delayed_order
 from .simulator import Durations, evenly, steady_bubble
+from .stage_shapes import Examples
 from .weight_versions import WeightVersions
 
 #: Token numbers of inputs, with their documents if they are packed, and of targets, each [micro-batches × micro-batch, seq].
@@ -73,7 +74,12 @@ class ContinuousPipeline(Pipeline):
         self._targets: list[torch.Tensor] = []
         self._losses: dict[int, torch.Tensor] = {}
 
-    def _make_stages(self, parts: Sequence[nn.Module], split: Split, data: DataStrategy) -> Sequence[AutogradStage]:  # noqa: ARG002
+    def _make_stages(
+        self,
+        parts: Sequence[nn.Module],
+        shapes: Examples | None,  # noqa: ARG002
+        data: DataStrategy,  # noqa: ARG002
+    ) -> Sequence[AutogradStage]:
         (part,) = parts
         return [AutogradStage(part, self._mesh.index("pipeline"))]
 
@@ -209,5 +215,5 @@ class ContinuousPipeline(Pipeline):
 
 def tokens_of(inputs: Inputs) -> tuple[torch.Tensor, dict[str, Any]]:
     """The tokens, and what stages take beside them: every stage reads the rows, and so knows their documents."""
-    assert not isinstance(inputs, Fields)  # they are refused with a pipeline
+    assert not isinstance(inputs, Fields)  # they are refused with delayed gradients
     return taken(inputs)

@@ -11,20 +11,24 @@ steal_bwd_input if this stage doesn't have backward`, torch 2.13).
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..documents import Packed, taken
+from ..fields import Inputs, stage_inputs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..telemetry.current import wait_on
+from .stage_shapes import Hidden
 
 #: What a rank runs in one round: (stage, micro-batch).
 Pass = tuple[int, int]
 #: Rank of the pipeline → what it runs; ranks that wait are absent.
 Round = Mapping[int, Pass]
+#: What a stage passes on.
+Tensors = tuple[torch.Tensor, ...]
 
 
 @functools.lru_cache(maxsize=4)
@@ -49,8 +53,8 @@ def rounds(layout: Layout, microbatches: int) -> tuple[Round, ...]:
 class _Messages:
     """One round's messages of this rank: what it gets, for which of its passes, and what it sends."""
 
-    arriving: dict[Pass, torch.Tensor]
-    leaving: torch.Tensor | None  # kept until it has left
+    arriving: dict[Pass, Tensors]
+    leaving: Tensors  # kept until they have left
     works: Sequence[dist.Work]
     group: dist.ProcessGroup
 
@@ -59,14 +63,14 @@ class _Messages:
         works, self.works = self.works, ()
         for work in works:
             wait_on(work.wait, "receive" if self.arriving else "send", self.group)
-        self.leaving = None
+        self.leaving = ()
 
 
 class ForwardOnly:
     """The stages of this rank. Works for any map of stages to ranks.
 
     `hidden` is the shape and dtype of what stages pass on. If it is None, as for a module of the user's own, each stage's first result
-    is preceded by a header.
+    is preceded by a header, and may be several tensors. `passed_on`: by stage, as far as this rank's stages pass it on or take it.
     """
 
     def __init__(
@@ -74,78 +78,130 @@ class ForwardOnly:
         parts: Sequence[nn.Module],
         mesh: Mesh,
         microbatches: int,
-        hidden: tuple[Sequence[int], torch.dtype] | None = None,
+        hidden: Hidden | None = None,
     ) -> None:
         layout = mesh.layout
         self._layout, self._microbatches, self._last = layout, microbatches, layout.stages - 1
         self._mine = dict(zip(layout.stages_of(mesh.index("pipeline")), parts, strict=True))
         self._owners = {stage: rank for rank in range(layout.pipeline) for stage in layout.stages_of(rank)}
         self._rank, self._group, self._device = mesh.index("pipeline"), mesh.group("pipeline"), mesh.device
-        self._passed_on = dict.fromkeys(range(self._last), hidden) if hidden else {}
+        self.passed_on: dict[int, tuple[Hidden, ...]] = dict.fromkeys(range(self._last), (hidden,)) if hidden else {}
 
-    def run(self, inputs: torch.Tensor | Packed, finish: Callable[[int, torch.Tensor], None]) -> None:
-        """Push `inputs` [micro-batches × micro-batch, seq] through; `finish(number, output)` is called on the last stage's rank."""
-        parts = [taken(part) for part in inputs.chunk(self._microbatches)]
-        given: dict[Pass, torch.Tensor] = {(0, number): tokens for number, (tokens, _) in enumerate(parts)}
+    def run(self, inputs: Inputs, finish: Callable[[int, torch.Tensor], None]) -> None:
+        """Push `inputs` [micro-batches × micro-batch, …] through; `finish(number, output)` is called on the last stage's rank."""
+        self._run([stage_inputs(part) for part in inputs.chunk(self._microbatches)], finish)
+
+    def learn(self, inputs: Inputs) -> None:
+        """Push the first micro-batch of `inputs` through, so that `passed_on` is known."""
+        self._run([stage_inputs(inputs.chunk(self._microbatches)[0])], lambda _, __: None)
+
+    def _run(
+        self, parts: Sequence[tuple[Tensors, dict[str, Any]]], finish: Callable[[int, torch.Tensor], None]
+    ) -> None:
+        given: dict[Pass, Tensors] = {(0, number): tensors for number, (tensors, _) in enumerate(parts)}
         awaited: dict[Pass, _Messages] = {}
         rounds_sent = []
-        for now in rounds(self._layout, self._microbatches):
-            output = None
+        for now in rounds(self._layout, len(parts)):
+            leaving: Tensors = ()
             if self._rank in now:
                 stage, number = now[self._rank]
                 if (stage, number) in awaited:
                     messages = awaited.pop((stage, number))
                     messages.wait()
                     given[stage, number] = messages.arriving.pop((stage, number))
-                output = self._mine[stage](given.pop((stage, number)), **parts[number][1])
+                output = self._mine[stage](*given.pop((stage, number)), **parts[number][1])
                 if stage == self._last:
                     finish(number, output)
-                elif self._owners[stage + 1] == self._rank:
-                    given[stage + 1, number] = output
-            messages = self._exchange(now, output)
+                else:
+                    leaving = output if isinstance(output, tuple) else (output,)
+                    if self._owners[stage + 1] == self._rank:
+                        given[stage + 1, number] = leaving
+                        self.passed_on[stage] = _described(leaving)
+            messages = self._exchange(now, leaving)
             awaited |= dict.fromkeys(messages.arriving, messages)
             rounds_sent.append(messages)
         for messages in rounds_sent:
             messages.wait()
 
-    def _exchange(self, now: Round, output: torch.Tensor | None) -> _Messages:
-        """Start the messages of one round: `output` to its next stage, and what this rank's stages get."""
+    def _exchange(self, now: Round, results: Tensors) -> _Messages:
+        """Start the messages of one round: `results` to the next stage, and what this rank's stages get."""
         leaving: list[Pass] = []
         coming: list[Pass] = []
         for rank, (stage, number) in now.items():
             to = self._owners[stage + 1] if stage < self._last else rank
             if to != rank and self._rank in (rank, to):
                 (leaving if rank == self._rank else coming).append((stage, number))
-        output = output.contiguous() if output is not None and leaving else None
-        self._learn({stage for stage, _ in coming}, {stage for stage, _ in leaving}, output)
-        operations = [self._message(dist.isend, output, stage + 1) for stage, _ in leaving if output is not None]
+        sent = tuple(tensor.contiguous() for tensor in results) if leaving else ()
+        self._learn({stage for stage, _ in coming}, {stage for stage, _ in leaving}, sent)
+        operations = [self._message(dist.isend, tensor, stage + 1) for stage, _ in leaving for tensor in sent]
         arriving = {}
         for stage, number in coming:
-            shape, dtype = self._passed_on[stage]
-            arriving[stage + 1, number] = torch.empty(*shape, dtype=dtype, device=self._device)
-            operations.append(self._message(dist.irecv, arriving[stage + 1, number], stage))
-        return _Messages(arriving, output, dist.batch_isend_irecv(operations) if operations else (), self._group)
+            described = self.passed_on[stage]
+            empty = tuple(torch.empty(*shape, dtype=dtype, device=self._device) for shape, dtype in described)
+            arriving[stage + 1, number] = empty
+            operations += [self._message(dist.irecv, tensor, stage) for tensor in empty]
+        return _Messages(arriving, sent, dist.batch_isend_irecv(operations) if operations else (), self._group)
 
-    def _learn(self, coming: set[int], leaving: set[int], output: torch.Tensor | None) -> None:
-        """Exchange headers of stages of which it is not known what they pass on: three sizes and the dtype."""
+    def _learn(self, coming: set[int], leaving: set[int], sent: Tensors) -> None:
+        """Exchange headers of stages of which it is not known what they pass on."""
         operations, headers = [], {}
-        for stage in sorted(leaving - self._passed_on.keys()):
-            assert output is not None
-            self._passed_on[stage] = (output.shape, output.dtype)
-            header = torch.tensor([*output.shape, _DTYPES.index(output.dtype)], device=self._device)
+        for stage in sorted(leaving - self.passed_on.keys()):
+            self.passed_on[stage] = _described(sent)
+            header = torch.tensor(header_of(self.passed_on[stage]), device=self._device)
             operations.append(self._message(dist.isend, header, stage + 1))
-        for stage in sorted(coming - self._passed_on.keys()):
-            headers[stage] = torch.empty(4, dtype=torch.int64, device=self._device)
+        for stage in sorted(coming - self.passed_on.keys()):
+            headers[stage] = torch.empty(_HEADER, dtype=torch.int64, device=self._device)
             operations.append(self._message(dist.irecv, headers[stage], stage))
         for work in dist.batch_isend_irecv(operations) if operations else ():
             wait_on(work.wait, "receive", self._group)
         for stage, header in headers.items():
-            *shape, dtype = header.tolist()
-            self._passed_on[stage] = (shape, _DTYPES[dtype])
+            self.passed_on[stage] = read_header(header.tolist())
 
     def _message(self, operation: Callable[..., dist.Work | None], tensor: torch.Tensor, stage: int) -> dist.P2POp:
         """To or from the rank that runs `stage`."""
         return dist.P2POp(operation, tensor, group=self._group, group_peer=self._owners[stage])
 
 
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+#: The dtypes of what may be passed on, each with its number in headers.
+_DTYPES: Final = (
+    torch.float64,
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+)
+#: Numbers of a header: of each tensor its dimensions, its dtype and its sizes; the rest is −1.
+_HEADER: Final = 64
+
+
+def _described(tensors: Tensors) -> tuple[Hidden, ...]:
+    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+
+
+def header_of(described: Sequence[Hidden]) -> list[int]:
+    """The header of these tensors. Raises ValueError for more than it has room for, or a dtype that has no number."""
+    numbers: list[int] = []
+    for shape, dtype in described:
+        if dtype not in _DTYPES:
+            raise ValueError(f"a stage passes on a tensor of {dtype}; it may be any of {', '.join(map(str, _DTYPES))}")
+        numbers += [len(shape), _DTYPES.index(dtype), *shape]
+    if len(numbers) > _HEADER:
+        raise ValueError(
+            f"a stage passes on {len(described)} tensors, more than a header of {_HEADER} numbers has room for"
+        )
+    return numbers + [-1] * (_HEADER - len(numbers))
+
+
+def read_header(header: Sequence[int]) -> tuple[Hidden, ...]:
+    """What `header_of` was made of."""
+    found: list[Hidden] = []
+    place = 0
+    while place < len(header) and header[place] >= 0:
+        sizes = place + 2
+        after = sizes + header[place]
+        found.append((tuple(header[sizes:after]), _DTYPES[header[place + 1]]))
+        place = after
+    return tuple(found)

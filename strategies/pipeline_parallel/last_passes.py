@@ -1,7 +1,7 @@
 """Which gradients a stage's last pass of a step makes final: those of weights that no other stage of this rank has yet to compute.
 
 A stage's gradients are final after its last backward pass, or after its last pass for weights if a schedule splits backward passes. If
-one rank holds both ends of a pipeline, the tied weight is a parameter of two stages (`tied_embeddings.py`), and the later one counts.
+one rank holds several stages with a tied weight (`tied_weights.py`), it is a parameter of all of them, and the latest one counts.
 
 Replicas of a stage run the same passes in the same order, and reduce the same buckets at the same places in between. So what is free of
 deadlocks for one pipeline is so for all: rank by rank, what a rank waits for is what comes earlier in the one pipeline's own order.

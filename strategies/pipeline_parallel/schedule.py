@@ -29,8 +29,7 @@ from torch.distributed.pipelining import (
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..data_strategy import DataStrategy
 from ..delayed_rules import alternates
-from ..documents import taken
-from ..fields import Fields, Inputs
+from ..fields import Fields, Inputs, stage_inputs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..runner import Runner
@@ -55,10 +54,11 @@ from .ideal_timeline import (
 )
 from .last_passes import LastPasses
 from .overlapped_pair import OverlappedPair, overlapped_pair
+from .own_stages import take_fields
 from .p2p_trace import seen
 from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
-from .stage_shapes import StageShapes
+from .stage_shapes import Examples, FoundShapes, StageShapes
 from .zero_bubble import HANDCRAFTED, passes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -135,16 +135,18 @@ class Pipeline(Runner):
         self._layout, self._costs, self._mesh = layout, split.costs, mesh
         self._stopwatch: BubbleTimer | None = None
         self._pair: OverlappedPair | None = None
-        self.stages = self._make_stages(parts, split, data)
+        self._parts, self._shapes, self._data = parts, split.shapes, data
+        if split.shapes is None:
+            for part, index in zip(parts, indices, strict=True):
+                take_fields(part, last=index == layout.stages - 1)
+        self.stages = self._make_stages(parts, split.shapes, data)
 
-    def _make_stages(self, parts: Sequence[nn.Module], split: Split, data: DataStrategy) -> Sequence[Any]:
+    def _make_stages(self, parts: Sequence[nn.Module], shapes: Examples | None, data: DataStrategy) -> Sequence[Any]:
         """This rank's stages, in torch's schedule."""
         layout, mesh = self._layout, self._mesh
         group, indices = mesh.group("pipeline"), layout.stages_of(mesh.index("pipeline"))
         stages = [
-            OwnStage(
-                part, index, layout.stages, mesh.device, group=group, **_examples(split.shapes, index, layout.stages)
-            )
+            OwnStage(part, index, layout.stages, mesh.device, group=group, **_examples(shapes, index, layout.stages))
             for part, index in zip(parts, indices, strict=True)
         ]
         self._last_passes = LastPasses([list(part.parameters()) for part in parts], data)
@@ -197,13 +199,28 @@ class Pipeline(Runner):
         """One traced step of all ranks of the pipeline beside its simulation."""
         return replay(self.order, everyone, self._mesh.index("pipeline"))
 
+    def prepare(self, inputs: Inputs) -> None:
+        """Find out what the stages of a module with fields pass on, by a forward pass of the first micro-batch. Collective, once.
+
+        It draws no random number that a step would draw.
+        """
+        if self._shapes is not None or not isinstance(inputs, Fields):
+            return
+        cuda = [self._mesh.device] if self._mesh.device.type == "cuda" else []
+        self._data.settle()
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda):
+            self._relay.learn(inputs)
+        self._data.after_validation()
+        self._shapes = FoundShapes(self._relay.passed_on)
+        self.stages = self._make_stages(self._parts, self._shapes, self._data)
+
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
-        """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
-        assert not isinstance(inputs, Fields)  # they are refused with a pipeline
+        """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, …]; the summed loss (0 off the last stage)."""
+        self.prepare(inputs)
         losses: list[torch.Tensor] = []
         self._last_passes.begin()
-        tokens, more = taken(inputs)  # every stage reads the rows, and so knows their documents
-        given = (tokens,) if self._first else ()
+        tensors, more = stage_inputs(inputs)  # every stage reads the rows, and so knows their documents
+        given = tensors if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
         traced = seen() if current().tracer.on else nullcontext()
         timers = () if self._stopwatch is None else (self._stopwatch,)
@@ -223,14 +240,13 @@ class Pipeline(Runner):
     @torch.no_grad()
     def validate(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:
         """The summed loss, forward only (0 off the last stage)."""
-        assert not isinstance(inputs, Fields)
         losses = [torch.zeros((), device=targets.device)]
         expected = targets.chunk(self._microbatches)
         self._relay.run(inputs, lambda number, output: losses.append(self._loss(output, expected[number])))
         return torch.stack([loss.double() for loss in losses]).sum()
 
 
-def _examples(shapes: StageShapes | None, stage: int, stages: int) -> dict[str, Any]:
+def _examples(shapes: Examples | None, stage: int, stages: int) -> dict[str, Any]:
     if shapes is None:
         return {}
     return {"input_args": shapes.inputs(stage), "output_args": shapes.outputs(stage, stages)}

@@ -1,16 +1,55 @@
 """What a pipeline's stages take and return for one micro-batch, where it is known before the first step.
 
 With these, torch's stages allocate their buffers at once, instead of passing a first micro-batch of shapes through the pipeline, and
-validation needs no headers that a host would wait for.
+validation needs no headers that a host would wait for. What a decoder passes on follows from its sizes. What a module with fields
+passes on is found by a forward pass before the first step: torch's own would give it numbers that are no samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from ..batch import Batch
 from ..layout import Layout
+
+
+#: Shape and dtype of what a stage passes on to the next.
+Hidden = tuple[Sequence[int], torch.dtype]
+
+
+class Examples(Protocol):
+    """Tensors on the meta device, like those that stages take and return."""
+
+    def inputs(self, stage: int) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """What `stage` takes by position."""
+
+    def outputs(self, stage: int, stages: int) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """What `stage` of so many returns."""
+
+
+@dataclass(frozen=True)
+class FoundShapes:
+    """Of a module with fields. `passed_on`: by stage, as far as a rank's own stages pass it on or take it."""
+
+    passed_on: Mapping[int, Sequence[Hidden]]
+
+    def inputs(self, stage: int) -> tuple[torch.Tensor, ...]:
+        """What the stage before passes on. The first stage takes fields alone, by name."""
+        return _meta(self.passed_on[stage - 1]) if stage else ()
+
+    def outputs(self, stage: int, stages: int) -> tuple[torch.Tensor, ...]:
+        """What `stage` passes on. The last stage's losses are not sent."""
+        return _meta(self.passed_on[stage]) if stage < stages - 1 else ()
+
+
+def _meta(described: Sequence[Hidden]) -> tuple[torch.Tensor, ...]:
+    """Floats require gradients."""
+    return tuple(
+        torch.empty(*shape, dtype=dtype, device="meta", requires_grad=dtype.is_floating_point)
+        for shape, dtype in described
+    )
 
 
 @dataclass(frozen=True)
@@ -31,7 +70,7 @@ class StageShapes:
     dtype: torch.dtype
 
     @property
-    def passed_on(self) -> tuple[Sequence[int], torch.dtype]:
+    def passed_on(self) -> Hidden:
         """Shape and dtype of what a stage passes on to the next."""
         return (self.micro_batch, self.hidden_positions, self.dim), self.dtype
 

@@ -49,7 +49,7 @@ WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
 #: Steps of those that do not show what they learn in two, or whose steps are long. With delayed gradients the second step has the first
 #: weights too.
 DELAYED = ("pipeline-2bw", "pipeline-pipedream", "pipeline-vertical-sync")
-STEPS = {"smollm2": 1, **dict.fromkeys(DELAYED, 3), "speech": 6, "t5": 8, "lora": 14}
+STEPS = {"smollm2": 1, **dict.fromkeys(DELAYED, 3), "speech": 6, "t5": 8, "t5-pipeline": 8, "lora": 14}
 
 
 def placed(spec: JobSpec) -> JobSpec:

@@ -110,6 +110,7 @@ class Loop:
             batch = self.batches.training(step)
             left = self.parts.spec.steps - step
             self.parts.parallel.runner.expect(partial(self.batches.following, step), left)
+            self.parts.parallel.runner.prepare(batch[0])
         self._instruments.slowdown.apply()
         self.callbacks.before_forward(step)
         self._logged.begin()

@@ -45,7 +45,7 @@ def profiler(spec: TrainSpec, mesh: Mesh, tokens: Tokens | OwnSamples, kept: Mod
             return kept
         sequences = recipe.batch.micro_batch // mesh.layout.division.rows
         inputs, targets = tokens.batch(0, slice(sequences))
-        assert isinstance(inputs, torch.Tensor)  # fields are refused with a pipeline
+        assert isinstance(inputs, torch.Tensor)  # fields are refused with a profile
         given, wanted = share_batch(inputs, targets, mesh, tokens.end)
         return measured(recipe, mesh, given.to(mesh.device), wanted.to(mesh.device))
 

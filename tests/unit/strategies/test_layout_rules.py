@@ -108,14 +108,21 @@ def test_a_profile_goes_with_every_axis_and_without_experts() -> None:
     assert check_layout(layout.with_(pipeline_split="flops"), mixture, 8, seq_len=128)
 
 
-@pytest.mark.parametrize("axis", ["tensor", "context", "pipeline", "expert"])
+@pytest.mark.parametrize("axis", ["tensor", "context", "expert"])
 def test_whole_samples_are_not_cut(axis: str) -> None:
     check_whole_samples(Layout(data=4, zero=3))
+    check_whole_samples(Layout(data=2, pipeline=2))
     with pytest.raises(Refusal, match="whole ones") as caught:
         check_whole_samples(Layout.model_validate({"data": 2, axis: 2}))
     assert caught.value.field == f"layout.{axis}"
     with pytest.raises(Refusal, match="parameter_server"):
         check_whole_samples(Layout(data=2, parameter_server=SERVER))
+
+
+def test_a_profile_has_token_ids_and_own_samples_have_none() -> None:
+    with pytest.raises(Refusal, match="times modules one by one with token ids") as caught:
+        check_whole_samples(PROFILED)
+    assert caught.value.field == "layout.pipeline" and "split: profile" in caught.value.remedy
 
 
 def test_ulysses_copies_key_heads_where_there_are_too_few() -> None:

@@ -1,9 +1,10 @@
 """The rounds of validation: every stage runs every micro-batch once, in order, and never before its input was there."""
 
 import pytest
+import torch
 
 from shardyard.strategies.layout import Layout
-from shardyard.strategies.pipeline_parallel.forward_only import rounds
+from shardyard.strategies.pipeline_parallel.forward_only import header_of, read_header, rounds
 
 LAYOUTS = [
     Layout(pipeline=ranks, schedule=schedule)  # type: ignore[arg-type]
@@ -30,3 +31,17 @@ def test_a_pipeline_stays_full() -> None:
     """m + p − 1 rounds with one stage per rank; with two the ranks have twice the passes, and wait no longer."""
     assert len(rounds(Layout(pipeline=4), 16)) == 16 + 3
     assert len(rounds(Layout(pipeline=4, schedule="interleaved"), 16)) == 2 * 16 + 3
+
+
+def test_a_header_has_every_tensor_that_a_stage_passes_on() -> None:
+    passed = (((2, 7, 8), torch.float64), ((2, 5, 8), torch.bfloat16), ((), torch.int64), ((2, 0), torch.bool))
+    assert read_header(header_of(passed)) == passed
+    assert read_header(header_of(())) == ()
+    assert len(header_of(passed)) == len(header_of(()))
+
+
+def test_a_header_refuses_what_it_has_no_room_for() -> None:
+    with pytest.raises(ValueError, match="30 tensors, more than a header"):
+        header_of([((2,), torch.float32)] * 30)
+    with pytest.raises(ValueError, match=r"torch\.complex64; it may be any of torch\.float64"):
+        header_of([((2,), torch.complex64)])

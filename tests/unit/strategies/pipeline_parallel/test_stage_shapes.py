@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from shardyard.strategies.layout import Layout
-from shardyard.strategies.pipeline_parallel.stage_shapes import stage_shapes
+from shardyard.strategies.pipeline_parallel.stage_shapes import FoundShapes, stage_shapes
 
 
 def test_context_divides_the_positions_and_sequence_parallelism_the_hidden_state() -> None:
@@ -47,3 +47,16 @@ def test_a_depth_divides_the_sequences_further(mode: str) -> None:
     assert shapes is not None
     assert shapes.inputs(0).shape == (1, 64)
     assert shapes.outputs(0, 2).shape == (1, 64, 8)
+
+
+def test_stages_with_fields_have_what_was_found_and_their_ends_send_nothing() -> None:
+    mask = ((2, 5), torch.bool)
+    encoder, decoder = ((2, 7, 8), torch.float64), ((2, 5, 8), torch.float64)
+    shapes = FoundShapes({0: (encoder,), 1: (decoder, encoder, mask)})
+    assert shapes.inputs(0) == () and shapes.outputs(2, 3) == ()
+    (passed,) = shapes.inputs(1)
+    assert passed.shape == (2, 7, 8) and passed.is_meta
+    found = shapes.outputs(1, 3)
+    assert [(tuple(one.shape), one.dtype) for one in found] == [decoder, encoder, mask]
+    assert [one.requires_grad for one in found] == [True, True, False]
+    assert [one.shape for one in shapes.inputs(2)] == [one.shape for one in found]

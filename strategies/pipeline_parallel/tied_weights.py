@@ -1,0 +1,88 @@
+"""Tied weights under a pipeline: every stage that uses a weight holds it, under one name (Megatron-LM, 1909.08053).
+
+Such are an embedding and the head that shares it, the embedding of an encoder and a decoder, and position biases of all blocks of a stack.
+
+Each rank has the gradient of its own use. After the data strategy has reduced it, the ranks exchange their gradients and add them in
+the order of ranks, so that all their optimizers make the same update, to the bit. If one rank holds several of the stages (ZBV,
+DualPipeV, interleaved), their modules share the parameter itself, and nothing is sent between them; ZeRO-3, which gathers it for each
+use, keeps a shard for each (`fsdp.py`).
+
+Memory: the weight and its state on each rank that holds it. Traffic per step: each of k ranks sends the weight's gradient to the k − 1
+others; of a tied embedding, vocab · dim elements each way. From ZeRO-1 on and under tensor parallelism it is divided by the number of
+replicas and the tensor degree. Clipping and checkpoints count only the first stage's param shard.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..data_strategy import DataStrategy
+from ..mesh import Mesh
+from ..param_shard import ParamShard, ties
+from ..telemetry.current import wait_on
+
+
+def share(parts: Sequence[nn.Module], scalars: bool) -> None:
+    """If stages of this rank hold the same weight, make them all use the parameter of the first of them; only of `scalars`, or of all."""
+    first: dict[str, nn.Parameter] = {}
+    for part in parts:
+        for own, tie in ties(part).items():
+            shared = first.setdefault(tie.name, part.get_parameter(own))
+            if not (scalars and shared.dim()):
+                path, _, key = own.rpartition(".")
+                setattr(part.get_submodule(path), key, shared)
+
+
+class TiedWeights:
+    """A data strategy that adds up the gradients of tied weights after reducing them.
+
+    `ranks`: the weight's name → the ranks of the pipeline that hold it, in order. This rank is one of them.
+    """
+
+    def __init__(self, data: DataStrategy, ranks: Mapping[str, Sequence[int]], mesh: Mesh) -> None:
+        self._data, self._group, self._rank = data, mesh.group("pipeline"), mesh.index("pipeline")
+        self.shards: list[ParamShard] = data.shards
+        # All ranks exchange in the order of names. So they never wait for each other forever, also where each weight has other holders.
+        tied = sorted((shard for shard in data.shards if shard.name in ranks), key=lambda shard: shard.name)
+        self._tied = [(shard, ranks[shard.name]) for shard in tied]
+        self.before_backward, self.publish = data.before_backward, data.publish
+        self.after_validation, self.collect = data.after_validation, data.collect
+        self.settle, self.finishing = data.settle, data.finishing
+
+    @property
+    def gradient_peak(self) -> int:
+        return self._data.gradient_peak
+
+    @gradient_peak.setter
+    def gradient_peak(self, value: int) -> None:
+        self._data.gradient_peak = value
+
+    def reduce(self) -> None:
+        """Reduce over the replicas, then over the stages."""
+        self._data.reduce()
+        for shard, ranks in self._tied:
+            assert shard.gradient is not None
+            shard.gradient.copy_(self._summed(shard.gradient.contiguous(), ranks))
+
+    def _summed(self, mine: torch.Tensor, ranks: Sequence[int]) -> torch.Tensor:
+        """The sum of the gradients of `ranks`, in their order: the same bits on each of them."""
+        everyone = [mine if rank == self._rank else torch.empty_like(mine) for rank in ranks]
+        others = [(rank, theirs) for rank, theirs in zip(ranks, everyone, strict=True) if rank != self._rank]
+        sends = [dist.P2POp(dist.isend, mine, group=self._group, group_peer=rank) for rank, _ in others]
+        receives = [dist.P2POp(dist.irecv, theirs, group=self._group, group_peer=rank) for rank, theirs in others]
+        for work in dist.batch_isend_irecv([*sends, *receives]):
+            wait_on(work.wait, "swap", self._group)
+        total, *more = everyone
+        for gradient in more:
+            total.add_(gradient)
+        return total
+
+
+def sum_tied_grads(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:
+    """`data` with tied weights summed over the ranks that hold them; `data` itself if no other rank holds any."""
+    owners = {stage: rank for rank in range(mesh.layout.pipeline) for stage in mesh.layout.stages_of(rank)}
+    every = {tie.name: sorted({owners[stage] for stage in tie.stages}) for part in parts for tie in ties(part).values()}
+    several = {name: ranks for name, ranks in every.items() if len(ranks) > 1}
+    return TiedWeights(data, several, mesh) if several else data
