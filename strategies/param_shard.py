@@ -134,7 +134,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Tie:
-    """That the pipeline stages `stages` hold one weight, of which `name` is the name in param shards. `stage` is the one that has this note."""
+    """That the pipeline stages `stages` hold one weight, whose name in param shards is `name`. `stage` is the one that has this note."""
 
     name: str
     stages: tuple[int, ...]

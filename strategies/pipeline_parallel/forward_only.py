@@ -137,7 +137,7 @@ class ForwardOnly:
         arriving = {}
         for stage, number in coming:
             described = self.passed_on[stage]
-            empty = tuple(torch.empty(*shape, dtype=dtype, device=self._device) for shape, dtype in described)
+            empty = tuple(torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in described)
             arriving[stage + 1, number] = empty
             operations += [self._message(dist.irecv, tensor, stage) for tensor in empty]
         return _Messages(arriving, sent, dist.batch_isend_irecv(operations) if operations else (), self._group)

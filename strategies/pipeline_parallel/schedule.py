@@ -135,7 +135,8 @@ class Pipeline(Runner):
         self._layout, self._costs, self._mesh = layout, split.costs, mesh
         self._stopwatch: BubbleTimer | None = None
         self._pair: OverlappedPair | None = None
-        self._parts, self._shapes, self._data = parts, split.shapes, data
+        self._parts, self._data = parts, data
+        self._shapes: Examples | None = split.shapes
         if split.shapes is None:
             for part, index in zip(parts, indices, strict=True):
                 take_fields(part, last=index == layout.stages - 1)

@@ -40,7 +40,9 @@ def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> n
         raise Refusal("layout.pipeline", message, f"Give numbers whose sum is {len(blocks)}, or leave blocks out.")
     stages = stage_blocks(layout, costs)
     if not stages[0] and used_by(model):
-        message = f"the first stage has no block, and what {type(model).__name__} begins with belongs to blocks (used_by)."
+        message = (
+            f"the first stage has no block, and what {type(model).__name__} begins with belongs to blocks (used_by)."
+        )
         raise Refusal("layout.pipeline", message, "Give the first stage a block, or leave blocks out.")
     note_ties(model, _ties(model, stage, stages))
     keep(model, stages[stage], stage == 0, stage == layout.stages - 1)
@@ -74,7 +76,7 @@ def used_by(model: nn.Module) -> Mapping[str, Collection[str]]:
     Raises `Refusal` for a name that is not there.
     """
     found: Mapping[str, Collection[str]] = getattr(model, "used_by", {})
-    blocks = _whole(model)[0] if found else {}
+    blocks: Collection[str] = _whole(model)[0] if found else ()
     for name, users in found.items():
         missing = [user for user in users if user not in blocks]
         if missing or not hasattr(model, name):

@@ -14,7 +14,6 @@ import torch
 from ..batch import Batch
 from ..layout import Layout
 
-
 #: Shape and dtype of what a stage passes on to the next.
 Hidden = tuple[Sequence[int], torch.dtype]
 
@@ -47,7 +46,7 @@ class FoundShapes:
 def _meta(described: Sequence[Hidden]) -> tuple[torch.Tensor, ...]:
     """Floats require gradients."""
     return tuple(
-        torch.empty(*shape, dtype=dtype, device="meta", requires_grad=dtype.is_floating_point)
+        torch.empty(shape, dtype=dtype, device="meta", requires_grad=dtype.is_floating_point)
         for shape, dtype in described
     )
 
