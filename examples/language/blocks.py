@@ -15,7 +15,7 @@ class Attention(nn.Module):
         self.query, self.keys, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
 
     def forward(self, x: torch.Tensor, seen: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """`x` [rows, n, dim], `seen` [rows, m, dim] → [rows, n, dim]. `bias` [heads, n, m] is added to the scores, and hides by −∞."""
+        """`x` [rows, n, dim], `seen` [rows, m, dim] → [rows, n, dim]. `bias` [heads, n, m] is added to the scores."""
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         key, value = self.keys(seen).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         causal = self.causal and bias is None

@@ -25,7 +25,7 @@ class DistanceBias(nn.Module):
         places = torch.arange(n, device=self.numbers.weight.device)
         ahead = places[None, :] - places[:, None]
         bias: torch.Tensor = self.numbers(self._bucket(ahead)).permute(2, 0, 1)
-        return bias.masked_fill(ahead > 0, -math.inf) if self.causal else bias
+        return bias.masked_fill(ahead > 0, torch.finfo(bias.dtype).min) if self.causal else bias
 
     def _bucket(self, ahead: torch.Tensor) -> torch.Tensor:
         buckets = self.buckets if self.causal else self.buckets // 2
