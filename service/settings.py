@@ -189,7 +189,9 @@ class Settings(BaseSettings):
         description="Time for which a deleted job can be restored. Then its files and records are removed.",
     )
     retention_s: float = Field(
-        600.0, gt=0, description="Interval at which dispatchers remove deleted jobs, and records that are too old."
+        600.0,
+        gt=0,
+        description="Interval at which dispatchers remove deleted jobs, and records that are too old or too large.",
     )
     keep_logs_days: float = Field(
         0.0, ge=0, description="Days after a job's end for which its log lines are kept; 0: forever."
@@ -213,6 +215,21 @@ class Settings(BaseSettings):
         ge=0,
         description="Days after a job's end after which it is deleted, with its checkpoints; 0: never. Pinned jobs are kept. "
         "An ended sweep goes with the last of its jobs.",
+    )
+
+    keep_logs_gib: float = Field(
+        0.0,
+        ge=0,
+        le=1_048_576,
+        description="GiB of log lines of all jobs together; a line counts with its text and 200 bytes. Beyond it the oldest lines are "
+        "removed, first of the job that ended first. Running and pinned jobs keep theirs; 0: no bound.",
+    )
+    keep_traces_gib: float = Field(
+        0.0,
+        ge=0,
+        le=1_048_576,
+        description="GiB of traces of all jobs together. Beyond it the oldest traces are removed, first of the job that ended first. "
+        "Running and pinned jobs keep theirs; 0: no bound.",
     )
 
     def __init__(self, **given: Any) -> None:

@@ -123,26 +123,40 @@ def _read_secret(given: Any) -> Any:
 
 
 Days = Annotated[Finite, Field(ge=0, le=36_500)]
+#: Up to one TiB.
+Mebibytes = Annotated[Finite, Field(ge=0, le=1 << 20)]
 
 
 class Retention(SpecPart):
-    """For how many days after the job's end its records are kept. 0: until the job is removed. null: as the server is set."""
+    """For how many days after the job's end its records are kept, and how much of them. Without a key, as the server is set."""
 
     logs_days: Days | None = Field(
-        None, description="Of its log lines. 0: until the job is removed. null: as the server is set."
+        None,
+        description="Days after the job's end for which its log lines are kept. 0: no limit by age. null: as the server is set.",
+    )
+    logs_mib: Mebibytes | None = Field(
+        None,
+        description="MiB of the newest log lines that are kept once the job has ended. A line counts with its text and 200 bytes for its "
+        "row. 0 and null: no bound of the job's own; the server may bound the logs of all jobs.",
     )
     metrics_days: Days | None = Field(
         None,
-        description="Of its steps, logged metrics, rank samples and system metrics. 0: until the job is removed. null: as the server "
-        "is set.",
+        description="Days after the job's end for which its steps, logged metrics, rank samples and system metrics are kept. "
+        "0: no limit by age. null: as the server is set.",
     )
     events_days: Days | None = Field(
         None,
-        description="Of its incidents, repairs, validations and faults; its states, checkpoints and plan stay. 0: until the job is "
-        "removed. null: as the server is set.",
+        description="Days after the job's end for which its incidents, repairs, validations and faults are kept; its states, "
+        "checkpoints and plan stay. 0: no limit by age. null: as the server is set.",
     )
     traces_days: Days | None = Field(
-        None, description="Of its traces. 0: until the job is removed. null: as the server is set."
+        None,
+        description="Days after the job's end for which its traces are kept. 0: no limit by age. null: as the server is set.",
+    )
+    traces_mib: Mebibytes | None = Field(
+        None,
+        description="MiB of the newest traces that are kept once the job has ended. An older trace goes as a whole. 0 and null: no bound "
+        "of the job's own; the server may bound the traces of all jobs.",
     )
 
 

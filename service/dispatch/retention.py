@@ -1,5 +1,7 @@
 """Removes deleted jobs after the time for undoing it, and records of ended jobs and sweeps that are older than jobs or settings say.
 
+What is too large goes after that (`size_retention.py`).
+
 A job that is removed loses its files first, then its records, then its row. Every step can be repeated, by any dispatcher: one that
 dies leaves the job's row, and the next sweep continues. Each transaction removes a bounded number of rows, so others wait only shortly.
 """
@@ -16,6 +18,7 @@ from ..ids import parse
 from ..settings import Settings
 from ..store import removals
 from ..store.engine import Store
+from . import size_retention
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ async def sweep(store: Store, settings: Settings) -> None:
     await _remove_deleted(store, settings)
     if settings.keep_jobs_days > 0:
         await _remove_old_sweeps(store, settings.keep_jobs_days)
+    await size_retention.fit(store, settings)
 
 
 async def _remove_old_sweeps(store: Store, days: float) -> None:

@@ -39,25 +39,28 @@ async def page(
 ) -> Logs:
     """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound."""
     async with store.read() as tx:
-        job_id = (await existing(tx, job))["id"]
+        found = await existing(tx, job)
         if tail is not None:
-            rows = await log_rows.last(tx, job_id, rank, tail)
+            rows = await log_rows.last(tx, found["id"], rank, tail)
         else:
-            rows = await log_rows.after(tx, job_id, rank, after, limit + 1)
+            rows = await log_rows.after(tx, found["id"], rank, after, limit + 1)
+        removed = await log_rows.removed(tx, found)
     if tail is not None:
-        return Logs(lines=[line_of(row) for row in rows])
+        return Logs(lines=[line_of(row) for row in rows], removed=removed)
     lines = [line_of(row) for row in rows[:limit]]
-    return Logs(lines=lines, next=lines[-1].position if len(rows) > limit else None)
+    return Logs(lines=lines, next=lines[-1].position if len(rows) > limit else None, removed=removed)
 
 
 async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
     """Lines about position `position`, of one rank or all: half of `limit` before it, the rest from it on. Raises JobNotFound."""
     async with store.read() as tx:
-        job_id = (await existing(tx, job))["id"]
-        before = await search_rows.before(tx, job_id, rank, position, limit // 2)
-        rest = await log_rows.after(tx, job_id, rank, position - 1, limit - len(before) + 1)
+        found = await existing(tx, job)
+        before = await search_rows.before(tx, found["id"], rank, position, limit // 2)
+        rest = await log_rows.after(tx, found["id"], rank, position - 1, limit - len(before) + 1)
+        removed = await log_rows.removed(tx, found)
     lines = [line_of(each) for each in [*before, *rest]][:limit]
-    return Logs(lines=lines, next=lines[-1].position if len(before) + len(rest) > limit else None)
+    following = lines[-1].position if len(before) + len(rest) > limit else None
+    return Logs(lines=lines, next=following, removed=removed)
 
 
 async def search(store: Store, job: str, wanted: LogFilter, *, after: int = 0, limit: int = 100) -> LogSearchResult:
@@ -73,7 +76,7 @@ async def search(store: Store, job: str, wanted: LogFilter, *, after: int = 0, l
         if scan.scanned_to == after:
             raise SearchTooSlow from None
     lines = [line_of(each) for each in scan.found]
-    return LogSearchResult(lines=lines, scanned_to=scan.scanned_to, end=scan.end, done=scan.done)
+    return LogSearchResult(lines=lines, scanned_to=scan.scanned_to, end=scan.end, done=scan.done, removed=scan.removed)
 
 
 @dataclass
@@ -85,12 +88,13 @@ class _Scan:
     scanned_to: int  # everything up to this position was searched
     pattern: LogPattern | None = None
     end: int = 0  # the log's last position
+    removed: int = 0
     done: bool = False
     found: list[RowMapping] = field(default_factory=list)
 
     async def run(self, tx: AsyncConnection, job: str) -> None:
         row = await existing(tx, job)
-        self.end = row["log_pos"]
+        self.end, self.removed = row["log_pos"], await log_rows.removed(tx, row)
         if "\0" in self.wanted.text:  # no stored line has it, and no database accepts it
             self._end()
             return

@@ -1,8 +1,14 @@
 """Log lines."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from .base import Value
+
+Removed = Annotated[
+    int, Field(description="Number of the job's first log lines, of all ranks, that retention has removed.")
+]
 
 
 class LogLine(Value):
@@ -22,6 +28,7 @@ class Logs(Value):
 
     lines: list[LogLine]
     next: int | None = None
+    removed: Removed = 0
 
 
 class LogSearchResult(Value):
@@ -31,3 +38,4 @@ class LogSearchResult(Value):
     scanned_to: int = Field(description="Position up to which the log was scanned; pass it as `after` to continue.")
     end: int = Field(description="Last position of the log at the time of the request.")
     done: bool = Field(description="Whether the scan reached the end of the log.")
+    removed: Removed = 0

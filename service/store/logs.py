@@ -7,6 +7,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from . import log_sizes
 from .jobs import take_positions
 from .tables import logs
 
@@ -17,6 +18,13 @@ async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, A
         return
     first = await take_positions(tx, job_id, "log_pos", len(rows)) + 1
     await tx.execute(logs.insert(), [{**row, "job_id": job_id, "position": first + i} for i, row in enumerate(rows)])
+    await log_sizes.add(tx, job_id, [row["text"] for row in rows])
+
+
+async def removed(tx: AsyncConnection, job: RowMapping) -> int:
+    """The number of lines that were removed, which are the log's first: positions have no gaps. `job` is its row, with `log_pos`."""
+    first = await tx.execute(select(func.min(logs.c.position)).where(logs.c.job_id == job["id"]))
+    return int(first.scalar_one() or job["log_pos"] + 1) - 1
 
 
 async def after(tx: AsyncConnection, job_id: str, rank: int | None, position: int, limit: int) -> Sequence[RowMapping]:

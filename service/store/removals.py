@@ -11,7 +11,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import FINAL
-from . import models
+from . import log_sizes, models
 from .dialect import unix_begin, unix_now
 from .jobs import unleased
 from .program_tables import metric_chunks, metric_series
@@ -54,7 +54,7 @@ async def living_child(tx: AsyncConnection, job_id: str) -> str | None:
 
 async def mark_old(tx: AsyncConnection, days: float, actor: str, limit: int) -> int:
     """Delete up to `limit` jobs that ended this long ago, unless they are pinned or in use. Returns their number."""
-    wanted = (jobs.c.deleted_at.is_(None), *_ended(tx), _older(tx, days), _unused())
+    wanted = (jobs.c.deleted_at.is_(None), *ended(tx), _older(tx, days), _unused())
     some = await _locked(tx, select(jobs.c.id).where(*wanted).order_by(jobs.c.finished_at).limit(limit))
     statement = update(jobs).where(jobs.c.id.in_(some), *wanted).values(deleted_at=unix_now(tx), deleted_by=actor)
     return (await tx.execute(statement)).rowcount
@@ -101,7 +101,7 @@ async def outdated(tx: AsyncConnection, kind: str, days: float, after: str, limi
     if days > 0:
         due.append(and_(jobs.c.retention.is_(None), _older(tx, days)))
     left = or_(*(exists().where(*_records(table, jobs.c.id)) for table in KINDS[kind]))
-    wanted = (*_ended(tx), or_(*due), jobs.c.removing.is_(False), jobs.c.id > after, left)
+    wanted = (*ended(tx), or_(*due), jobs.c.removing.is_(False), jobs.c.id > after, left)
     return (await tx.execute(select(jobs.c.id).where(*wanted).order_by(jobs.c.id).limit(limit))).scalars().all()
 
 
@@ -131,6 +131,8 @@ async def _remove(
     if (await tx.execute(job)).first() is None:
         return False
     most = MOST_LARGE_ROWS if table in _LARGE else MOST_ROWS
+    if table is logs:
+        return await log_sizes.remove_oldest(tx, job_id, most)
     key = list(table.primary_key.columns)
     mine = _records(table, job_id) if lasting else [table.c.job_id == job_id]
     some = select(*key).where(*mine).order_by(*key).limit(most)
@@ -144,7 +146,7 @@ def _records(table: Table, job_id: Any) -> list[ColumnElement[bool]]:
     return [table.c.job_id == job_id, *lasts]
 
 
-def _ended(tx: AsyncConnection) -> tuple[ColumnElement[bool], ...]:
+def ended(tx: AsyncConnection) -> tuple[ColumnElement[bool], ...]:
     """Jobs that have ended, are not pinned, and that no dispatcher looks after any more."""
     return (jobs.c.state.in_(FINAL), jobs.c.pinned.is_(False), unleased(tx))
 

@@ -104,7 +104,7 @@ jobs = Table(
     Column("deleted_at", Double),  # by the database's clock
     Column("deleted_by", Text),
     Column("removing", Boolean, nullable=False, server_default=false()),
-    Column("retention", JSON(none_as_null=True)),  # days by kind of record, where the spec names any
+    Column("retention", JSON(none_as_null=True)),  # days and sizes by kind of record, where the spec names any
     Column("code", String(40)),  # the archive of code that it runs, `code_archives.id`
     Column("actor", Text, nullable=False),
     Column("idempotency_key", String(255), unique=True),
@@ -217,6 +217,7 @@ traces = Table(
     Column("message", Text),
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
+    _counter("bytes"),  # the bodies of its parts
     Column("idempotency_key", String(255)),
     UniqueConstraint("job_id", "idempotency_key"),
 )
@@ -344,6 +345,17 @@ logs = Table(
     Column("text", Text, nullable=False),
     Column("ts", Double, nullable=False),
     Index(None, "job_id", "rank", "position"),
+)
+
+#: What a job's log takes, apart from `jobs`: so a sum over all jobs reads short rows, and an update touches none of the indexes of `jobs`.
+log_sizes = Table(
+    "log_sizes",
+    METADATA,
+    _job_id(),
+    Column("bytes", BigInteger, nullable=False),
+    Column(
+        "uncounted", BigInteger, nullable=False
+    ),  # lines up to this position, of earlier versions, are not in `bytes`
 )
 
 secrets = Table(

@@ -102,9 +102,11 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
             if searches:
                 _search(screen, client, job, emit, wanted, after, limit or _FOUND)
             elif around is not None:
-                _each(emit, client.logs(job, rank=rank, around=around, limit=limit or _AROUND).lines)
+                page = client.logs(job, rank=rank, around=around, limit=limit or _AROUND)
+                _say_removed(screen, page.removed, since=around - 1)
+                _each(emit, page.lines)
             else:
-                _print(client, client.job(job).id, emit, follow=follow, rank=rank, tail=tail, after=after)
+                _print(screen, client, client.job(job).id, emit, follow=follow, rank=rank, tail=tail, after=after)
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
@@ -124,12 +126,21 @@ def _each(emit: Emit, lines: list[LogLine]) -> int:
     return lines[-1].position if lines else 0
 
 
+def _say_removed(screen: Screen, removed: int, *, since: int) -> None:
+    """Say that lines after position `since` are not in the log any more, if so."""
+    if removed > since:
+        lines = "line of this log was" if removed == 1 else f"{removed:,} lines of this log were"
+        screen.say(f"The first {lines} removed by retention.")
+
+
 def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFilter, after: int, limit: int) -> None:
     """Search up to the limit, the end of the log, or a bound; then print how to continue."""
     text = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex)
     look = partial(text, since=wanted.since, until=wanted.until)
     found, last, ended = 0, 0, False
-    for page in islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES):
+    for number, page in enumerate(islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES)):
+        if number == 0:
+            _say_removed(screen, page.removed, since=after)
         lines = page.lines[: limit - found]
         last = _each(emit, lines) or last
         found += len(lines)
@@ -146,13 +157,23 @@ def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFi
 
 
 def _print(
-    client: Client, job: str, emit: Emit, *, follow: bool, rank: int | None, tail: int | None, after: int
+    screen: Screen,
+    client: Client,
+    job: str,
+    emit: Emit,
+    *,
+    follow: bool,
+    rank: int | None,
+    tail: int | None,
+    after: int,
 ) -> None:
     """Print all lines once, in order. The next page starts after the last line's position: no gap, no duplicate."""
+    last = client.logs(job, rank=rank, tail=max(tail or 0, 1))  # also with tail 0, to know the last position
+    if tail is None or len(last.lines) < tail:
+        _say_removed(screen, last.removed, since=after)
     if tail is not None:
-        lines = client.logs(job, rank=rank, tail=max(tail, 1)).lines  # also with tail 0, to know the last position
-        after = max(after, lines[-1].position if lines else 0)
-        _each(emit, lines[-tail:] if tail else [])
+        after = max(after, last.lines[-1].position if last.lines else 0)
+        _each(emit, last.lines[-tail:] if tail else [])
         if not follow:
             return
     for page in client.log_pages(job, rank=rank, after=after, follow=follow, pause_s=_FOLLOW_S):

@@ -1,9 +1,10 @@
 """Rows of every table that has records of jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import JSON, Boolean, Column, Double, Integer, LargeBinary, Table, func, select
+from sqlalchemy import JSON, Boolean, Column, Double, Integer, LargeBinary, Table, event, func, select
 
 from shardyard.service.store.engine import Store
 from shardyard.service.store.removals import OF_JOBS
@@ -26,6 +27,30 @@ async def counted(store: Store, job_id: str) -> dict[str, int]:
             mine = select(func.count()).select_from(table).where(table.c.job_id == job_id)
             found[table.name] = int((await tx.execute(mine)).scalar_one())
     return {name: count for name, count in found.items() if count}
+
+
+@contextmanager
+def removed_by_transaction(store: Store) -> Iterator[list[int]]:
+    """The number of rows that each transaction deletes meanwhile, also of those that delete none."""
+    removed: list[int] = []
+    in_transaction: list[int] = []
+
+    def executed(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE"):
+            in_transaction.append(cursor.rowcount)
+
+    def committed(_connection: Any) -> None:
+        removed.append(sum(in_transaction))
+        in_transaction.clear()
+
+    engine = store._engines.writing.sync_engine
+    event.listen(engine, "after_cursor_execute", executed)
+    event.listen(engine, "commit", committed)
+    try:
+        yield removed
+    finally:
+        event.remove(engine, "after_cursor_execute", executed)
+        event.remove(engine, "commit", committed)
 
 
 def _row(table: Table, job_id: str, number: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ BAD = {
         ("RETRY_BACKOFF_S", "RETRY_BACKOFF_MAX_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MAX_S", "OPERATION_S"),
         ("", "-1"),
     ),
+    **dict.fromkeys(("KEEP_LOGS_GIB", "KEEP_TRACES_GIB"), ("10GB", "-1", "inf", "nan", "")),
     **dict.fromkeys(("LOCAL_FILES", "FAULT_INJECTION", "INSECURE_ALLOW_REMOTE"), ("maybe", "2")),
     **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH"), ("~no-such-user/a",)),
     "STORAGE": ("~no-such-user/a", "gs://bucket", "s3://"),

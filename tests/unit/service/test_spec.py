@@ -117,12 +117,21 @@ def test_a_chunk_of_the_loss_is_of_one_ranks_tokens() -> None:
         assert spec.loss_chunk(spec.check(), 256) == expected, layout
 
 
-@pytest.mark.parametrize("days", [-1, 36_501, float("nan"), float("inf"), "soon"])
-def test_a_retention_is_a_number_of_days(days: Any) -> None:
-    given: dict[str, Any] = {"name": "a", "command": ["true"], "retention": {"logs_days": 0, "traces_days": 0.5}}
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"logs_days": days} for days in (-1, 36_501, float("nan"), float("inf"), "soon")),
+        *({"traces_mib": size} for size in (-1, 1 << 21, float("nan"), float("inf"), "100MB")),
+        {"checkpoints_days": 3},
+        {"metrics_mib": 3},
+    ],
+)
+def test_a_retention_is_a_number_of_days_or_of_mib(wrong: Any) -> None:
+    right = {"logs_days": 0, "traces_days": 0.5, "logs_mib": 0, "traces_mib": 0.5}
+    given: dict[str, Any] = {"name": "a", "command": ["true"], "retention": right}
     kept = CommandSpec.model_validate(given).retention
     assert (kept.logs_days, kept.traces_days, kept.events_days) == (0, 0.5, None)
-    for wrong in ({"logs_days": days}, {"checkpoints_days": 3}):
-        with pytest.raises(ValidationError) as refused:
-            CommandSpec.model_validate({**given, "retention": wrong})
-        assert refused.value.errors()[0]["loc"] == ("retention", *wrong)
+    assert (kept.logs_mib, kept.traces_mib) == (0, 0.5)
+    with pytest.raises(ValidationError) as refused:
+        CommandSpec.model_validate({**given, "retention": wrong})
+    assert refused.value.errors()[0]["loc"] == ("retention", *wrong)

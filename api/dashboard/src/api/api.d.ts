@@ -3135,6 +3135,12 @@ export interface components {
              * @description Whether the scan reached the end of the log.
              */
             readonly done: boolean;
+            /**
+             * Removed
+             * @description Number of the job's first log lines, of all ranks, that retention has removed.
+             * @default 0
+             */
+            readonly removed: number;
         };
         /**
          * LoggedArtifact
@@ -3342,6 +3348,12 @@ export interface components {
             readonly lines: readonly components["schemas"]["LogLine"][];
             /** Next */
             readonly next: number | null;
+            /**
+             * Removed
+             * @description Number of the job's first log lines, of all ranks, that retention has removed.
+             * @default 0
+             */
+            readonly removed: number;
         };
         /**
          * LossSparkline
@@ -6534,33 +6546,45 @@ export interface components {
         };
         /**
          * Retention
-         * @description For how many days after the job's end its records are kept. 0: until the job is removed. null: as the server is set.
+         * @description For how many days after the job's end its records are kept, and how much of them. Without a key, as the server is set.
          */
         readonly Retention: {
             /**
              * Logs Days
-             * @description Of its log lines. 0: until the job is removed. null: as the server is set.
+             * @description Days after the job's end for which its log lines are kept. 0: no limit by age. null: as the server is set.
              * @default null
              */
             readonly logs_days: number | null;
             /**
+             * Logs Mib
+             * @description MiB of the newest log lines that are kept once the job has ended. A line counts with its text and 200 bytes for its row. 0 and null: no bound of the job's own; the server may bound the logs of all jobs.
+             * @default null
+             */
+            readonly logs_mib: number | null;
+            /**
              * Metrics Days
-             * @description Of its steps, logged metrics, rank samples and system metrics. 0: until the job is removed. null: as the server is set.
+             * @description Days after the job's end for which its steps, logged metrics, rank samples and system metrics are kept. 0: no limit by age. null: as the server is set.
              * @default null
              */
             readonly metrics_days: number | null;
             /**
              * Events Days
-             * @description Of its incidents, repairs, validations and faults; its states, checkpoints and plan stay. 0: until the job is removed. null: as the server is set.
+             * @description Days after the job's end for which its incidents, repairs, validations and faults are kept; its states, checkpoints and plan stay. 0: no limit by age. null: as the server is set.
              * @default null
              */
             readonly events_days: number | null;
             /**
              * Traces Days
-             * @description Of its traces. 0: until the job is removed. null: as the server is set.
+             * @description Days after the job's end for which its traces are kept. 0: no limit by age. null: as the server is set.
              * @default null
              */
             readonly traces_days: number | null;
+            /**
+             * Traces Mib
+             * @description MiB of the newest traces that are kept once the job has ended. An older trace goes as a whole. 0 and null: no bound of the job's own; the server may bound the traces of all jobs.
+             * @default null
+             */
+            readonly traces_mib: number | null;
         };
         /**
          * ScheduleSpec
@@ -6919,9 +6943,11 @@ export interface components {
             /**
              * @default {
              *       "logs_days": null,
+             *       "logs_mib": null,
              *       "metrics_days": null,
              *       "events_days": null,
-             *       "traces_days": null
+             *       "traces_days": null,
+             *       "traces_mib": null
              *     }
              */
             readonly retention: components["schemas"]["Retention"];
@@ -7155,9 +7181,11 @@ export interface components {
             /**
              * @default {
              *       "logs_days": null,
+             *       "logs_mib": null,
              *       "metrics_days": null,
              *       "events_days": null,
-             *       "traces_days": null
+             *       "traces_days": null,
+             *       "traces_mib": null
              *     }
              */
             readonly retention: components["schemas"]["Retention"];
@@ -7284,9 +7312,11 @@ export interface components {
             /**
              * @default {
              *       "logs_days": null,
+             *       "logs_mib": null,
              *       "metrics_days": null,
              *       "events_days": null,
-             *       "traces_days": null
+             *       "traces_days": null,
+             *       "traces_mib": null
              *     }
              */
             readonly retention: components["schemas"]["Retention"];
@@ -7355,9 +7385,11 @@ export interface components {
             /**
              * @default {
              *       "logs_days": null,
+             *       "logs_mib": null,
              *       "metrics_days": null,
              *       "events_days": null,
-             *       "traces_days": null
+             *       "traces_days": null,
+             *       "traces_mib": null
              *     }
              */
             readonly retention: components["schemas"]["Retention"];

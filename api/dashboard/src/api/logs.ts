@@ -27,9 +27,16 @@ export const toLine = (wire: Schema<"LogLine">): LogLine => ({
   at: wire.ts === null ? null : new Date(wire.ts * 1000),
 });
 
-async function fetchLines(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogLine[]> {
-  const { lines } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query, signal });
-  return lines.map(toLine);
+/** What is known of the end of a log. */
+export interface LogEnd {
+  lines: readonly LogLine[];
+  /** How many of the job's first lines, of all ranks, retention has removed. */
+  removed: number;
+}
+
+async function fetchLines(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogEnd> {
+  const { lines, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query, signal });
+  return { lines: lines.map(toLine), removed };
 }
 
 /** Lines after a position, at most as many as the API allows at once; `next` is null at the end. Raises `Problem`. */
@@ -40,19 +47,21 @@ export async function linesAfter(id: string, rank: number | null, after: number,
 
 /**
  * `known` and what was written since, of one rank or of all (`rank` null): each position once, the newest `KEEP` of them.
- * Raises `Problem`.
+ * Without news it is `known` itself. Raises `Problem`.
  */
 export async function continueLogs(
   id: string,
   rank: number | null,
-  known: readonly LogLine[],
+  known: LogEnd | undefined,
   signal?: AbortSignal,
-): Promise<readonly LogLine[]> {
-  const last = known.at(-1);
-  if (last === undefined) return fetchLines(id, { rank, tail: TAIL }, signal);
+): Promise<LogEnd> {
+  const last = known?.lines.at(-1);
+  if (known === undefined || last === undefined) return fetchLines(id, { rank, tail: TAIL }, signal);
   const news = await fetchLines(id, { rank, after: last.position, limit: BATCH }, signal);
   // More than a batch behind: what lies between would not be kept anyway once the newest `KEEP` lines are here.
-  return append(known, news.length < BATCH ? news : await fetchLines(id, { rank, tail: KEEP }, signal));
+  const newest = news.lines.length < BATCH ? news : await fetchLines(id, { rank, tail: KEEP }, signal);
+  const lines = append(known.lines, newest.lines);
+  return lines === known.lines && newest.removed === known.removed ? known : { lines, removed: newest.removed };
 }
 
 function append(lines: readonly LogLine[], news: readonly LogLine[]): readonly LogLine[] {

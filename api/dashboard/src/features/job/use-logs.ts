@@ -2,12 +2,11 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { continueLogs, type LogLine } from "../../api/logs";
+import { continueLogs, type LogEnd } from "../../api/logs";
 
 const EVERY_MS = 1000;
 
-export interface Tail {
-  lines: readonly LogLine[];
+export interface Tail extends LogEnd {
   problem: Error | null;
   loading: boolean;
 }
@@ -16,14 +15,14 @@ export interface Tail {
 export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
   const client = useQueryClient();
   const key = ["logs", id, rank];
-  const { data, error, isPending, refetch } = useQuery<readonly LogLine[]>({
+  const { data, error, isPending, refetch } = useQuery<LogEnd>({
     queryKey: key,
-    queryFn: ({ signal }) => continueLogs(id, rank, client.getQueryData<readonly LogLine[]>(key) ?? [], signal),
+    queryFn: ({ signal }) => continueLogs(id, rank, client.getQueryData<LogEnd>(key), signal),
     structuralSharing: false,
     refetchInterval: ended ? false : EVERY_MS,
   });
   useEffect(() => {
     if (ended) void refetch();
   }, [ended, refetch]);
-  return { lines: data ?? [], problem: error, loading: isPending };
+  return { lines: data?.lines ?? [], removed: data?.removed ?? 0, problem: error, loading: isPending };
 }

@@ -7,6 +7,7 @@ import pytest
 from shardyard.api.cli.commands import logs as command
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
+from shardyard.service.store import log_sizes
 
 from ...conftest import SPEC, Gang, Plane
 
@@ -116,3 +117,24 @@ def test_a_tail_of_none_is_followed_from_the_end(
     assert capsys.readouterr().out == ""
     assert run(["logs", job, "--follow", "--tail", "2"]) == 0
     assert capsys.readouterr().out == "[rank 0] two\n[rank 0] three\n"
+
+
+def test_lines_that_retention_removed_are_told_where_they_would_stand(
+    plane: Plane, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*options: str) -> str:
+        assert run(["logs", job, *options]) == 0
+        return capsys.readouterr().err
+
+    async def remove(lines: int) -> None:
+        async with plane.store.write() as tx:
+            await log_sizes.remove_oldest(tx, job, lines)
+
+    note = "The first 15 lines of this log were removed by retention."
+    assert "removed" not in told() + told("--search", "absent") + told("--around", "3")
+    plane.do(remove(15))
+    assert told() == told("--tail", "30") == told("--after", "14") == told("--around", "15") == f"{note}\n"
+    assert told("--search", "absent") == f"{note}\nNo line was found.\n"
+    assert told("--tail", "25") == told("--after", "15") == told("--around", "16") == ""
+    plane.do(remove(100))
+    assert told() == told("--tail", "1") == "The first 40 lines of this log were removed by retention.\n"

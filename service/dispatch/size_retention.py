@@ -1,0 +1,85 @@
+"""Removes the oldest log lines and traces of ended jobs, where a job has more than its spec says, or all jobs more than the settings.
+
+Each transaction removes or counts a bounded number of rows, and sums what is stored once more under the lock of the job's row. So a
+sweep that dies leaves true sizes, and of two dispatchers that sweep at once each finds what the other removed.
+"""
+
+import logging
+from typing import Final
+
+from ..settings import Settings
+from ..store import size_bounds
+from ..store.engine import Store
+from ..store.size_bounds import Kind
+
+log = logging.getLogger(__name__)
+
+#: Jobs that are read in one transaction.
+_JOBS: Final = 100
+#: Log lines that are counted in one transaction.
+LINES: Final = 2000
+_GIB: Final = 1 << 30
+
+
+async def fit(store: Store, settings: Settings) -> None:
+    """Hold each job to its own bounds, then all jobs together to those of the settings."""
+    await _count_lines(store, every=settings.keep_logs_gib > 0)
+    bounds: dict[Kind, float] = {"logs": settings.keep_logs_gib, "traces": settings.keep_traces_gib}
+    for kind, gib in bounds.items():
+        await _fit_jobs(store, kind)
+        if gib > 0:
+            await _fit_all(store, kind, gib)
+
+
+async def _count_lines(store: Store, *, every: bool) -> None:
+    """Count lines that an earlier version stored: those of every job, or of jobs with a bound of their own."""
+    after = ""
+    while True:
+        async with store.read() as tx:
+            found = await size_bounds.uncounted(tx, every, after, _JOBS)
+        for after in found:
+            more = True
+            while more:
+                async with store.write() as tx:
+                    more = await size_bounds.count_some(tx, after, LINES)
+        if len(found) < _JOBS:
+            return
+
+
+async def _fit_jobs(store: Store, kind: Kind) -> None:
+    after = ""
+    while True:
+        async with store.read() as tx:
+            found = await size_bounds.oversized(tx, kind, after, _JOBS)
+        for after in found:
+            await _shrink(store, kind, after, None)
+        if len(found) < _JOBS:
+            return
+
+
+async def _fit_all(store: Store, kind: Kind, gib: float) -> None:
+    """Jobs that ended first lose their records first. Running and pinned jobs count, and keep theirs."""
+    most, before = int(gib * _GIB), None
+    while True:
+        async with store.read() as tx:
+            total = await size_bounds.stored(tx, kind)
+            found = await size_bounds.oldest(tx, kind, _JOBS) if total > most else ()
+        if total <= most or total == before:
+            return
+        if not found:
+            what = f"SHARDYARD_KEEP_{kind.upper()}_GIB is {gib:g}"
+            log.warning("%s, and the %s of running and pinned jobs alone take %.2f GiB", what, kind, total / _GIB)
+            return
+        before, excess = total, total - most
+        for row in found:
+            if excess <= 0:
+                break
+            await _shrink(store, kind, row["id"], most)
+            excess -= row["bytes"]
+
+
+async def _shrink(store: Store, kind: Kind, job_id: str, most: int | None) -> None:
+    more = True
+    while more:
+        async with store.write() as tx:
+            more = await size_bounds.shrink(tx, kind, job_id, most)
