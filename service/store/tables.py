@@ -2,7 +2,8 @@
 
 A job's events, steps, log lines and rank samples are numbered by *positions*. A position is allocated by raising a counter in the
 job's row, inside the transaction that writes the record. The row's lock makes positions appear in the order in which they are
-committed, so a reader that continues after position `n` misses no record. Positions grow; they may have gaps.
+committed, so a reader that continues after position `n` misses no record. Positions grow; they may have gaps, except those of log
+lines.
 """
 
 from sqlalchemy import (
@@ -353,9 +354,7 @@ log_sizes = Table(
     METADATA,
     _job_id(),
     Column("bytes", BigInteger, nullable=False),
-    Column(
-        "uncounted", BigInteger, nullable=False
-    ),  # lines up to this position, of earlier versions, are not in `bytes`
+    Column("uncounted", BigInteger, nullable=False),  # lines up to this position are not in `bytes` yet
 )
 
 secrets = Table(

@@ -183,8 +183,8 @@ async def test_beyond_the_bound_of_all_jobs_the_oldest_lines_of_the_job_that_end
     assert not warnings(caplog)
     await retention.sweep(store, bounded(settings, logs=10))
     assert await first_lines(store, all_jobs) == [1, None, None, None, 1]
-    (told,) = warnings(caplog)
-    assert told.startswith("SHARDYARD_KEEP_LOGS_GIB is ") and "running and pinned jobs alone" in told
+    (warning,) = warnings(caplog)
+    assert warning.startswith("SHARDYARD_KEEP_LOGS_GIB is ") and "running and pinned jobs alone" in warning
     await assert_sizes_are_true(store)
 
 

@@ -122,7 +122,7 @@ test("a rank without lines is not a job without lines", async () => {
   expect(await screen.findByText("Rank 2 wrote no log lines.")).toBeTruthy();
 });
 
-test("what retention has removed is told, in place of a log without lines", async () => {
+test("what retention has removed is shown, in place of a log without lines", async () => {
   given({ "GET /v1/jobs/job-1/logs": ({ url }) => Response.json(url.searchParams.get("rank") === "2" ? { lines: [], next: null, removed: 12_345 } : { lines: [line(2, "newest")], next: null, removed: 1 }) });
   const { container } = open(<JobLogs job={job({ state: "succeeded" })} />);
   expect(await screen.findByText("The first line of this job's log was removed by retention.")).toBeTruthy();

@@ -119,10 +119,10 @@ def test_a_tail_of_none_is_followed_from_the_end(
     assert capsys.readouterr().out == "[rank 0] two\n[rank 0] three\n"
 
 
-def test_lines_that_retention_removed_are_told_where_they_would_stand(
+def test_lines_that_retention_removed_are_noted_where_they_would_be(
     plane: Plane, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told(*options: str) -> str:
+    def notes(*options: str) -> str:
         assert run(["logs", job, *options]) == 0
         return capsys.readouterr().err
 
@@ -131,10 +131,10 @@ def test_lines_that_retention_removed_are_told_where_they_would_stand(
             await log_sizes.remove_oldest(tx, job, lines)
 
     note = "The first 15 lines of this log were removed by retention."
-    assert "removed" not in told() + told("--search", "absent") + told("--around", "3")
+    assert "removed" not in notes() + notes("--search", "absent") + notes("--around", "3")
     plane.do(remove(15))
-    assert told() == told("--tail", "30") == told("--after", "14") == told("--around", "15") == f"{note}\n"
-    assert told("--search", "absent") == f"{note}\nNo line was found.\n"
-    assert told("--tail", "25") == told("--after", "15") == told("--around", "16") == ""
+    assert notes() == notes("--tail", "30") == notes("--after", "14") == notes("--around", "15") == f"{note}\n"
+    assert notes("--search", "absent") == f"{note}\nNo line was found.\n"
+    assert notes("--tail", "25") == notes("--after", "15") == notes("--around", "16") == ""
     plane.do(remove(100))
-    assert told() == told("--tail", "1") == "The first 40 lines of this log were removed by retention.\n"
+    assert notes() == notes("--tail", "1") == "The first 40 lines of this log were removed by retention.\n"
