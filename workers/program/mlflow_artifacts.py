@@ -1,8 +1,8 @@
 """Artifacts of MLflow clients: the routes of MLflow's artifact proxy. They are stored as the job's files (`artifact_uploads.py`).
 
 A request is answered when its file is in storage. Clients send a file again if the answer was lost, and equal content is then neither
-stored nor counted twice. What clients list and download is what they have logged through this rank since its start. Routes and answers
-are those of MLflow's `mlflow_artifacts.proto`.
+stored nor counted twice. What clients list and download is what they have logged through this rank since its start. A logged model's
+files are artifacts, too. Routes and answers are those of MLflow's `mlflow_artifacts.proto`.
 """
 
 import re
@@ -13,21 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 from urllib.parse import unquote
 
 from ..messages.artifact import Artifact, check_name
 from .artifact_uploads import ArtifactUploads, LoggedFile, Refused
-from .mlflow_runs import MlflowError, MlflowRuns, invalid, not_supported
+from .mlflow_fields import Json, MlflowError, invalid, missing, not_supported
+from .mlflow_tracking import MlflowTracking
 
 #: Before the names of the routes.
 ROUTES: Final = "/api/2.0/mlflow-artifacts/"
-#: What follows `artifacts/`, or is the `path` of a listing: an experiment, a run, and a path in it.
-_PLACE: Final = re.compile(r"\d+/([0-9a-f]{32})/artifacts(?:/(.*))?", re.DOTALL)
+#: What follows `artifacts/`, or is the `path` of a listing: an experiment, a run or logged model, and a path in it.
+_PLACE: Final = re.compile(r"\d+/(?:([0-9a-f]{32})|models/(m-[0-9a-f]{32}))/artifacts(?:/(.*))?", re.DOTALL)
 #: Clients that read this send the file in one request.
 _NO_PARTS: Final = "Multipart upload is not supported for the current artifact repository"
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,12 @@ class Download:
 class MlflowArtifacts:
     """The artifacts of a rank's clients. Any thread may call it."""
 
-    def __init__(self, runs: MlflowRuns, uploads: ArtifactUploads | None) -> None:
+    def __init__(self, tracking: MlflowTracking, uploads: ArtifactUploads | None) -> None:
         """`uploads`: None if the job has no storage for them."""
-        self._runs, self._uploads = runs, uploads
-        self._stored: dict[str, dict[str, Artifact]] = {}  # run → path → what is stored; as many as the job may log
-        self._runs_of: dict[str, str] = {}  # the name of a stored file in the job → its run
+        self._tracking, self._uploads = tracking, uploads
+        # The owner is a run or a logged model.
+        self._stored: dict[str, dict[str, Artifact]] = {}  # owner → path → what is stored; as many as the job may log
+        self._owners: dict[str, str] = {}  # the name of a stored file in the job → its owner
         self._storing: set[tuple[str, str]] = set()
         self._change = threading.Condition()
 
@@ -61,8 +61,8 @@ class MlflowArtifacts:
         raise not_supported(f"{method} {ROUTES}{route}"[:200])
 
     def _store(self, place: str, body: Iterator[bytes]) -> Json:
-        run, path = _read_place(place)
-        name, uploads = self._name(run, path), self._storage()
+        owner, path = _read_place(place)
+        name, uploads = self._name(owner, path), self._storage()
         spool = Path(uploads.storage.spool)
         try:
             spool.mkdir(parents=True, exist_ok=True)
@@ -71,36 +71,36 @@ class MlflowArtifacts:
             raise _failed(f"{spool} on this node: {error.strerror}") from None
         with file:
             size = _receive(body, file, uploads.storage.file_bytes)
-            with self._alone(run, path) as known:
+            with self._alone(owner, path) as known:
                 try:
                     stored = uploads.put(file.fileno(), LoggedFile(name, None, "file", 0, size), known)
                 except Refused as refused:
                     raise invalid(f"{path[:80]!r} is not stored: {refused}") from None
-                self._stored.setdefault(run, {})[path] = stored
-                self._runs_of[name] = run
+                self._stored.setdefault(owner, {})[path] = stored
+                self._owners[name] = owner
         return {}
 
     @contextmanager
-    def _alone(self, run: str, path: str) -> Iterator[Artifact | None]:
+    def _alone(self, owner: str, path: str) -> Iterator[Artifact | None]:
         """What this path has. No other request stores it until the block ends."""
         with self._change:
-            self._change.wait_for(lambda: (run, path) not in self._storing)
-            self._storing.add((run, path))
+            self._change.wait_for(lambda: (owner, path) not in self._storing)
+            self._storing.add((owner, path))
         try:
-            yield self._stored.get(run, {}).get(path)
+            yield self._stored.get(owner, {}).get(path)
         finally:
             with self._change:
-                self._storing.discard((run, path))
+                self._storing.discard((owner, path))
                 self._change.notify_all()
 
-    def _name(self, run: str, path: str) -> str:
+    def _name(self, owner: str, path: str) -> str:
         """The file's name in the job: as its metrics, those of the first run have no prefix. Raises MlflowError.
 
-        Where a run's name cannot be in a path, or another run's file has the name, the run's id is in its place.
+        Where the name of a run or model cannot be in a path, or a file of another one has the name, the id is in its place.
         """
-        prefix = self._runs.prefix(run)
-        if _why_no_name(f"{prefix}a") is not None or self._runs_of.get(prefix + path, run) != run:
-            prefix = f"{run}/"
+        prefix = self._tracking.prefix(owner)
+        if _why_no_name(f"{prefix}a") is not None or self._owners.get(prefix + path, owner) != owner:
+            prefix = f"{owner}/"
         if (why := _why_no_name(path) or _why_no_name(prefix + path)) is not None:
             raise invalid(f"the artifact's path: {why}")
         return prefix + path
@@ -112,10 +112,10 @@ class MlflowArtifacts:
 
     def _list(self, place: str) -> Json:
         """Files and folders at a path, without what is in these folders."""
-        run, folder = _read_place(place)
+        owner, folder = _read_place(place)
         below = f"{folder}/" if folder else ""
         found: dict[tuple[str, bool], Json] = {}
-        for path, stored in list(self._stored.get(run, {}).items()):
+        for path, stored in list(self._stored.get(owner, {}).items()):
             if path.startswith(below):
                 name, in_folder, _ = path.removeprefix(below).partition("/")
                 size = {} if in_folder else {"file_size": stored.bytes}
@@ -123,13 +123,12 @@ class MlflowArtifacts:
         return {"files": [found[key] for key in sorted(found)]}
 
     def _download(self, place: str) -> Download:
-        run, path = _read_place(place)
-        stored = self._stored.get(run, {}).get(path)
+        owner, path = _read_place(place)
+        stored = self._stored.get(owner, {}).get(path)
         if stored is None:
-            raise MlflowError(
-                "RESOURCE_DOES_NOT_EXIST",
-                f"this rank's MLflow clients have not logged {path[:80]!r} in this run since the rank's start: `shardyard artifacts JOB` "
-                "lists all files of the job",
+            raise missing(
+                f"this rank's MLflow clients have not logged {path[:80]!r} in this run or model since the rank's start: `shardyard "
+                "artifacts JOB` lists all files of the job"
             )
         content = self._storage().content(stored)
         try:
@@ -178,12 +177,11 @@ def _why_no_name(name: str) -> str | None:
 
 
 def _read_place(place: str) -> tuple[str, str]:
-    """The run, and the path in it, which may be empty. Raises MlflowError."""
+    """The id of the run or logged model, and the path in it, which may be empty. Raises MlflowError."""
     found = _PLACE.fullmatch(place)
     if found is None:
-        message = f"{ascii(place)[:120]} is not the address of a run's artifacts: use the run's artifact_uri"
-        raise MlflowError("RESOURCE_DOES_NOT_EXIST", message)
-    return found[1], (found[2] or "").rstrip("/")
+        raise missing(f"{ascii(place)[:120]} is not the address of a run's or model's artifacts: use its artifact_uri")
+    return found[1] or found[2], (found[3] or "").rstrip("/")
 
 
 def decoded(route: str) -> str:

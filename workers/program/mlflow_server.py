@@ -24,7 +24,8 @@ from .artifact_uploads import ArtifactUploads
 from .http_connection import HttpConnection
 from .metric_batch import MetricBatch, OnMetrics
 from .mlflow_artifacts import Download, MlflowArtifacts
-from .mlflow_runs import MlflowError, MlflowRuns, invalid, not_supported
+from .mlflow_fields import Json, MlflowError, invalid, not_supported
+from .mlflow_tracking import MlflowTracking
 
 #: With one of these a program has a server of its own.
 OWN_SERVER: Final = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME")
@@ -79,8 +80,8 @@ class _Server(ThreadingTCPServer):
 
     def __init__(self, batch: MetricBatch, uploads: ArtifactUploads | None) -> None:
         self.batch = batch
-        self.runs = MlflowRuns(batch, _write_line)
-        self.artifacts = MlflowArtifacts(self.runs, uploads)
+        self.tracking = MlflowTracking(batch, _write_line)
+        self.artifacts = MlflowArtifacts(self.tracking, uploads)
         self._flushed = time.monotonic()
         self.token = secrets.token_urlsafe(32)
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -145,7 +146,7 @@ class _Handler(StreamRequestHandler):
         else:
             _send(http, HTTPStatus.OK, answer)
 
-    def _answer(self, http: HttpConnection, request: h11.Request) -> dict[str, Any] | Download:
+    def _answer(self, http: HttpConnection, request: h11.Request) -> Json | Download:
         given = dict(request.headers).get(b"authorization", b"")
         if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
             message = "the token is not that of this rank: use MLFLOW_TRACKING_TOKEN as the job has set it"
@@ -159,11 +160,9 @@ class _Handler(StreamRequestHandler):
         if not target.path.startswith(_ENDPOINTS):
             raise not_supported(f"{method} {target.path}")
         body = query if method == "GET" else _object(content)
-        return self.server.runs.answer(method, target.path.removeprefix(_ENDPOINTS), body)
+        return self.server.tracking.answer(method, target.path.removeprefix(_ENDPOINTS), body)
 
-    def _artifacts(
-        self, method: str, route: str, query: dict[str, str], body: Iterator[bytes]
-    ) -> dict[str, Any] | Download:
+    def _artifacts(self, method: str, route: str, query: dict[str, str], body: Iterator[bytes]) -> Json | Download:
         try:
             return self.server.artifacts.answer(method, mlflow_artifacts.decoded(route), query, body)
         finally:
@@ -171,9 +170,7 @@ class _Handler(StreamRequestHandler):
                 pass
 
 
-def _send(
-    http: HttpConnection, status: HTTPStatus, answer: dict[str, Any] | Download, *, is_last: bool = False
-) -> None:
+def _send(http: HttpConnection, status: HTTPStatus, answer: Json | Download, *, is_last: bool = False) -> None:
     """Raises OSError."""
     if isinstance(answer, Download):
         http.answer(status, "application/octet-stream", answer.size, answer.content)
@@ -182,7 +179,7 @@ def _send(
         http.answer(status, "application/json", len(content), [content], is_last=is_last)
 
 
-def _json_of(error: MlflowError) -> dict[str, Any]:
+def _json_of(error: MlflowError) -> Json:
     return {"error_code": error.code, "message": str(error)}
 
 
@@ -196,7 +193,7 @@ def _content(body: Iterator[bytes]) -> bytes:
     return bytes(found) if size <= MOST_BYTES else b""
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def _object(content: bytes) -> Json:
     try:
         found = json.loads(content or b"null")
     except (ValueError, RecursionError):

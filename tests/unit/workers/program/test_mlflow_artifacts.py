@@ -125,6 +125,82 @@ print(got.name, got.read_bytes(), len(mlflow.artifacts.list_artifacts(f"runs:/{r
     assert len(list(rank.storage.iterdir())) == 8, "the large file, which has two names, is stored once"
 
 
+def test_a_logged_model_is_files_of_the_job_and_is_loaded_again(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two of one name, in two runs: by its id, and by its run and name. Its metrics are the run's, each once."""
+    script = """
+import mlflow, sys
+class Times(mlflow.pyfunc.PythonModel):
+    def __init__(self, factor):
+        self.factor = factor
+    def predict(self, context, model_input, params=None):
+        return [self.factor * one for one in model_input]
+def log(factor):
+    return mlflow.pyfunc.log_model(
+        name="net", python_model=Times(factor), pip_requirements=["mlflow-skinny"], step=2, tags={"team": "vision"}
+    )
+with mlflow.start_run() as run:
+    mlflow.log_param("lr", 0.1)
+    for step in range(3):
+        mlflow.log_metric("loss", 3.0 - step, step=step)
+    first = log(2)
+    mlflow.log_metric("loss", 0.5, step=2)
+    with mlflow.start_run(run_name="trial", nested=True):
+        second = log(3)
+print(mlflow.pyfunc.load_model(first.model_uri).predict([1, 2]), mlflow.pyfunc.load_model(second.model_uri).predict([1]))
+print(mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/net").predict([3]))
+model = mlflow.get_logged_model(first.model_id)
+print(model.name, model.status, model.params, model.tags["team"], [(one.key, one.step, one.value) for one in model.metrics])
+print([one.model_id == first.model_id for one in mlflow.get_run(run.info.run_id).outputs.model_outputs])
+found = mlflow.search_logged_models(
+    filter_string=f"name = 'net' AND source_run_id = '{run.info.run_id}' AND metrics.loss < 1",
+    order_by=[{"field_name": "metrics.loss", "ascending": False}], output_format="list",
+)
+print([one.model_id == first.model_id for one in found], len(mlflow.search_logged_models(output_format="list")))
+print(sorted(one.path for one in mlflow.MlflowClient().list_logged_model_artifacts(first.model_id)))
+mlflow.set_logged_model_tags(first.model_id, {"stage": "best"})
+mlflow.delete_logged_model_tag(first.model_id, "stage")
+try:
+    mlflow.pyfunc.load_model("models:/m-" + "0" * 32)
+except Exception as error:
+    print(error)
+"""
+    metrics, printed = logged(script, uploads=rank.uploads)
+    *lines, missing = printed.splitlines()
+    files = ["MLmodel", "conda.yaml", "python_env.yaml", "python_model.pkl", "requirements.txt"]
+    assert metrics == {"loss": [(0, 3.0), (1, 2.0), (2, 1.0), (2, 0.5)]} and lines == [
+        "[2, 4] [3]",
+        "[6]",
+        "net READY {'lr': '0.1'} vision [('loss', 2, 0.5)]",
+        "[True]",
+        "[True] 2",
+        str(files),
+    ]
+    assert "RESOURCE_DOES_NOT_EXIST: there is no logged model with the id" in missing
+    assert sorted(names(rank)) == sorted(f"{prefix}models/net/{name}" for prefix in ("", "trial/") for name in files)
+    assert b"python_model.pkl" in rank.content("models/net/MLmodel")
+    logged_lines = capsys.readouterr().out.splitlines()
+    assert "MLflow parameter lr = 0.1" in logged_lines and "MLflow tag models/net/team = vision" in logged_lines
+    assert [line.split(" is m-")[0] for line in logged_lines if " is m-" in line] == [
+        "MLflow model models/net",
+        "MLflow model trial/models/net",
+    ]
+
+
+def test_a_model_never_replaces_the_files_of_a_run(rank: Rank, client: Client) -> None:
+    """Its run has files in the folder that the model would have; and another path leads to no model that there is not."""
+    created = client.sent("POST", "/api/2.0/mlflow/logged-models", json.dumps({"name": "net", "experiment_id": "0"}))
+    model = json.loads(created[1])["model"]["info"]["model_id"]
+    places = [f"{ROOT}/models/net/a.txt", f"/api/2.0/mlflow-artifacts/artifacts/0/models/{model}/artifacts/a.txt"]
+    for place in places:
+        assert client.sent("PUT", place, place.encode())[0] == 200
+    assert names(rank) == ["models/net/a.txt", f"{model}/a.txt"]
+    assert [client.sent("GET", place)[1].decode() for place in places] == places
+    other = f"/api/2.0/mlflow-artifacts/artifacts/0/models/m-{'0' * 32}/artifacts/a.txt"
+    found = client.refused("PUT", other, b"x")
+    assert found[:2] == (404, "RESOURCE_DOES_NOT_EXIST") and "there is no logged model" in found[2]
+    assert client.refused("GET", other)[:2] == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
 def test_a_client_that_insists_on_parts_sends_the_file_whole(rank: Rank, tmp_path: Path) -> None:
     script = f"""
 import mlflow
@@ -217,7 +293,18 @@ def test_a_path_that_cannot_be_a_name_is_refused(rank: Rank, client: Client, pat
     assert (status, code, names(rank)) == (400, "INVALID_PARAMETER_VALUE", [])
 
 
-@pytest.mark.parametrize("place", [f"x/{RUN}/artifacts/a", "0/short/artifacts/a", f"0/{RUN}/a", "../../a", "0"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"0/models/{RUN}/artifacts/a",
+        f"0/m-{RUN}/artifacts/a",
+        f"x/{RUN}/artifacts/a",
+        "0/short/artifacts/a",
+        f"0/{RUN}/a",
+        "../../a",
+        "0",
+    ],
+)
 def test_an_address_that_is_no_runs_is_refused(rank: Rank, client: Client, place: str) -> None:
     for method in ("PUT", "GET"):
         found = client.refused(method, f"/api/2.0/mlflow-artifacts/artifacts/{place}")

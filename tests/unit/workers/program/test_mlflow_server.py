@@ -65,6 +65,11 @@ print(read.info.status, read.data.params, read.data.metrics["a"], read.data.tags
 client = mlflow.MlflowClient()
 print([one.value for one in client.get_metric_history(run.info.run_id, "counted")])
 print([one.info.run_name for one in client.search_runs([run.info.experiment_id])])
+found = mlflow.search_runs(filter_string="metrics.a >= 1 AND params.`p` = 'q'", order_by=["metrics.a DESC"])
+print(list(found["tags.mlflow.runName"]), list(found["metrics.later"]))
+pages = client.search_runs([run.info.experiment_id], max_results=1, order_by=["attributes.run_name"])
+print([one.info.run_name for one in pages], [one.info.run_name for one in client.search_runs(
+    [run.info.experiment_id], max_results=1, order_by=["attributes.run_name"], page_token=pages.token)])
 print([one.name for one in client.search_experiments()])
 with mlflow.start_run(run_id=run.info.run_id):
     mlflow.log_metric("counted", 3)
@@ -83,8 +88,10 @@ with mlflow.start_run(run_id="ab" * 16, nested=True):
     }
     assert printed.splitlines() == [
         "FINISHED {'lr': '0.1', 'p': 'q'} 1.0 vision",
-        "[2.0]",
+        "[0.0, 1.0, 2.0]",
         "['run-2', 'first']",
+        "['first'] [2.0]",
+        "['first'] ['run-2']",
         "['Default', 'mine']",
     ]
     lines = capsys.readouterr().out.splitlines()
@@ -108,10 +115,10 @@ with tempfile.TemporaryDirectory() as folder:
     for call in (
         lambda: mlflow.log_artifact(str(file)),
         lambda: mlflow.log_text("text", "a.txt"),
-        lambda: mlflow.initialize_logged_model(name="m"),
+        lambda: mlflow.MlflowClient().create_registered_model("m"),
         lambda: mlflow.log_metric("a" * 240, 1.0),
         lambda: mlflow.log_metric("a", 1.0, step=-1),
-        lambda: mlflow.search_runs(filter_string="metrics.a > 1"),
+        lambda: mlflow.search_runs(filter_string="metrics.a > 'x'"),
     ):
         try:
             call()
@@ -124,13 +131,28 @@ with tempfile.TemporaryDirectory() as folder:
     assert len(artifacts) == 2
     for line in artifacts:
         assert "INVALID_PARAMETER_VALUE" in line and "this job stores no artifacts" in line
-    assert "ENDPOINT_NOT_FOUND" in model and "Log a model's files with mlflow.log_artifacts" in model
+    assert "ENDPOINT_NOT_FOUND" in model and "Leave this call or registered_model_name out" in model
     assert name.startswith("INVALID_PARAMETER_VALUE: metric 'aaa") and "1 to 200 printable characters" in name
     assert step.startswith("INVALID_PARAMETER_VALUE: step of metric 'a': -1 is not a whole number")
-    assert (
-        query
-        == "INVALID_PARAMETER_VALUE: filter is not supported: leave it out, and choose among all that are returned"
+    assert query == (
+        "INVALID_PARAMETER_VALUE: filter \"metrics.a > 'x'\", at \"'x'\": compare metric 'a' with a number"
     )
+
+
+def test_all_steps_of_a_metric_are_read_back_in_pages() -> None:
+    """More than a page of a client has."""
+    script = """
+import mlflow
+from mlflow.entities import Metric
+client = mlflow.MlflowClient()
+run = mlflow.start_run().info.run_id
+for first in range(0, 26_000, 1000):
+    client.log_batch(run, metrics=[Metric("loss", float(-step), step, step) for step in range(first, first + 1000)])
+found = client.get_metric_history(run, "loss")
+print([(one.step, one.timestamp, one.value) for one in found] == [(step, step, -step) for step in range(26_000)])
+"""
+    metrics, printed = logged(script)
+    assert printed == "True\n" and len(metrics["loss"]) == 26_000
 
 
 @pytest.mark.full
