@@ -159,7 +159,8 @@ class _Handler(StreamRequestHandler):
         content = _content(http.body())
         if not target.path.startswith(_ENDPOINTS):
             raise not_supported(f"{method} {target.path}")
-        body = query if method == "GET" else _object(content)
+        has_no_body = method == "GET" or (method == "DELETE" and not content)
+        body = query if has_no_body else _object(content)
         return self.server.tracking.answer(method, target.path.removeprefix(_ENDPOINTS), body)
 
     def _artifacts(self, method: str, route: str, query: dict[str, str], body: Iterator[bytes]) -> Json | Download:
