@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
 from ..layout import divides_hidden, own_clocks
-from . import cube_traffic, grid_traffic, parameter_server, zero_plus_plus
+from . import cube_traffic, first_rank, grid_traffic, parameter_server, zero_plus_plus
 from .estimate import Setting, axis_names, strides
 from .model_shape import Weight
 
@@ -182,16 +182,14 @@ def _tensors(setting: Setting) -> _Parts:
     if setting.layout.tensor_shape is None:
         return {"tensor": (_why_not_tensor(setting), lambda: _tensor(setting))}
     if setting.layout.tensor_shape.mode == "3d":
-        reason = cube_traffic.why_not(setting)
         return {
-            "tensor_depth": (reason, lambda: _by_part(cube_traffic.along_depth(setting))),
-            "tensor_row": (reason, lambda: _by_part(cube_traffic.along_row(setting))),
-            "tensor_column": (reason, lambda: _by_part(cube_traffic.along_column(setting))),
+            "tensor_depth": (None, lambda: _by_part(cube_traffic.along_depth(setting))),
+            "tensor_row": (None, lambda: _by_part(cube_traffic.along_row(setting))),
+            "tensor_column": (None, lambda: _by_part(cube_traffic.along_column(setting))),
         }
-    reason = grid_traffic.why_not(setting)
     return {
-        "tensor_column": (reason, lambda: _by_part(grid_traffic.along_row(setting))),
-        "tensor_row": (reason, lambda: _by_part(grid_traffic.along_column(setting))),
+        "tensor_column": (None, lambda: _by_part(grid_traffic.along_row(setting))),
+        "tensor_row": (None, lambda: _by_part(grid_traffic.along_column(setting))),
     }
 
 
@@ -222,15 +220,13 @@ def _why_not_tensor(setting: Setting) -> str | None:
 
 def _tensor(setting: Setting) -> Sent:
     layout, decoder = setting.layout, setting.decoder
-    t, stages = layout.tensor, decoder.stages(layout, 0)
-    blocks = sum(count for _, count in stages)
-    first, last = (any(stage == end for stage, _ in stages) for end in (0, layout.stages - 1))
+    t, blocks, last = layout.tensor, first_rank.blocks(setting), first_rank.has_head(setting)
     f, tokens = (t - 1) / t, setting.tokens * setting.batch.microbatches
     n, c, wide = tokens * decoder.dim, setting.compute, max(4, setting.compute)
     full = setting.memory_options.recompute.mode == "full"
-    again = full * sum(count for _, count in _recomputed(setting))
+    again = full * sum(count for _, count in first_rank.recomputed(setting))
     loss = (3 + setting.smoothing) * 2 * tokens * f * last
-    columns, rows = (first, 0) if not decoder.tied else (0, first)  # of the embedding
+    columns, rows = (0, 1) if decoder.tied else (1, 0)  # of the embedding
     if not layout.sequence:
         yield "all_reduce", _moved("4 × 2nf per block", (4 * blocks + again + last + rows) * 2 * n * f, c)
         yield "all_reduce", _moved("loss", loss, wide)
@@ -246,12 +242,6 @@ def _tensor(setting: Setting) -> Sent:
     yield "all_reduce", _moved("loss", loss, wide)
 
 
-def _recomputed(setting: Setting) -> list[tuple[int, int]]:
-    """For each stage of rank 0 its number, and how many of its blocks are recomputed, in any mode: every n-th one."""
-    recompute, stages = setting.memory_options.recompute, setting.decoder.stages(setting.layout, 0)
-    return [(stage, 0 if recompute.mode == "none" else -(-count // recompute.every)) for stage, count in stages]
-
-
 def _heads(setting: Setting) -> tuple[float, float]:
     """Elements of queries and of keys, with their copies, of rank 0 per step and block."""
     tokens, decoder = setting.tokens * setting.batch.microbatches, setting.decoder
@@ -259,37 +249,11 @@ def _heads(setting: Setting) -> tuple[float, float]:
     return tokens * decoder.query / setting.layout.tensor, tokens * key / setting.layout.tensor
 
 
-def _blocks(setting: Setting) -> int:
-    return sum(count for _, count in setting.decoder.stages(setting.layout, 0))
-
-
-def _exchanged_again(setting: Setting) -> float:
-    """How often blocks of rank 0 exchange what attention needs again, per micro-batch: each time that they are recomputed.
-
-    The first stage, which sends no gradient of its input, has whole backward passes. Where others run in two halves, each half computes
-    all of the stage's blocks again, but for the last of the first half. It is the first of the second half, which follows at once on rank
-    0, and what it had dropped is still there (`split_checkpoint.py`).
-    """
-    recomputed = _recomputed(setting)
-    twice = sum(blocks - 1 for stage, blocks in recomputed if stage and blocks)
-    return sum(blocks for _, blocks in recomputed) + _in_halves(setting) * twice
-
-
-def _in_halves(setting: Setting) -> float:
-    """The part of the micro-batches whose backward passes rank 0 runs in two halves, in its stages after the first one."""
-    match setting.layout.schedule:
-        case "interleaved-zb" | "zbv":
-            return 1
-        case "dualpipev":  # the others are in pairs, or after them
-            return (setting.layout.pipeline - 1) / setting.batch.microbatches
-    return 0  # with ZB-H1 and ZB-H2 it has no other stage
-
-
 def _ulysses(setting: Setting) -> Sent:
     query, key = _heads(setting)
-    u, blocks = setting.layout.ulysses, _blocks(setting)
+    u, blocks = setting.layout.ulysses, first_rank.blocks(setting)
     forward = (2 * query + 2 * key) * (u - 1) / u
-    times = 2 * blocks + _exchanged_again(setting)
+    times = 2 * blocks + first_rank.times_recomputed(setting)
     yield "all_to_all", _moved("2n(U−1)/U per block", times * forward, setting.compute)
 
 
@@ -307,8 +271,8 @@ def _around(setting: Setting, axis: str) -> Callable[[], "Sent"]:
 
 def _ring(setting: Setting, words: str, turns: int) -> Sent:
     _, key = _heads(setting)
-    blocks, wide = _blocks(setting), max(4, setting.compute)
-    narrow = 4 * blocks + 2 * _exchanged_again(setting)
+    blocks, wide = first_rank.blocks(setting), max(4, setting.compute)
+    narrow = 4 * blocks + 2 * first_rank.times_recomputed(setting)
     gathers = setting.layout.context_method == "all-gather"
     yield "all_gather" if gathers else "send", _moved(words, narrow * key * turns, setting.compute)
     yield "reduce_scatter" if gathers else "send", _moved(words, 2 * blocks * key * turns, wide)

@@ -18,41 +18,39 @@ and gate and up):
 - norms of heads: the same along all three lines, whole.
 - the loss: along the column line 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
+- a pipeline: as of a grid, see `grid_traffic.py`.
 
 Rows that l does not divide travel padded to equal chunks.
 """
 
 from collections.abc import Iterator
 
+from . import first_rank
 from .estimate import Setting
 from .grid_traffic import (
     Part,
     biases_into,
     biases_out_of,
     gradients_of_copies,
-    recomputed_blocks,
-    statistics,
+    gradients_of_norms,
+    sums_of_norms,
     widest,
 )
 from .model_shape import share
-
-
-def why_not(setting: Setting) -> str | None:
-    """Why there is no formula, if there is none."""
-    return "There is no formula for a cube in a pipeline." if setting.layout.pipeline > 1 else None
 
 
 def along_depth(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks that differ in their depth: weights and their gradients."""
     of, side = setting.decoder, setting.layout.division.columns
     each = (side - 1) * setting.batch.microbatches
-    blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
+    blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
+    c = setting.compute
     products = [(of.query, of.dim), (of.key, of.dim), (of.key, of.dim), (of.dim, of.query), (of.dim, of.hidden)]
     products += [(of.hidden, of.dim)] * (1 + of.gated)
     weights = sum(_part(rows, columns, side) for rows, columns in products) * each
     table = _part(of.vocab, of.dim, side) * each
-    yield Part("all_gather", "2in·out · g per layer", (2 * blocks + again) * weights + 3 * table, c)
-    yield Part("reduce_scatter", "in·out · g per layer", blocks * weights + table, c)
+    yield Part("all_gather", "2in·out · g per layer", (2 * blocks + again) * weights + (2 * head + 1) * table, c)
+    yield Part("reduce_scatter", "in·out · g per layer", blocks * weights + head * table, c)
     yield Part("reduce_scatter", "embedding", table, widest(setting))
     yield from _positions(setting, share(of.positions, side, 0))
     yield from _norms(setting)
@@ -63,16 +61,16 @@ def along_row(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks that differ in their row: results of products into a block, inputs of those out of it."""
     of, side = setting.decoder, setting.layout.division.columns
     tokens = _own_tokens(setting)
-    blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
+    blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
+    c = setting.compute
     inputs, outputs = (of.query + of.hidden) / side * tokens, _inside(setting) / side * tokens
-    scores = share(of.vocab, side, 0) * tokens
+    scores = head * share(of.vocab, side, 0) * tokens
     gathered = (2 * blocks + again) * inputs + blocks * outputs + scores
     yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
     yield Part("all_gather", "numbers of tokens", tokens * (2 if setting.packed and of.positions else 1), 8)
     summed = blocks * inputs + (blocks + again) * outputs + scores
     yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)
-    norms = statistics(setting) * (2 * (2 * blocks + 1) + 2 * again)
-    yield Part("all_reduce", "norms", norms * 2 * tokens / side, widest(setting))
+    yield Part("all_reduce", "norms", sums_of_norms(setting) * 2 * tokens / side, widest(setting))
     yield from gradients_of_copies(setting, biases_into(setting))
 
 
@@ -80,14 +78,14 @@ def along_column(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks that differ in their column: inputs of products into a block, results of those out of it."""
     of, side = setting.decoder, setting.layout.division.columns
     tokens, own = _own_tokens(setting), share(setting.decoder.dim, side, 0)
-    blocks, again, c = of.layers, recomputed_blocks(setting), setting.compute
+    blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
+    c = setting.compute
     hidden = own * tokens  # two products into a block, and two out of it
-    gathered = (2 * (2 * blocks + again) + 2 * blocks + 2 + 1) * hidden
+    gathered = (2 * (2 * blocks + again) + 2 * blocks + 2 * head + 1) * hidden
     yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
-    yield Part(
-        "reduce_scatter", "N·in · g and N·out · g per layer", (2 * blocks + 2 * (blocks + again) + 2) * hidden, c
-    )
-    yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens / side, widest(setting))
+    summed = (2 * blocks + 2 * (blocks + again) + head + 1) * hidden
+    yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)
+    yield Part("all_reduce", "loss", head * (3 + setting.smoothing) * 2 * tokens / side, widest(setting))
     yield from _positions(setting, share(share(of.positions, side, 0), side, 0))
     yield from _norms(setting)
     yield from gradients_of_copies(setting, biases_out_of(setting))
@@ -106,8 +104,7 @@ def _norms(setting: Setting) -> Iterator[Part]:
     """Gradients of the norms' own columns, which ranks of two lines hold."""
     side = setting.layout.division.columns
     own = share(setting.decoder.dim, side, 0) * (side - 1) / side * setting.batch.microbatches
-    parameters = statistics(setting) * (2 * setting.decoder.layers + 1)
-    yield Part("all_reduce", "norms", parameters * 2 * own, widest(setting))
+    yield Part("all_reduce", "norms", gradients_of_norms(setting) * 2 * own, widest(setting))
 
 
 def _own_tokens(setting: Setting) -> float:

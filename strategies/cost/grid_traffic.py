@@ -15,6 +15,8 @@ a weight of in × out elements:
 - norms of heads: the same along row and column, whole.
 - the loss: along the row 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
+- in a pipeline the blocks are those of rank 0's stages. Head, last norm and loss are among them only where stages go down the ranks and
+  back up. Where a schedule splits a backward pass, norms run theirs in both halves (`first_rank.py`).
 
 Between grids (Wang et al., 2105.14500) gradients alone are sent, once per step, with those of other replicas: see `communication.py`.
 
@@ -24,6 +26,7 @@ A broadcast and a reduction of n elements are n·f each, the mean over ranks, as
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from . import first_rank
 from .estimate import Setting
 from .model_shape import share
 
@@ -38,22 +41,18 @@ class Part:
     element_bytes: int
 
 
-def why_not(setting: Setting) -> str | None:
-    """Why there is no formula, if there is none."""
-    return "There is no formula for a grid in a pipeline." if setting.layout.pipeline > 1 else None
-
-
 def along_row(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks of its row, which have other columns."""
     decoder, f = setting.decoder, _fraction(setting)
     tokens = setting.tokens * setting.batch.microbatches / setting.layout.division.rows * f
-    blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
+    blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
+    c, wide = setting.compute, widest(setting)
     inputs = _inputs(setting) * tokens
-    scores = decoder.vocab * tokens
+    scores = head * decoder.vocab * tokens
     yield Part("broadcast", "2N·in/q · f per layer", (2 * blocks + again) * inputs + 2 * scores, c)
     yield Part("reduce", "N·in/q · f per layer", blocks * inputs + scores, c)
-    yield Part("all_reduce", "norms", statistics(setting) * (2 * _norms(setting) + 2 * again) * 2 * tokens, wide)
-    yield Part("all_reduce", "loss", (3 + setting.smoothing) * 2 * tokens, wide)
+    yield Part("all_reduce", "norms", sums_of_norms(setting) * 2 * tokens, wide)
+    yield Part("all_reduce", "loss", head * (3 + setting.smoothing) * 2 * tokens, wide)
     yield from gradients_of_copies(setting, 0)
 
 
@@ -61,14 +60,16 @@ def along_column(setting: Setting) -> Iterator[Part]:
     """What rank 0 sends to the ranks of its column, which have other rows."""
     decoder, q = setting.decoder, setting.layout.division.columns
     each = _fraction(setting) * setting.batch.microbatches
-    blocks, again, c, wide = decoder.layers, recomputed_blocks(setting), setting.compute, widest(setting)
+    blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
+    c, wide = setting.compute, widest(setting)
     weights = _weights(setting) * each
     own = share(decoder.dim, q, 0)
     table, positions = decoder.vocab * own * each, decoder.positions * own * each
-    yield Part("broadcast", "2in·out/q · f per layer", (2 * blocks + again) * weights + (2 + 1) * table + positions, c)
-    yield Part("reduce", "in·out/q · f per layer", blocks * weights + table, c)
+    travels = (2 * blocks + again) * weights + (2 * head + 1) * table + positions
+    yield Part("broadcast", "2in·out/q · f per layer", travels, c)
+    yield Part("reduce", "in·out/q · f per layer", blocks * weights + head * table, c)
     yield Part("reduce", "embedding", table + positions, wide)
-    yield Part("all_reduce", "norms", statistics(setting) * _norms(setting) * 2 * own * each, wide)
+    yield Part("all_reduce", "norms", gradients_of_norms(setting) * 2 * own * each, wide)
     yield from gradients_of_copies(setting, biases_into(setting) + biases_out_of(setting))
 
 
@@ -79,10 +80,6 @@ def _fraction(setting: Setting) -> float:
 def widest(setting: Setting) -> int:
     """Bytes of a number in fp32 or wider."""
     return max(4, setting.compute)
-
-
-def _norms(setting: Setting) -> int:
-    return 2 * setting.decoder.layers + 1
 
 
 def _inputs(setting: Setting) -> int:
@@ -103,6 +100,17 @@ def statistics(setting: Setting) -> int:
     return 2 if setting.decoder.layer_norms else 1
 
 
+def sums_of_norms(setting: Setting) -> float:
+    """Numbers per token that rank 0's norms sum over the ranks which divide a hidden state, forward and backward."""
+    times = 2 * first_rank.norms(setting) + first_rank.norms_twice(setting) + 2 * first_rank.times_recomputed(setting)
+    return statistics(setting) * times
+
+
+def gradients_of_norms(setting: Setting) -> float:
+    """Gradients per column and micro-batch that rank 0's norms sum over the ranks which hold copies of their parameters."""
+    return statistics(setting) * (first_rank.norms(setting) + first_rank.norms_twice(setting))
+
+
 def biases_into(setting: Setting) -> int:
     """Elements on rank 0 of the biases of a block's layers into it: q, k and v, and those of the feed-forward before its last."""
     of, side = setting.decoder, setting.layout.division.columns
@@ -118,14 +126,8 @@ def biases_out_of(setting: Setting) -> int:
 def gradients_of_copies(setting: Setting, biases: int) -> Iterator[Part]:
     """Sums along a line whose ranks hold copies of a block's `biases` (elements of a rank) and norms of heads, with each micro-batch."""
     of = setting.decoder
-    each = 2 * _fraction(setting) * setting.batch.microbatches * of.layers
+    each = 2 * _fraction(setting) * setting.batch.microbatches * first_rank.blocks(setting)
     if biases:
         yield Part("all_reduce", "biases", biases * each, setting.compute)
     if of.head_norms:
         yield Part("all_reduce", "norms of heads", 2 * (of.query // of.heads) * each, setting.compute)
-
-
-def recomputed_blocks(setting: Setting) -> int:
-    """Blocks that run forward a second time."""
-    recompute = setting.memory_options.recompute
-    return -(-setting.decoder.layers // recompute.every) if recompute.mode == "full" else 0

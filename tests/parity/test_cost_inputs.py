@@ -17,6 +17,7 @@ from harness.textbook_packed import save_records
 from shardyard.strategies.cost.communication import traffic
 from shardyard.strategies.cost.estimate import Formula, Setting
 from shardyard.strategies.cost.memory import memory
+from shardyard.strategies.cost.plan import plan
 from shardyard.workers.cost_inputs import setting_of
 from shardyard.workers.spec import TrainSpec
 
@@ -66,6 +67,18 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"data": 2, "tensor": GRID, "zero": 1}, {"precision": "bf16"}),
     ({"tensor": DEEP}, {"precision": "bf16", "model": {**WIDE, "vocab": 257, "tied": True}}),
     ({"tensor": DEEP, "zero": 1, "micro_batch": 4}, {"model": UNTIED, "recompute": "full"}),
+    ({"tensor": GRID, "pipeline": 2, "micro_batch": 4}, {"precision": "bf16", "model": {**WIDE, "vocab": 257}}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "gpipe", "micro_batch": 2}, {"recompute": "full"}),
+    (
+        {"tensor": GRID, "pipeline": 2, "schedule": "interleaved", "micro_batch": 4},
+        {"model": LONG, "recompute": "every-2", "loss": {"label_smoothing": 0.1}},
+    ),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "zb-h1", "micro_batch": 4}, {"precision": "bf16"}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "zb-h2", "micro_batch": 4}, {"recompute": "full"}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": LONG}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": LONG, "recompute": "full"}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 4}, {"model": LONG}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "dualpipev", "micro_batch": 4}, {"model": LONG, "recompute": "full"}),
     ({"tensor": CUBE}, {"precision": "bf16", "model": {**WIDE, "vocab": 257, "tied": True}}),
     ({"tensor": CUBE, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": "bf16"}),
@@ -148,7 +161,13 @@ DIVIDED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"tensor": GRID}, {"model": {**GPT2, "vocab": 257}, "precision": "bf16"}),
     ({"tensor": GRID, "micro_batch": 4}, {"model": {**GPT2, "tied": True}, "recompute": "full"}),
     ({"tensor": GRID}, {"model": QWEN3, "precision": "bf16", "recompute": "every-2"}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": GPT2, "precision": "bf16"}),
+    ({"tensor": GRID, "pipeline": 2, "micro_batch": 4}, {"model": QWEN3, "recompute": "full"}),
+    ({"tensor": GRID, "pipeline": 2, "schedule": "interleaved-zb", "micro_batch": 4}, {"model": QWEN3}),
     ({"tensor": DEEP, "zero": 1, "micro_batch": 4}, {"model": GPT2}),
+    ({"tensor": DEEP, "pipeline": 2, "micro_batch": 4}, {"model": GPT2, "precision": "bf16"}),
+    ({"tensor": CUBE, "pipeline": 2, "micro_batch": 4}, {"model": QWEN3, "precision": "bf16"}),
+    ({"tensor": CUBE, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {"model": GPT2, "recompute": "full"}),
     ({"tensor": DEEP}, {"model": QWEN3, "precision": "bf16"}),
     ({"tensor": CUBE}, {"model": {**GPT2, "vocab": 257, "tied": True}, "precision": "bf16"}),
     ({"tensor": CUBE, "micro_batch": 4}, {"model": GPT2, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
@@ -173,6 +192,22 @@ def test_the_traffic_of_biases_of_queries_and_keys_alone(tensor: dict[str, Any],
 def test_the_traffic_of_positions_in_packed_documents(tensor: dict[str, Any], root: Path, make_spec: Make) -> None:
     packed = {**save_records(root), "documents": "packed", "seq_len": 32}
     _assert_traffic(make_spec({"tensor": tensor}, steps=2, eval={"batches": 1}, data=packed, model=GPT2), root)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zbv"])
+def test_the_activations_of_a_grid_in_a_pipeline_are_those_of_its_plan(
+    schedule: str, root: Path, make_spec: Make
+) -> None:
+    """Those of the fullest rank, as the plan has them with the logits of the micro-batches that wait: `memory` has no formula of them."""
+    layout = {"tensor": GRID, "pipeline": 2, "schedule": schedule, "micro_batch": 4}
+    spec = make_spec(layout, steps=2, eval={"batches": 1}, model=WIDE, precision="bf16")
+    setting = setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+    assert isinstance(setting, Setting)
+    planned = plan(setting)
+    assert planned.moment == "backward"
+    (found,) = [data for kind, data in train(spec, root)["events"] if kind == "probe"]
+    held = planned.by_kind["activations"] + planned.by_kind.get("logits", 0)
+    assert found["memory"]["activations"]["max"] == pytest.approx(held, rel=ABOUT)
 
 
 def _assert_traffic(spec: dict[str, Any], root: Path) -> None:

@@ -122,6 +122,24 @@ def test_norms_of_heads_by_hand() -> None:
         assert more == 2 * 3 * 2 * 64
 
 
-def test_what_has_no_formula_says_so() -> None:
-    found = traffic(_setting({}, {"pipeline": 2}))
-    assert set(found.unknown) == {"tensor_depth", "tensor_row", "tensor_column"}
+def test_a_pipelines_first_rank_sends_for_its_own_stages() -> None:
+    """Of as many blocks ZBV's first rank has the head beside, and one whose norms run backward in two halves."""
+    model = {"layers": 4, "dim": 32, "heads": 4, "kv_heads": 4, "hidden": 64}
+    halves, both_ends = (
+        traffic(_setting(model, {"pipeline": {"stages": 2, "blocks": blocks}, "schedule": schedule}))
+        for blocks, schedule in (([2, 2], "1f1b"), ([1, 1, 1, 1], "zbv"))
+    )
+    assert not halves.unknown and not both_ends.unknown
+    tokens, table, own = 2 * 8 * 16 / 4, 2 * 256 * 32 / 8, 32 / 2
+    expected = {
+        ("tensor_depth", "all_gather"): 2 * table,
+        ("tensor_depth", "reduce_scatter"): table,
+        ("tensor_depth", "all_reduce"): 2 * (1 + 3) * own,
+        ("tensor_row", "all_gather"): 256 / 2 * tokens,
+        ("tensor_row", "reduce_scatter"): 256 / 2 * tokens,
+        ("tensor_row", "all_reduce"): (2 + 3) * 2 * tokens / 2,
+        ("tensor_column", "all_gather"): 2 * own * tokens,
+        ("tensor_column", "reduce_scatter"): own * tokens,
+        ("tensor_column", "all_reduce"): 2 * (1 + 3) * own + 3 * 2 * tokens / 2,
+    }
+    assert {flow: both_ends.moved[flow].elements - halves.moved[flow].elements for flow in expected} == expected

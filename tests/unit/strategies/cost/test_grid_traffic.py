@@ -95,7 +95,29 @@ def test_norms_of_heads_by_hand() -> None:
         assert more == 2 * 3 * 2 * 64
 
 
-def test_what_has_no_formula_says_so() -> None:
-    found = traffic(_setting({}, {"pipeline": 2, "micro_batch": 2}))
-    assert set(found.unknown) == {"tensor_row", "tensor_column"}
-    assert {axis for axis, _ in found.moved} == {"pipeline"}
+FOUR = {"layers": 4, "dim": 32, "heads": 4, "kv_heads": 4, "hidden": 64}
+#: Elements of a block's inputs along the row, and of its weights along the column, per step.
+INPUTS, WEIGHTS = (2 * 32 + 32 + 64) * 2 * 4 * 16 / 4, (32 * (3 * 32 + 2 * 64) + (32 + 64) * 32) / 2 / 2 * 2
+TOKENS, TABLE = 2 * 4 * 16 / 4, 256 * 32 / 2 / 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("schedule", "blocks", "ends", "norms", "twice"),
+    [("1f1b", [2, 2], 0, 4, 0), ("zb-h1", [2, 2], 0, 4, 0), ("zbv", [1, 1, 1, 1], 1, 5, 3)],
+)
+def test_a_pipelines_first_rank_sends_for_its_own_stages(
+    schedule: str, blocks: list[int], ends: int, norms: int, twice: int
+) -> None:
+    """Two blocks in either case. ZBV's first rank has the head, too, and a block whose norms run backward in two halves."""
+    layout = {"pipeline": {"stages": 2, "blocks": blocks}, "schedule": schedule}
+    found = traffic(_setting(FOUR, layout))
+    moved = {flow: one.elements for flow, one in found.moved.items() if flow[0] != "pipeline"}
+    assert moved == {
+        ("tensor_column", "broadcast"): 2 * 2 * INPUTS + 2 * ends * 256 * TOKENS,
+        ("tensor_column", "reduce"): 2 * INPUTS + ends * 256 * TOKENS,
+        ("tensor_column", "all_reduce"): (2 * norms + twice + 3 * ends) * 2 * TOKENS,
+        ("tensor_row", "broadcast"): 2 * 2 * WEIGHTS + (1 + 2 * ends) * TABLE,
+        ("tensor_row", "reduce"): 2 * WEIGHTS + (1 + ends) * TABLE,
+        ("tensor_row", "all_reduce"): (norms + twice) * 2 * 32 / 2,
+    }
+    assert not found.unknown
