@@ -124,6 +124,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "stale-adamw": (served(3, 2, "stale", 1), {"optimizer": ADAMW}),
     "async-sgd": (served(2, 2, "async"), {"optimizer": SGD, "steps": 12}),
     "bound-0": (served(3, 1, "stale", 0), {"optimizer": ADAMW}),
+    "two-ranks": (served(1, 1, "async"), {"optimizer": ADAMW}),
+    "six-and-two": (served(6, 2, "stale", 1), {"optimizer": ADAMW, "global_batch": 12}),
+    "four-and-four": (served(4, 4, "async"), {"optimizer": SGD}),
     "micro-batches": (
         served(2, 3, "stale", 2, micro_batch=4),
         {"optimizer": {**SGD, "clip_norm": 0.02}, "overlap": {"bucket_mb": 1e-4}},

@@ -34,6 +34,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tied": (served(2, 1), {"model": {**GPT2, "tied": True}, "overlap": {"bucket_mb": 0.01, "prefetch": 1}}),
     "recompute": (served(2, 1), {"recompute": "full", "overlap": {"bucket_mb": 0.01}}),
     "sgd": (served(2, 2), {"optimizer": {"name": "sgd", "lr": 0.1}}),
+    "two-ranks": (served(1, 1), {}),
+    "six-and-two": (served(6, 2, micro_batch=1), {"global_batch": 12}),
+    "four-and-four": (served(4, 4), {"model": {**GPT2, "tied": True}}),
 }
 
 
@@ -59,6 +62,25 @@ def test_two_workers_have_the_bits_of_data_parallelism(name: str, root: Path, ma
     layout, changes = SAME_BITS[name]
     found = train(make_spec(served(2, 1, **layout), **changes), root)
     assert_same_bits(found, train(make_spec({"data": 2, **layout}, **changes), root))
+
+
+#: No norm of several servers decides an update, which gloo would sum in an order of its own.
+UNCLIPPED = {"lr": 1e-2, "clip_norm": None}
+
+
+@pytest.mark.parametrize(("precision", "near"), [("fp64", 1e-12), ("bf16", 1e-6)])
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (4, 4), (6, 2)])
+def test_the_bits_are_those_of_one_process_with_a_micro_batch_per_worker(
+    workers: int, servers: int, precision: str, near: float, root: Path, make_spec: Make
+) -> None:
+    """It sums the gradients of its micro-batches in the order in which servers sum those of workers. Losses are summed by gloo."""
+    changes = {"precision": precision, "global_batch": 24, "steps": 4, "optimizer": UNCLIPPED}
+    found = train(make_spec(served(workers, servers), **changes), root)
+    alone = train(make_spec({"micro_batch": 24 // workers}, **changes), root)
+    assert found["parameters"].keys() == alone["parameters"].keys()
+    assert all(np.array_equal(value, alone["parameters"][name]) for name, value in found["parameters"].items())
+    np.testing.assert_allclose(found["losses"], alone["losses"], rtol=near)
+    assert evaluations(found) == pytest.approx(evaluations(alone), rel=near)
 
 
 @pytest.mark.parametrize(
