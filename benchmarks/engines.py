@@ -2,6 +2,7 @@
 
     python benchmarks/engines.py [--ranks 2 4] [--rounds 20] [--deepspeed VENV] [--only "ours zero-1" "torch DDP"]
     python benchmarks/engines.py --only "ours zero-3" "ours zero-3 prefetch 1" "torch FSDP2" --base "torch FSDP2"
+    python benchmarks/engines.py --ranks 8 --rounds 6 --only "ours TP" "ours 2.5-D" "ours 3-D" --base "ours TP"
 
 All engines live at once, one process per rank (DeepSpeed's ranks are processes of the environment VENV, which also needs numpy and
 pydantic), and take turns of a few steps; in each round every engine has one turn, and the order rotates. A ratio is taken within a
@@ -29,6 +30,7 @@ from turns import KEY
 
 ROOT = Path(__file__).parents[1]
 STEPS = 4  # per turn
+LAYERS = 8
 STAGES = [f"ours zero-{stage}" for stage in range(4)]
 HOME = [*STAGES, "torch DDP", "torch FSDP2", "torch FSDP2 without reshard", "torch alone", "ours TP", "torch TP"]
 HOME += [
@@ -87,8 +89,15 @@ OWN_CLOCKS = ("ours parameter-server-stale", "ours parameter-server-async")
 
 
 def train_spec(ranks: int, options: argparse.Namespace, corpus: Path) -> dict[str, Any]:
-    """A Llama of 10.0M parameters on bytes (its vocabulary has room for more)."""
-    sizes = {"layers": 8, "dim": 256, "heads": 8, "kv_heads": 4, "hidden": 1024, "vocab": 4096}
+    """A Llama of 10.0M parameters on bytes (its vocabulary has room for more); of 10.5M where tensor parallelism divides eight heads."""
+    sizes = {
+        "layers": LAYERS,
+        "dim": 256,
+        "heads": 8,
+        "kv_heads": 4 if ranks <= 4 else 8,
+        "hidden": 1024,
+        "vocab": 4096,
+    }
     return {
         "model": {"family": "llama", "preset": "nano", **sizes},
         "data": {"seq_len": options.seq_len, "source": "text", "files": [str(corpus)]},
@@ -191,7 +200,9 @@ def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]
 
 
 def fits(name: str, ranks: int) -> bool:
-    """A grid needs a square number of ranks; grids as deep as wide, and a cube, a cubic one."""
+    """A grid needs a square number of ranks; grids as deep as wide, and a cube, a cubic one; two stages per rank a layer for each."""
+    if name in ("ours zbv", "ours interleaved-zb", "ours dualpipev"):
+        return 2 * ranks <= LAYERS
     if name in ("ours 2.5-D", "ours 3-D"):
         side: int = round(ranks ** (1 / 3))
         return side * side * side == ranks > 1

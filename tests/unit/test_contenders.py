@@ -1,5 +1,6 @@
 """What the benchmarks of engines make of a layout's name, and of the all-to-alls in a trace."""
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +9,12 @@ import pytest
 
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.telemetry.step_tracer import StepTracer
+from shardyard.workers.spec import TrainSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from contenders import MODES, PIPELINES, exchanges, layout_of
+from engines import HOME, fits, train_spec
 
 
 @pytest.mark.parametrize("schedule", PIPELINES)
@@ -29,6 +32,18 @@ def test_half_of_the_ranks_are_parameter_servers(end: str) -> None:
     options = layout.parameter_server
     assert options is not None
     assert (layout.data, options.servers, options.mode) == (2, 2, end.removeprefix("-") or "sync")
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_model_can_be_trained_on_every_layout_that_fits(ranks: int) -> None:
+    ours = [name for name in HOME if name.startswith("ours ") and fits(name, ranks)]
+    options = argparse.Namespace(seq_len=128, sequences=2, bucket_mb=None)
+    for name in ours:
+        layout = layout_of(name.removeprefix("ours "), ranks)
+        spec = TrainSpec.model_validate({**train_spec(ranks, options, Path("corpus.txt")), "layout": layout})
+        spec.check(4096)
+        assert spec.layout.world_size == ranks
+    assert ({"ours TP", "ours 2.5-D", "ours 3-D"} <= {*ours}) == (ranks == 8)
 
 
 class Ticks:
