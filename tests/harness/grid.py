@@ -20,8 +20,7 @@ DEGREES: dict[str, tuple[int, ...]] = {
     "expert": (1, 2, 4),
     "tensor": (1, 2, 4, 8),
 }
-#: Without those that equal another loop than one process.
-SCHEDULES = tuple(schedule for schedule in get_args(Schedule) if schedule not in DELAYED)
+SCHEDULES = get_args(Schedule)
 #: What a step may do beside its layout without another result.
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -30,6 +29,8 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"recompute": "every-2"},
     {"offload": {"optimizer": 0.5}},
 )
+#: fp64, in which all must be equal, twice as often as any other.
+PRECISIONS = ("fp64", "fp64", "fp32", "bf16", "fp16")
 
 
 def model_of(layout: dict[str, Any]) -> dict[str, Any]:
@@ -55,17 +56,19 @@ def layouts() -> Iterator[dict[str, Any]]:
 
 
 def _pipelines(pipeline: int, **_others: int) -> Iterator[dict[str, Any]]:
-    """Every schedule, and stages by measured times and by hand."""
+    """Every schedule, PipeDream's in both of its kinds, and stages by measured times and by hand."""
     for schedule in SCHEDULES if pipeline > 1 else ("1f1b",):
         yield {} if schedule == "1f1b" else {"schedule": schedule}
+    if pipeline > 1:
+        yield {"schedule": "pipedream", "vertical_sync": True}
     if pipeline == 2:
         yield from ({"pipeline": {"stages": 2, **split}} for split in ({"split": "profile"}, {"blocks": [3, 5]}))
 
 
-def _replicas(data: int, context: int, **_others: int) -> Iterator[dict[str, Any]]:
-    """What shards the state of replicas, or holds it for them."""
+def _replicas(data: int, context: int, tensor: int, **_others: int) -> Iterator[dict[str, Any]]:
+    """What shards the state of replicas, among them grids of eight ranks together, or holds it for them."""
     yield {}
-    if data * context > 1:
+    if data * context > 1 or tensor == 8:
         yield from ({"zero": zero} for zero in (1, 2, 3))
         yield from ({"zero": 3, "shard": shard} for shard in (2, 4))
         yield {"zero": 3, "zero_plus_plus": {"secondary": 2}}
@@ -89,14 +92,16 @@ def _contexts(context: int, **_others: int) -> Iterator[dict[str, Any]]:
 
 
 def _tensors(tensor: int, **_others: int) -> Iterator[dict[str, Any]]:
-    """In one dimension with and without sequence parallelism, on a grid, on grids with a depth, and on a cube."""
+    """In one dimension with and without sequence parallelism, on a grid, on grids with a depth, and on a cube.
+
+    Of these three no rank has all of a micro-batch, which needs at least as many sequences as it is divided into.
+    """
     yield {}
     if tensor > 1:
         yield {"sequence": False}
-    if tensor == 4:
-        yield {"tensor": {"mode": "2d", "shape": [2, 2]}}
-    if tensor == 8:
-        yield from ({"tensor": {"mode": mode, "shape": [2, 2, 2]}} for mode in ("2.5d", "3d"))
+    shapes = {4: {"2d": [2, 2]}, 8: {"2.5d": [2, 2, 2], "3d": [2, 2, 2]}}.get(tensor, {})
+    for mode, shape in shapes.items():
+        yield from ({"tensor": {"mode": mode, "shape": shape}, **batch} for batch in ({}, {"micro_batch": 4}))
 
 
 def _batches() -> Iterator[dict[str, Any]]:
@@ -105,11 +110,11 @@ def _batches() -> Iterator[dict[str, Any]]:
 
 @functools.cache
 def _by_degrees() -> dict[int, tuple[tuple[dict[str, Any], ...], ...]]:
-    """Number of axes → all layouts of that number, grouped by their degrees."""
+    """Number of axes → all layouts of that number, grouped by their degrees and by whether gradients are late."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for layout in layouts():
         degrees = tuple(str(layout.get(name)) for name in DEGREES)
-        found.setdefault(degrees, []).append(layout)
+        found.setdefault((*degrees, is_delayed(layout)), []).append(layout)
     counts = {axes(some[0]) for some in found.values()}
     return {count: tuple(tuple(some) for some in found.values() if axes(some[0]) == count) for count in counts}
 
@@ -134,10 +139,28 @@ def axes(layout: dict[str, Any]) -> int:
     return sum(name in layout for name in DEGREES)
 
 
+def is_delayed(layout: dict[str, Any]) -> bool:
+    """Whether the layout equals a loop whose gradients are late, in the place of one process."""
+    return layout.get("schedule") in DELAYED
+
+
 def draw_options(layout: dict[str, Any], seed: int) -> dict[str, Any]:
-    """What a step on that layout does beside it: one of `OPTIONS` that is legal there."""
-    legal = [options for options in OPTIONS if _legal(layout, **options)]
-    return random.Random(f"{seed} {layout}").choice(legal)
+    """What a step on that layout does beside it: one of `OPTIONS` and one of `PRECISIONS` that are legal there together.
+
+    A mixture computes in fp64: what others round may choose another expert.
+    """
+    precisions = ("fp64",) if layout.get("expert", 1) > 1 else PRECISIONS
+    drawn = ({**options, "precision": precision} for precision in precisions for options in OPTIONS)
+    return random.Random(f"{seed} {layout}").choice([options for options in drawn if _legal(layout, **options)])
+
+
+def draw_recipe(layout: dict[str, Any], seed: int) -> tuple[str, bool]:
+    """For a layout whose gradients are late: one of the textbook's models, and whether gradients are clipped.
+
+    Without clipping the ranks of its pipeline end a step at different times.
+    """
+    rng = random.Random(f"recipe {seed} {layout}")
+    return rng.choice(("llama", "gpt2", "qwen3")), rng.random() < 0.5
 
 
 def draw(seed: int, count: int) -> list[dict[str, Any]]:
@@ -161,7 +184,10 @@ def draw(seed: int, count: int) -> list[dict[str, Any]]:
 
 
 def draw_pairs(seed: int, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """`count` pairs of different layouts that the same model and `PAIRS_BATCH` suit: one that writes a checkpoint, one that reads it."""
+    """`count` pairs of different layouts that the same model and `PAIRS_BATCH` suit: one that writes a checkpoint, one that reads it.
+
+    At most one of the two has late gradients. `tests/parity/test_resumed_delays.py` has those of which both have.
+    """
     waiting = draw(seed, 3 * count)
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     while waiting and len(pairs) < count:
@@ -184,4 +210,6 @@ def pair_model(writer: dict[str, Any], reader: dict[str, Any]) -> dict[str, Any]
 
 def _suit(writer: dict[str, Any], reader: dict[str, Any]) -> bool:
     changes = {"model": pair_model(writer, reader), "global_batch": PAIRS_BATCH}
+    if is_delayed(writer) and is_delayed(reader):
+        return False
     return writer != reader and all(_legal(layout, **changes) for layout in (writer, reader))

@@ -1,5 +1,8 @@
 """A checkpoint of any layout continues on any other, on the same curve; on the same layout, with the same bits.
 
+Where gradients were late before the checkpoint, the curve is that of one process that reads it. Where they are late after it, its first
+step takes them where the weights are: one step is compared. (`test_resumed_delays.py` compares more.)
+
 `make parity SEED=7 PAIRS=30` draws layouts that write and layouts that read, from all legal ones; `make test` a few with a fixed seed.
 """
 
@@ -12,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.grid import PAIRS_BATCH, draw_pairs, pair_model
+from harness.grid import PAIRS_BATCH, draw_pairs, is_delayed, pair_model
+from harness.layouts import BOTH, CUBE, DEEP, GATHER, GRID, INSIDE, SCORES, WINDOWS
 from harness.ranks import train
 
 Make = Callable[..., Any]
@@ -37,11 +41,60 @@ def test_resumes_on_the_next_layout(source: int, root: Path, make_spec: Make, on
     (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
     assert checkpoint["step"] == 3
     resumed = train(make_spec(then, global_batch=12), root, f"then-{source}", resume=Path(checkpoint["path"]))
-    whole = one_process(make_spec({}, global_batch=12))
-    assert len(resumed["losses"]) == 2
-    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
-    for name, value in whole["parameters"].items():
+    _assert_goes_on(resumed, one_process(make_spec({}, global_batch=12)), 2)
+
+
+def _assert_goes_on(resumed: Any, expected: Any, steps: int) -> None:
+    """`expected`: a run of which the resumed one took the last `steps`."""
+    assert len(resumed["losses"]) == steps
+    np.testing.assert_allclose(resumed["losses"], expected["losses"][-steps:], rtol=1e-10)
+    assert resumed["parameters"].keys() == expected["parameters"].keys()
+    for name, value in expected["parameters"].items():
         np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+SERVED = {"parameter_server": {"servers": 2}}
+ASYNC = {"parameter_server": {"servers": 1, "mode": "async"}}
+#: Every way to divide a tensor or a sequence, to hold state elsewhere and to be late, and a layout that exchanges checkpoints with it.
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "2d": ({"tensor": GRID}, {"data": 2, "zero": 1}),
+    "2d-pipeline": ({"tensor": GRID, "pipeline": 2, "schedule": "zbv"}, {"data": 4, "zero": 2}),
+    "2.5d": ({"tensor": DEEP, "zero": 1}, {"tensor": 2, "pipeline": 2}),
+    "3d": ({"tensor": CUBE}, {"data": 2, "zero": 3}),
+    "servers": ({"data": 2, **SERVED}, {"pipeline": 2, "schedule": "zbv"}),
+    "servers-async": ({"data": 1, **ASYNC}, {"data": 2, "tensor": 2}),
+    "pipedream": ({"pipeline": 4, "schedule": "pipedream"}, {"data": 2, "zero": 2}),
+    "pipedream-synchronised": ({"pipeline": 2, "schedule": "pipedream", "vertical_sync": True}, {"tensor": 2}),
+    "2bw": ({"pipeline": 2, "schedule": "2bw", "data": 2}, {"data": 4, "zero": 3}),
+    "double-ring": (WINDOWS, {"pipeline": 2, "data": 2}),
+    "ring-of-ulysses": (BOTH, {"tensor": 2, "data": 2, "zero": 1}),
+    "ulysses-of-rings": (INSIDE, {"data": 4, "zero": 1}),
+    "all-gather": (GATHER, {"pipeline": 4}),
+    "ring-self-attention": (SCORES, {"tensor": 2, "data": 2, "zero": 3}),
+}
+
+
+@pytest.fixture
+def assert_exchanged(root: Path, make_spec: Make, one_process: Make) -> Callable[..., None]:
+    """`assert_exchanged(writer, reader, name, **changes)`: the reader takes the last step, from the checkpoint before it."""
+
+    def check(writer: Any, reader: Any, name: str, **changes: Any) -> None:
+        saving = {"every": changes["steps"] - 1, "keep": 5, "final": False}
+        train(make_spec(writer, **changes, checkpoint=saving), root, f"writer-{name}")
+        path = root / "checkpoints" / f"writer-{name}" / f"step-{saving['every']:08d}"
+        resumed = train(make_spec(reader, **changes), root, f"reader-{name}", resume=path)
+        alone, late = make_spec({}, **changes), is_delayed(writer)
+        expected = train(alone, root, f"alone-{name}", resume=path) if late else one_process(alone)
+        _assert_goes_on(resumed, expected, 1)
+
+    return check
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["writes", "reads"])
+@pytest.mark.parametrize("name", WAYS)
+def test_every_way_exchanges_checkpoints_with_another(name: str, writes: bool, assert_exchanged: Make) -> None:
+    first, then = WAYS[name] if writes else WAYS[name][::-1]
+    assert_exchanged(first, then, f"{name}-{writes}", steps=4, eval={"batches": 1})
 
 
 PAIRS = int(os.environ.get("PARITY_PAIRS", "2"))
@@ -53,18 +106,11 @@ def drawn() -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("number", range(PAIRS))
-def test_a_drawn_layout_resumes_from_another(number: int, root: Path, make_spec: Make, one_process: Make) -> None:
+def test_a_drawn_layout_resumes_from_another(number: int, assert_exchanged: Make) -> None:
     writer, reader = pair = drawn()[number]
     print(f"{writer} to {reader}")
-    changes = {"model": pair_model(*pair), "global_batch": PAIRS_BATCH, "steps": 3, "eval": {"batches": 1}}
-    train(make_spec(writer, **changes, checkpoint={"every": 2, "keep": 5, "final": False}), root, f"writer-{number}")
-    path = root / "checkpoints" / f"writer-{number}" / "step-00000002"
-    resumed = train(make_spec(reader, **changes), root, f"reader-{number}", resume=path)
-    whole = one_process(make_spec({}, **changes))
-    np.testing.assert_allclose(resumed["losses"], whole["losses"][2:], rtol=1e-10)
-    assert resumed["parameters"].keys() == whole["parameters"].keys()
-    for name, value in whole["parameters"].items():
-        np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    changes = {"model": pair_model(*pair), "global_batch": PAIRS_BATCH, "eval": {"batches": 1}}
+    assert_exchanged(writer, reader, str(number), steps=3, **changes)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
