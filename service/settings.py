@@ -100,6 +100,13 @@ class Settings(BaseSettings):
         description="Access token of the server, the client and the CLI; unset: the file `token` in the data folder.",
     )
     token_path: Path | None = Field(None, description="File with the access token, such as a mounted Secret.")
+    dry_run_s: float = Field(
+        60.0,
+        ge=0,
+        le=3600,
+        description="Maximum time for which client and CLI dry-run a module of the user's own when it is submitted, for its memory plan; a "
+        "preview may take ten times as long. 0: never.",
+    )
     secrets_key: SecretStr | None = Field(
         None,
         description="Key by which stored secrets are encrypted; several, separated by commas: the first encrypts, all decrypt. "

@@ -69,6 +69,14 @@ def _group(nodeid: str) -> str:
     return TOGETHER.get(Path(file).parent.relative_to("tests").as_posix(), file)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_dry_runs() -> Iterator[None]:
+    """A submission of a module of the user's own runs it here for some seconds, which the tests that look at it ask for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHARDYARD_DRY_RUN_S", "0")
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """One real PostgreSQL server, started by the first who asks; it is stopped and deleted when the session ends."""

@@ -49,6 +49,17 @@ def smallest_change(train: TrainSpec, facts: ModelFacts, judge: Judge) -> Change
     return search.found()
 
 
+def few_changes(train: TrainSpec, facts: ModelFacts) -> Iterator[Change]:
+    """Changes on the same degrees that the spec's own checks allow, for a judge that takes seconds: single ones, then one of every knob.
+
+    Their verdict is that nothing is known.
+    """
+    together = _joined(*(options[-1] for options in _options(train, train.layout)))
+    for edits in dict.fromkeys((*_singles(train), together)):
+        if edits and (changed := _allowed(train, facts, edits)) is not None:
+            yield Change(edits, changed, Verdict(None, 0, 0))
+
+
 class _Search:
     """Tries candidates in order and remembers which of them needs least."""
 
@@ -57,7 +68,7 @@ class _Search:
         self._closest: Change | None = None
 
     def found(self) -> Change | None:
-        for edits in self._singles():
+        for edits in _singles(self._train):
             if (change := self._tried(edits)) is not None and change.fits:
                 return change
         for degrees in self._degrees():
@@ -67,24 +78,18 @@ class _Search:
 
     def _tried(self, edits: tuple[Edit, ...]) -> Change | None:
         """The change, if the spec's own checks allow it."""
-        try:
-            train = applied(self._train, edits)
-            train.check_facts(self._facts)
-        except (Refusal, ValueError):
+        train = _allowed(self._train, self._facts, edits)
+        if train is None:
             return None
         change = Change(edits, train, self._judge(train))
         if self._closest is None or change.verdict.needed < self._closest.verdict.needed:
             self._closest = change
         return change
 
-    def _singles(self) -> Iterator[tuple[Edit, ...]]:
-        for options in self._options(self._train.layout):
-            yield from options[1:]
-
     def _on(self, degrees: tuple[Edit, ...]) -> Change | None:
         """The smallest change with these degrees that fits: none is looked for if even the most frugal one does not."""
         try:
-            options = self._options(applied(self._train, degrees).layout)
+            options = _options(self._train, applied(self._train, degrees).layout)
         except ValueError:
             return None
         most = [
@@ -106,31 +111,6 @@ class _Search:
             if edits and (change := self._tried(edits)) is not None and change.fits:
                 return change
         return None
-
-    def _options(self, layout: Layout) -> tuple[list[tuple[Edit, ...]], ...]:
-        """For each knob its choices, the present one (no edit) first and the most frugal last."""
-        train = self._train
-        mode, offload = train.recompute.mode, train.offload
-        replicas = layout.data * layout.context * layout.division.copies
-        stages = range(layout.zero + 1, 4) if replicas > 1 else range(0)
-        recompute = [(("recompute", word),) for word in _RECOMPUTES[_RECOMPUTES.index(mode) + 1 :]]
-        if train.recompute.every > 1:
-            recompute.insert(0, (("recompute", mode),))
-        here = () if offload.parameters or offload.optimizer == 1 else ((("offload.optimizer", 1),),)
-        return (
-            [(), *recompute],
-            [(), *((("layout.micro_batch", size),) for size in self._smaller(layout))],
-            [(), *((("layout.zero", stage),) for stage in stages)],
-            [(), *here],
-        )
-
-    def _smaller(self, layout: Layout) -> list[int]:
-        """Smaller micro-batches, the largest first."""
-        try:
-            batch = layout.batch(self._train.global_batch)
-        except Refusal:
-            return []
-        return [size for size in reversed(divisors(batch.micro_batch)) if size < batch.micro_batch]
 
     def _degrees(self) -> Iterator[tuple[Edit, ...]]:
         yield ()
@@ -159,6 +139,47 @@ class _Search:
         if data * layout.context * layout.division.copies == 1 and layout.zero:
             wanted["zero"] = 0
         return tuple((f"layout.{name}", value) for name, value in wanted.items() if getattr(layout, name) != value)
+
+
+def _singles(train: TrainSpec) -> Iterator[tuple[Edit, ...]]:
+    for options in _options(train, train.layout):
+        yield from options[1:]
+
+
+def _allowed(train: TrainSpec, facts: ModelFacts, edits: tuple[Edit, ...]) -> TrainSpec | None:
+    """The spec with `edits`, if its own checks allow it."""
+    try:
+        changed = applied(train, edits)
+        changed.check_facts(facts)
+    except (Refusal, ValueError):
+        return None
+    return changed
+
+
+def _options(train: TrainSpec, layout: Layout) -> tuple[list[tuple[Edit, ...]], ...]:
+    """For each knob its choices, the present one (no edit) first and the most frugal last."""
+    mode, offload = train.recompute.mode, train.offload
+    replicas = layout.data * layout.context * layout.division.copies
+    stages = range(layout.zero + 1, 4) if replicas > 1 else range(0)
+    recompute = [(("recompute", word),) for word in _RECOMPUTES[_RECOMPUTES.index(mode) + 1 :]]
+    if train.recompute.every > 1:
+        recompute.insert(0, (("recompute", mode),))
+    here = () if offload.parameters or offload.optimizer == 1 else ((("offload.optimizer", 1),),)
+    return (
+        [(), *recompute],
+        [(), *((("layout.micro_batch", size),) for size in _smaller(train, layout))],
+        [(), *((("layout.zero", stage),) for stage in stages)],
+        [(), *here],
+    )
+
+
+def _smaller(train: TrainSpec, layout: Layout) -> list[int]:
+    """Smaller micro-batches, the largest first."""
+    try:
+        batch = layout.batch(train.global_batch)
+    except Refusal:
+        return []
+    return [size for size in reversed(divisors(batch.micro_batch)) if size < batch.micro_batch]
 
 
 def applied(train: TrainSpec, edits: tuple[Edit, ...]) -> TrainSpec:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from ..strategies.cost.plan import plan
+from . import own_plan
 from .cost_inputs import planned_setting
 from .models.presets import Architecture
 from .spec import TrainSpec
@@ -24,7 +25,15 @@ def off_plan(planned: int, peak: int) -> str | None:
 
 def incident_text(train: TrainSpec, architecture: Architecture | None, peak: int) -> str | None:
     """What an incident says of a measured `peak` of a run on GPUs; None: it has no plan, or is near it."""
-    if architecture is None:
+    planned = _planned(train, architecture)
+    if not planned:
         return None
-    planned = plan(planned_setting(train, architecture, "cuda")).peak
     return off_plan(planned, peak) if abs(peak - planned) >= _WORTH_AN_INCIDENT else None
+
+
+def _planned(train: TrainSpec, architecture: Architecture | None) -> int:
+    """The planned peak; 0: there is no plan."""
+    if architecture is not None:
+        return plan(planned_setting(train, architecture, "cuda")).peak
+    found = own_plan.present(train)
+    return 0 if found is None else own_plan.plan_of(found, "cuda").peak

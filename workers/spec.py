@@ -26,6 +26,7 @@ from .data_spec import DataSpec as DataSpec  # noqa: PLC0414  (most import it fr
 from .model_spec import ModelSpec
 from .models.hf_config import config_of
 from .models.presets import Architecture
+from .planned_memory import PlannedMemory
 from .spec_part import Finite, SpecPart
 from .storage.uri import Address, Storage, below
 
@@ -232,6 +233,11 @@ class TrainSpec(SpecPart):
         "continue",
         description="With resume_from: `continue` starts at the sample after the checkpoint's last one and refuses another corpus, "
         "tokenizer, data.seq_len, data.validation or seed. `restart` starts at the first sample and keeps weights, optimizer and step.",
+    )
+    planned: PlannedMemory | None = Field(
+        default_factory=lambda: None,
+        description="Memory plan of a module of your own, by a dry run where it was submitted. The command line and the Python client set "
+        "it. null: none.",
     )
 
     @model_validator(mode="after")

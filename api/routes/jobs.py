@@ -23,6 +23,7 @@ from ...service.spec import AnySpec
 from ...service.spec_text import SpecText
 from ...service.states import State
 from ...service.store.jobs import Filter
+from ...workers.planned_memory import without_plan
 from ..errors import InvalidDocument, InvalidParameter
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
@@ -291,10 +292,10 @@ def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> AnySpec:
 
 
 def _read_spec(content: bytes, form: Format) -> tuple[AnySpec, str]:
-    """The spec, and a digest that is the same for the same document in YAML and JSON."""
+    """The spec, and a digest that is the same for the same document in YAML and JSON, with or without a dry run's plan."""
     document = parse(content, form)
     spec = read_spec(document)
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(without_plan(document), sort_keys=True, separators=(",", ":"))
     return spec, hashlib.sha256(canonical.encode()).hexdigest()
 
 

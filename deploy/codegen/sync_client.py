@@ -22,6 +22,7 @@ FILES = (
     "metric_endpoints.py",
     "model_endpoints.py",
     "endpoints.py",
+    "planning.py",
     "service_endpoints.py",
     "sweep_endpoints.py",
 )
@@ -42,6 +43,7 @@ NAMES = {
     "AsyncMetricEndpoints": "MetricEndpoints",
     "AsyncModelEndpoints": "ModelEndpoints",
     "AsyncEndpoints": "Endpoints",
+    "AsyncPlanning": "Planning",
     "AsyncServiceEndpoints": "ServiceEndpoints",
     "AsyncSweepEndpoints": "SweepEndpoints",
     "__aenter__": "__enter__",
@@ -52,8 +54,8 @@ NAMES = {
     "aread": "read",
 }
 _IN_TEXT = re.compile(
-    r"\bAsync(Client|ClusterEndpoints|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|ServiceEndpoints"
-    r"|SweepEndpoints)\b"
+    r"\bAsync(Client|ClusterEndpoints|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|Planning"
+    r"|ServiceEndpoints|SweepEndpoints)\b"
 )
 
 

@@ -2,6 +2,7 @@
 
 Refused is only what fits on no known node. The plan is that of the fullest rank. An elastic job fits if one of its layouts does, and
 nodes of several kinds have room if enough of them do. Where the memory of a device is unknown, the job is not refused.
+A module of the user's own has no formulas: its plan is its submitter's dry run, if the spec has one (`workers/own_plan.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,11 +15,13 @@ from sqlalchemy.engine import RowMapping
 from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import Plan, plan
 from ...strategies.cost.snapshots import SNAPSHOTS
+from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting
 from ...workers.device_choices import DeviceFacts
 from ...workers.fitting_changes import Change, smallest_change
 from ...workers.gpu_models import GpuModel, gpus_of_ray
 from ...workers.models.presets import Architecture
+from ...workers.planned_memory import PlannedMemory
 from ...workers.spec import TrainSpec, facts_of
 from ..errors import DoesNotFit
 from ..policies import queue
@@ -28,6 +31,7 @@ from ..spec import JobSpec
 from . import queued_job, validation
 
 _GIB: Final = 2**30
+_FORCE: Final = "Or set resources.force to true to try all the same."
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Planned:
         found = self.verdict
         return MemoryPlan(
             device=self.device.kind,
+            source=self.plan.source,
             fits=found.fits,
             bytes=self.plan.peak,
             needed_bytes=found.needed,
@@ -65,10 +70,13 @@ class Planned:
 def planned(
     spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes], settings: Settings
 ) -> Planned | None:
-    """The plan of the spec's layout. None if the model's numbers are not known here. Raises DoesNotFit unless `resources.force`."""
+    """The plan of the spec's layout. None if the model's numbers are not known here, and its submitter sent none.
+
+    Raises DoesNotFit unless `resources.force`.
+    """
     architecture = checked.architecture
     if architecture is None:
-        return None
+        return _by_dry_run(spec, spec.train.planned, checked, clusters, settings)
     waiting = queued_job.waiting(spec)
     facts = device_facts(spec, clusters)
     most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
@@ -80,6 +88,28 @@ def planned(
     if found.fits is False and not smaller and not spec.resources.force:
         least = [_cluster(cluster, facts.kind, settings, min, waiting.model) for cluster in clusters]
         raise _refusal(spec.train, architecture, answer, least)
+    return answer
+
+
+def _by_dry_run(
+    spec: JobSpec,
+    given: PlannedMemory | None,
+    checked: validation.Checked,
+    clusters: Sequence[Nodes],
+    settings: Settings,
+) -> Planned | None:
+    """The plan that came with the spec. On a smaller layout of an elastic job a rank holds as much or more."""
+    if given is None:
+        return None
+    waiting, facts = queued_job.waiting(spec), device_facts(spec, clusters)
+    most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
+    plan = own_plan.plan_of(given, facts.kind)
+    found = verdict(plan, facts.kind, spec.world_size, most)
+    others = (verdict(plan, facts.kind, layout.world_size, most) for layout in checked.elastic_layouts)
+    smaller = found.fits is False and any(other.fits is not False for other in others)
+    answer = Planned(plan, found, facts, smaller)
+    if found.fits is False and not smaller and not spec.resources.force:
+        raise DoesNotFit(_message(answer), field="train.layout", remedy=f"{own_plan.KNOBS} {_FORCE}")
     return answer
 
 
@@ -161,13 +191,14 @@ def _message(found: Planned) -> str:
 
 
 def _remedy(change: Change | None) -> str:
-    force = "Or set resources.force to true to try all the same."
     if change is None:
-        return f"Use more devices or a smaller model. {force}"
+        return f"Use more devices or a smaller model. {_FORCE}"
     if not change.fits:
         closest = f"The closest is {change}: it needs {size(change.verdict.needed)} per rank."
-        return f"No change of the layout fits on these devices. {closest} Use more devices, or a smaller model. {force}"
-    return f"Set {change}: a rank then needs {size(change.verdict.needed)}. {force}"
+        return (
+            f"No change of the layout fits on these devices. {closest} Use more devices, or a smaller model. {_FORCE}"
+        )
+    return f"Set {change}: a rank then needs {size(change.verdict.needed)}. {_FORCE}"
 
 
 def size(number: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from ...workers import own_plan
 from ...workers.program.program import shown
 from ..layout_choice import layout_choice
 from ..schemas.preview import ElasticLayout, Preview
@@ -20,6 +21,7 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
     new = await submit.new_row(store, settings, spec, files)
     row, checked, train = new.row, new.checked, spec.train
     batch, architecture = checked.batch, checked.architecture
+    planned = own_plan.kept(train).planned
     tokens = batch.global_batch * train.data.tokens_per_sample
     return Preview(
         name=spec.name,
@@ -34,11 +36,12 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
         micro_batch=batch.micro_batch,
         tokens_per_step=tokens,
         tokens=tokens * train.steps,
-        parameters=architecture.parameters if architecture else None,
+        parameters=architecture.parameters if architecture else planned.parameters if planned else None,
         precision=new.choices.train.precision.compute,
         compile=new.choices.train.compile is True,
         choices=[*new.choices.reasons],
         memory=new.plan.record() if new.plan else None,
+        needs_dry_run=new.plan is None and train.model.import_ is not None,
         elastic_layouts=[ElasticLayout(**asdict(layout)) for layout in checked.elastic_layouts],
         resume=row["resume"],
         warnings=warnings(spec),

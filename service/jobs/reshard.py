@@ -11,6 +11,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Refusal
+from ...workers import own_plan
 from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
 from ..errors import InvalidLayout, JobEnded, JobPausing, StateChanged
@@ -70,13 +71,16 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
 
 
 def _by_hand(spec: JobSpec) -> JobSpec:
-    """The spec with a layout that the layout advisor has not chosen. Raises InvalidLayout for one that it has yet to choose."""
+    """The spec with a layout that the layout advisor has not chosen, and without a plan of another one.
+
+    Raises InvalidLayout for a layout that the advisor has yet to choose.
+    """
     try:
         spec.train.refuse_undecided()
     except Refusal as refusal:
         raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
     layout = spec.train.layout.model_copy(update={"auto": None})
-    return spec.model_copy(update={"train": spec.train.model_copy(update={"layout": layout})})
+    return spec.model_copy(update={"train": own_plan.kept(spec.train.model_copy(update={"layout": layout}))})
 
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ...strategies.layout import Layout
+from ...workers import own_plan
 from ...workers.spec import TrainSpec
 from ..schemas.problem import FieldError
 from ..spec import AnySpec, JobSpec
@@ -16,7 +17,7 @@ def warnings(spec: AnySpec) -> list[FieldError]:
 
 
 def _of_train(train: TrainSpec) -> list[FieldError]:
-    found = (*_schedule(train), *(() if train.undecided else _layout(train)), *_rhythms(train))
+    found = (*_schedule(train), *(() if train.undecided else _layout(train)), *_rhythms(train), *_planned(train))
     return [FieldError(field=f"train.{field}", message=message, remedy=remedy) for field, message, remedy in found]
 
 
@@ -111,3 +112,9 @@ def _rhythms(train: TrainSpec) -> _Found:
                 f"{steps} is more than the {train.steps} steps of the run: {so}.",
                 f"Use {train.steps} or less.",
             )
+
+
+def _planned(train: TrainSpec) -> _Found:
+    if train.planned is not None and own_plan.kept(train).planned is None:
+        message = "The memory plan is of another spec, so it is left out."
+        yield "planned", message, "Leave planned out: the command line and the Python client set it."

@@ -11,6 +11,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import ModelFacts
+from ...workers import own_plan
 from ...workers.device_choices import Choices, choices, continues_in
 from ...workers.messages.event import StateEvent, to_json
 from ...workers.spec import TrainSpec, facts_of
@@ -162,6 +163,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     """Check the spec. Raises what `submit` raises for it."""
     refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     validation.check_paths(spec.train)
+    spec = spec.model_copy(update={"train": own_plan.kept(spec.train)})
     checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)

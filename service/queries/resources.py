@@ -11,8 +11,10 @@ from ...strategies.cost.estimate import Formula, Setting, Unknown
 from ...strategies.cost.memory import Answer, memory
 from ...strategies.cost.plan import Plan, plan
 from ...strategies.layout import Refusal
+from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting, setting_of, vocabulary
 from ...workers.device_choices import DeviceKind, as_reported
+from ...workers.models.presets import Architecture
 from ...workers.planned_peak import off_plan
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
@@ -51,6 +53,7 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
         memory=memory_usage(setting, measured.get("memory") or {}, planned),
         traffic=comm_volume(setting, measured.get("traffic") or {}),
         off_plan=_off_plan(planned, measured.get("memory") or {}),
+        planned_by=None if planned is None else planned.source,
         reason=setting.reason if isinstance(setting, Unknown) else None,
     )
 
@@ -68,10 +71,17 @@ def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Un
         if isinstance(vocab, Unknown):
             return vocab, None
         architecture = spec.architecture(vocab)
-        planned = None if architecture is None else plan(planned_setting(spec, architecture, device))
-        return setting_of(spec, vocab, device), planned
+        return setting_of(spec, vocab, device), _planned(spec, architecture, device)
     except (Refusal, ValidationError) as error:
         return Unknown(f"The model's numbers cannot be read here: {error}"), None
+
+
+def _planned(spec: TrainSpec, architecture: Architecture | None, device: DeviceKind) -> Plan | None:
+    """The memory plan: by the formulas, or the submitter's own of a module without them."""
+    if architecture is not None:
+        return plan(planned_setting(spec, architecture, device))
+    found = own_plan.present(spec)
+    return None if found is None else own_plan.plan_of(found, device)
 
 
 def _vocabulary(spec: TrainSpec, reported: RowMapping | None) -> int | Unknown:
@@ -99,7 +109,7 @@ def memory_usage(setting: Setting | Unknown, measured: Numbers, planned: Plan | 
 def _off_plan(planned: Plan | None, measured: Numbers) -> str | None:
     """By how much a rank's peak is off its plan. Only a GPU's allocator knows it: a CPU rank's resident pages are not tensors alone."""
     peak = (measured.get("allocated") or {}).get("max")
-    return None if planned is None or peak is None else off_plan(planned.peak, peak)
+    return off_plan(planned.peak, peak) if planned is not None and planned.peak and peak is not None else None
 
 
 def _held(kind: str, said: Answer, measured: Numbers, planned: float | None) -> MemoryUsage:

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from ...strategies.cost.plan import Source
 from .base import Value
 
 
@@ -16,6 +17,10 @@ class MemoryPlan(Value):
     """Memory plan of the rank that needs most, at the peak of a step."""
 
     device: str = Field(description="Kind of devices: `cpu` or `cuda`.")
+    source: Source = Field(
+        "formulas",
+        description="`formulas` of the cost model; or `dry run`, which the submitter made of a module of the user's own.",
+    )
     fits: bool | None = Field(description="Whether the job fits on the known nodes; null: their memory is unknown.")
     bytes: int = Field(description="Bytes of tensors at the peak.")
     needed_bytes: int = Field(description="Bytes that a rank needs: tensors, and what its process holds beside them.")

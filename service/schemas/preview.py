@@ -41,7 +41,8 @@ class Preview(Value):
     tokens: int | None = Field(None, description="Tokens of all steps together.")
     parameters: int | None = Field(
         None,
-        description="Number of parameters; null for a custom module, or if only the workers can read the model's files.",
+        description="Number of parameters; null for a custom module without `train.planned`, or if only the workers can read the model's "
+        "files.",
     )
     precision: str | None = Field(
         None, description="The dtype of computation on the devices that the job would get now."
@@ -52,6 +53,10 @@ class Preview(Value):
     )
     memory: MemoryPlan | None = Field(
         None, description="Memory plan of a rank; null if the model's sizes are unknown before it runs."
+    )
+    needs_dry_run: bool = Field(
+        False,
+        description="Whether the model is a module of the user's own that only a dry run can plan, where its code is: see `train.planned`.",
     )
     elastic_layouts: list[ElasticLayout] = Field(
         default_factory=list, description="Layouts that an elastic job may run with, the largest first."

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from ...strategies.cost.plan import Source
 from .base import Value
 
 
@@ -49,5 +50,8 @@ class ResourceReport(Value):
     off_plan: str | None = Field(
         None,
         description="By how much the measured peak is above or below the plan, if by more than 5%. Only GPUs measure a peak.",
+    )
+    planned_by: Source | None = Field(
+        None, description="`formulas`, or the submitter's own `dry run` of a module; null: the job has no plan."
     )
     reason: str | None = Field(description="Why the cost model does not cover this job; null if it does.")

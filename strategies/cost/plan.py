@@ -38,20 +38,23 @@ KINDS: Final[tuple[Kind, ...]] = (
 )
 
 Moment = Literal["loss", "backward", "reduced"]
+#: What a plan is made by. Dry runs are of modules of the user's own, where they were submitted.
+Source = Literal["formulas", "dry run"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Bytes of the fullest rank by kind, at the `moment` of its peak; `host`: bytes in host memory by what they are for.
+    """Bytes of the fullest rank by kind, at the `moment` of its peak (of a dry run: None); `host`: in host memory by what they are for.
 
     `disk`: bytes of state on a disk of its node, which an update reads once and writes once.
     """
 
     by_kind: Mapping[Kind, int]
-    moment: Moment
+    moment: Moment | None
     host: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     disk: int = 0
+    source: Source = "formulas"
 
     @property
     def peak(self) -> int:

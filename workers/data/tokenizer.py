@@ -122,9 +122,14 @@ def document_end(spec: DataSpec, tokenizer: Tokenizer) -> int | None:
     return tokenizer.end
 
 
-def vocab_size(spec: DataSpec) -> int:
-    """Number of token ids of `spec.tokenizer`. Raises `DataError`."""
-    return load_tokenizer(spec).vocab
+def vocab_size(spec: DataSpec, own: int | None) -> int:
+    """Number of token ids of `spec.tokenizer`; `own`, the model's, where the tokenizer cannot be read. Raises `DataError` without one."""
+    try:
+        return load_tokenizer(spec).vocab
+    except DataError:
+        if own is None:
+            raise
+        return own
 
 
 def _read(path: Path) -> bytes:

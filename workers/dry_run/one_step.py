@@ -5,6 +5,7 @@ needed. Options that need values are refused.
 """
 
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ...strategies.cost.stage_balance import stage_blocks
-from ...strategies.layout import Refusal, profiled
+from ...strategies.layout import profiled
 from ...strategies.mesh import Mesh, make_mesh
 from ...strategies.precision import PRECISIONS
 from ...strategies.torch_version import require
@@ -28,6 +29,7 @@ from ..data.position import SampleOrder
 from ..device_choices import Choices, DeviceFacts, choices, uncompiled
 from ..models.flops import module_flops
 from ..models.presets import Architecture
+from ..parent_death import die_with_parent
 from ..spec import Run, TrainSpec
 from ..trainer.batches import Batches
 from ..trainer.build import TrainerParts, compose
@@ -46,6 +48,7 @@ from .fake_tensors import DeviceAnswers, FakeStore, FakeTensorMode
 from .memory_meter import Meter
 from .race_detector import RaceDetector
 from .report import DryRun, Kind, Phase
+from .unsupported import unsupported
 
 _UNCOMPILED: Final = (
     "compile is auto: the dry run does not compile blocks. Compiled ones need about as much memory, or less."
@@ -92,7 +95,8 @@ def dry_run(
     A model of many blocks is run with a few per stage, and a step of many micro-batches with a few, and the numbers are extrapolated;
     not so if `whole`. Raises `Refusal` for a spec that the model or the layout cannot do.
     """
-    _refuse_unsupported(train)
+    if (refusal := unsupported(train)) is not None:
+        raise refusal
     require("the fake process group")
     began = time.monotonic()
     chosen = _decided(train, vocab)
@@ -102,7 +106,9 @@ def dry_run(
     if at_once == 1 or grid.whole:
         runs = [measure(size) for size in grid.sizes]
     else:
-        with ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as pool:
+        with ProcessPoolExecutor(
+            at_once, multiprocessing.get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
+        ) as pool:
             runs = list(pool.map(measure, grid.sizes))
     found = combined(train, vocab, rank, grid, dict(zip(grid.sizes, runs, strict=True)))
     return replace(found, choices=chosen.reasons, seconds=time.monotonic() - began)
@@ -113,18 +119,6 @@ def _decided(train: TrainSpec, vocab: int) -> Choices:
     found = choices(uncompiled(train), train.facts(vocab), DeviceFacts("cuda", torch.cuda.get_device_capability()))
     more = {_UNCOMPILED: train.compile is not False, _BY_FLOPS: profiled(train.layout)}
     return Choices(found.train, (*found.reasons, *(reason for reason, holds in more.items() if holds)))
-
-
-def _refuse_unsupported(train: TrainSpec) -> None:
-    """Raise `Refusal` for what needs values that fake tensors do not have."""
-    for field_name, given in (("precision", train.precision.compute == "fp8"), ("compile", train.compile is True)):
-        if given:
-            raise Refusal(field_name, "A dry run covers neither fp8 nor compile yet.", f"Leave out {field_name}.")
-    if train.data.is_own:
-        remedy = "Train a few steps: a probe measures memory and traffic."
-        raise Refusal(
-            "data.source", "A dry run has token ids alone, and a source of your own has other samples.", remedy
-        )
 
 
 def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:

@@ -18,10 +18,16 @@ from .report import DryRun
 
 #: Exit code of `python -m shardyard.workers.dry_run` where there can be no fake device; the reason is on its standard error.
 NO_DEVICE: Final = 3
+#: Python's arguments that start it.
+PROGRAM: Final[tuple[str, ...]] = ("-P", "-m", "shardyard.workers.dry_run")
 
 
 class DryRunFailed(RuntimeError):
     """A dry run did not end with a report. The text says why, and the remedy."""
+
+
+class DryRunUnavailable(DryRunFailed):
+    """There can be no dry run on this machine, or it takes too long."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +69,28 @@ def dry_runs(requests: Sequence[Request], timeout_s: float = 1800) -> list[DryRu
 
 def _answers(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
     """One process's reports, one request after the other."""
-    command = [sys.executable, "-P", "-m", "shardyard.workers.dry_run"]
     lines = "".join(request.line() for request in requests)
     try:
-        done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            [sys.executable, *PROGRAM],
+            input=lines.encode(),
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        raise DryRunFailed(f"The dry run took longer than {timeout_s:.0f} s.") from None
+        raise DryRunUnavailable(f"The dry run took longer than {timeout_s:.0f} s.") from None
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     for answer in answers:
         if "refusal" in answer:
             raise Refusal(**answer["refusal"])
     if done.returncode or len(answers) < len(requests):
-        last = (done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"])[-1]
+        errors = done.stderr.decode(errors="replace").strip()
+        last = (errors.splitlines() or [f"it exited with {done.returncode}"])[-1]
+        if done.returncode == NO_DEVICE:
+            raise DryRunUnavailable(last)
         ranks = ", ".join(str(request.rank) for request in requests[len(answers) :][:1])
-        raise DryRunFailed(last if done.returncode == NO_DEVICE else f"The dry run of rank {ranks} failed: {last}")
+        raise DryRunFailed(f"The dry run of rank {ranks} failed: {last}")
     return [json_codec.read(DryRun, answer["report"]) for answer in answers]
 
 

@@ -10,7 +10,7 @@ from ....service.jobs.validation import check_layout
 from ....strategies.cost.node_room import GPU_RESERVED_BYTES
 from ....strategies.layout import Layout, Refusal
 from ....workers.data.errors import DataError
-from ....workers.data.tokenizer import load_tokenizer
+from ....workers.data.tokenizer import vocab_size
 from ....workers.dry_run.processes import DryRunFailed, Request, disagreements, dry_runs, representatives
 from ....workers.dry_run.report import DryRun, HostSync
 from ....workers.gpu_models import GpuModel
@@ -99,10 +99,8 @@ def _resized(train: TrainSpec, world: int | None) -> TrainSpec:
 def vocabulary_here(train: TrainSpec) -> int:
     """The tokenizer's size; the model's, if it has one of its own and the tokenizer is not here."""
     try:
-        return load_tokenizer(train.data).vocab
+        return vocab_size(train.data, train.model.vocab)
     except DataError as error:
-        if train.model.vocab is not None:
-            return train.model.vocab
         remedy = "Give model.vocab, or the path of a tokenizer that is on this machine."
         raise InvalidParameter(str(error), field="train.data.tokenizer", remedy=remedy) from None
 

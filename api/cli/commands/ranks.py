@@ -89,6 +89,8 @@ def resources(job: JobName, url: Url = None, json: Json = False) -> None:
     memory = [_held(one) for one in found.memory]
     if memory:
         screen.table(("HELD BY A RANK", "MEASURED", "PLANNED", "BY FORMULA", "FORMULA"), memory)
+    if found.planned_by == "dry run":
+        screen.say("The plan is by the submitter's dry run of the module.")
     if found.off_plan:
         screen.say(found.off_plan)
     sent = [_sent(one) for one in found.traffic]

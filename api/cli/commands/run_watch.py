@@ -103,7 +103,7 @@ def run(
         raise typer.Exit(run_local(given.document, screen))
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, given.document)
-        submitted = client.submit(given, on_upload=screen.uploading)
+        submitted = client.submit(given, on_upload=screen.uploading, on_unplanned=screen.unplanned)
         screen.warnings(submitted.warnings)
         layout = ", ".join(filter(None, (submitted.layout, submitted.batch)))  # a program has no batch
         screen.say(f"Submitted {submitted.name} as {submitted.id}: {layout}.")

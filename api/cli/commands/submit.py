@@ -30,6 +30,10 @@ def submit(
         str | None,
         typer.Option("--key", help="Idempotency key: submitting again with the same key returns the same job."),
     ] = None,
+    no_plan: Annotated[
+        bool,
+        typer.Option("--no-plan", help="Do not run a module of your own here, by which its memory is planned."),
+    ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -42,14 +46,31 @@ def submit(
             _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
             return
         if dry_run:
-            _preview(screen, client.preview(given), shlex.join([spec, *(overrides or [])]), json)
+            reasons: list[str] = []
+            found = client.preview(given, plan_s=0.0 if no_plan else None, on_unplanned=reasons.append)
+            _preview(screen, found, reasons, shlex.join([spec, *(overrides or [])]), json)
             return
-        submit_job(screen, client, given, key, json, wait=wait)
+        submit_job(screen, client, given, key, json, wait=wait, plan_s=0.0 if no_plan else None)
 
 
-def submit_job(screen: Screen, client: Client, given: GivenSpec, key: str | None, json: bool, *, wait: bool) -> None:
-    """Submit a job and print it. With `wait` this command ends as the job does."""
-    job = client.submit(given, idempotency_key=key, on_upload=screen.uploading)
+def submit_job(
+    screen: Screen,
+    client: Client,
+    given: GivenSpec,
+    key: str | None,
+    json: bool,
+    *,
+    wait: bool,
+    plan_s: float | None = None,
+) -> None:
+    """Submit a job and print it. With `wait` this command ends as the job does. `plan_s`: as of the client's `submit`."""
+    job = client.submit(
+        given,
+        idempotency_key=key,
+        on_upload=screen.uploading,
+        plan_s=plan_s,
+        on_unplanned=screen.unplanned,
+    )
     screen.warnings(job.warnings)
     if not json:
         screen.out.print(f"{job.id}  {job.name}  {state(job)}")
@@ -90,7 +111,8 @@ def _submit_sweep(
         raise typer.Exit(of_state(found.state))
 
 
-def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
+def _preview(screen: Screen, found: Preview, reasons: Sequence[str], spec: str, json: bool) -> None:
+    """`reasons`: why there is no memory plan."""
     if json:
         screen.json(found)
         return
@@ -102,7 +124,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
             ("", found.layout_choice),
             *(_of_command(found.command) if found.command else _of_training(found)),
             *(("", reason) for reason in found.choices),
-            *(_memory(found.memory) if found.memory else _unplanned(found, spec)),
+            *(_memory(found.memory) if found.memory else _unplanned(found, reasons, spec)),
             ("resumes", found.resume),
             *(("or", f"{form.layout}: {form.batch}") for form in found.elastic_layouts),
         ],
@@ -124,12 +146,13 @@ def _of_training(found: Preview) -> list[tuple[str, str | None]]:
     ]
 
 
-def _unplanned(found: Preview, spec: str) -> list[tuple[str, str]]:
-    """Of a training without a memory plan. Only a model that is a module of the user's own has no number of parameters either."""
-    if found.command or found.parameters is not None:
+def _unplanned(found: Preview, reasons: Sequence[str], spec: str) -> list[tuple[str, str]]:
+    """Of a training without a memory plan, which only a module of the user's own may be."""
+    if not found.needs_dry_run:
         return []
+    why = reasons or ["there is no formula for a module of your own"]
     return [
-        ("memory", "not planned: there is no formula for a module of your own"),
+        *(("memory", f"not planned: {reason}") for reason in why),
         ("", f"What a step of it needs on GPUs says: shardyard dry-run {spec}"),
     ]
 
@@ -142,8 +165,9 @@ def _memory(plan: MemoryPlan) -> list[tuple[str, str]]:
         has = f" of {size(plan.device_bytes)} " + ("per GPU" if plan.device == "cuda" else "per node")
     kinds = [f"{one.kind} {size(one.bytes)}" for one in plan.kinds]
     kinds += [f"{one.kind} on the host {size(one.bytes)}" for one in plan.host]
+    by = ", by dry run" if plan.source == "dry run" else ""
     return [
-        ("memory", f"{fits}: {size(plan.needed_bytes)} per rank{has}"),
+        ("memory", f"{fits}: {size(plan.needed_bytes)} per rank{has}{by}"),
         ("at the peak", f"{', '.join(kinds)}, the process itself {size(plan.reserved_bytes)}"),
         *(("", note) for note in plan.notes),
     ]

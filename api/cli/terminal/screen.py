@@ -65,6 +65,10 @@ class Screen:
     def hint(self, text: str) -> None:
         self.err.print(escape(text), style="bold")
 
+    def unplanned(self, reason: str) -> None:
+        """Print why a job whose model is a module of the user's own has no memory plan."""
+        self.hint(f"The memory of the module is not planned: {reason}")
+
     def error(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
         """Print an error, each finding with its field and remedy."""
         self.err.print(f"[bold red]error:[/] {escape(detail)}")

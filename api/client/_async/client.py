@@ -18,6 +18,7 @@ from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from .. import requests
+from ..module_plan import OnUnplanned
 from ..token import BearerToken
 from ..transport import (
     FINAL,
@@ -41,13 +42,16 @@ from .endpoints import AsyncEndpoints
 from .job import AsyncJobHandle
 from .job_changes import AsyncJobChanges
 from .model_endpoints import AsyncModelEndpoints
+from .planning import AsyncPlanning
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
 from .sweep_endpoints import AsyncSweepEndpoints
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelEndpoints, AsyncEndpoints, AsyncSweepEndpoints):
+class AsyncClient(
+    AsyncDownloads, AsyncJobChanges, AsyncModelEndpoints, AsyncEndpoints, AsyncPlanning, AsyncSweepEndpoints
+):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -89,16 +93,21 @@ class AsyncClient(AsyncDownloads, AsyncJobChanges, AsyncModelEndpoints, AsyncEnd
         *,
         idempotency_key: str | None = None,
         on_upload: Callable[[int, int], None] | None = None,
+        plan_s: float | None = None,
+        on_unplanned: OnUnplanned | None = None,
     ) -> AsyncJobHandle:
         """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
 
         The folder that its `code.dir` names is uploaded first; an upload that broke off continues. `on_upload` gets the number of bytes
         that have arrived, and of all, before each part.
+        A module of your own (`model.import`) is dry-run here for its memory plan, in at most `plan_s` seconds (None: the setting
+        SHARDYARD_DRY_RUN_S; 0: not at all). Where that fails the job is submitted without a plan, and `on_unplanned` is given the reason.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
         given = requests.given(spec)
-        document = await self._uploaded(given.document, on_upload)
-        return await self._handle(requests.submit(document, idempotency_key, given))
+        document, own = await self._planned(given.document, plan_s, on_unplanned)
+        document = await self._uploaded(document, on_upload)
+        return AsyncJobHandle.of(await self._fitted(own, requests.submit(document, idempotency_key, given)), self)
 
     async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""

@@ -12,7 +12,6 @@ from ....service.schemas.incident import Incidents
 from ....service.schemas.job import Jobs
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation, Operations
-from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
 from .. import certificate_requests, requests
@@ -23,10 +22,6 @@ class AsyncEndpoints(AsyncMetricEndpoints):
     """Methods of one request each."""
 
     # Jobs
-
-    async def preview(self, spec: requests.Spec) -> Preview:
-        """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
-        return await self._send(requests.preview(requests.document(spec)))
 
     async def jobs(
         self,

@@ -19,6 +19,7 @@ from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from .. import requests
+from ..module_plan import OnUnplanned
 from ..token import BearerToken
 from ..transport import (
     FINAL,
@@ -42,13 +43,14 @@ from .endpoints import Endpoints
 from .job import JobHandle
 from .job_changes import JobChanges
 from .model_endpoints import ModelEndpoints
+from .planning import Planning
 from .runtime import Answer, HttpClient, closing, in_thread, sleep
 from .sweep_endpoints import SweepEndpoints
 
 T = TypeVar("T")
 
 
-class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, SweepEndpoints):
+class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEndpoints):
     """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -90,16 +92,21 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, SweepEndpoints):
         *,
         idempotency_key: str | None = None,
         on_upload: Callable[[int, int], None] | None = None,
+        plan_s: float | None = None,
+        on_unplanned: OnUnplanned | None = None,
     ) -> JobHandle:
         """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
 
         The folder that its `code.dir` names is uploaded first; an upload that broke off continues. `on_upload` gets the number of bytes
         that have arrived, and of all, before each part.
+        A module of your own (`model.import`) is dry-run here for its memory plan, in at most `plan_s` seconds (None: the setting
+        SHARDYARD_DRY_RUN_S; 0: not at all). Where that fails the job is submitted without a plan, and `on_unplanned` is given the reason.
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
         given = requests.given(spec)
-        document = self._uploaded(given.document, on_upload)
-        return self._handle(requests.submit(document, idempotency_key, given))
+        document, own = self._planned(given.document, plan_s, on_unplanned)
+        document = self._uploaded(document, on_upload)
+        return JobHandle.of(self._fitted(own, requests.submit(document, idempotency_key, given)), self)
 
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""

@@ -13,7 +13,6 @@ from ....service.schemas.incident import Incidents
 from ....service.schemas.job import Jobs
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation, Operations
-from ....service.schemas.preview import Preview
 from ....service.schemas.submitted_spec import SubmittedSpec
 from ....service.schemas.timeline import Plan, Timeline
 from .. import certificate_requests, requests
@@ -24,10 +23,6 @@ class Endpoints(MetricEndpoints):
     """Methods of one request each."""
 
     # Jobs
-
-    def preview(self, spec: requests.Spec) -> Preview:
-        """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
-        return self._send(requests.preview(requests.document(spec)))
 
     def jobs(
         self,

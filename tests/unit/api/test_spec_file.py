@@ -8,6 +8,7 @@ import pytest
 
 from shardyard.api.client import requests
 from shardyard.api.errors import SpecFileMissing
+from shardyard.api.spec_document import parse
 from shardyard.api.spec_file import GivenSpec, absolute, load, read, text_of
 
 
@@ -85,3 +86,16 @@ def test_a_file_of_requirements_counts_from_the_specs_folder_or_that_of_the_code
     assert absolute({"env": env, "code": {"dir": "."}}, tmp_path)["env"] == env
     assert absolute({"env": {"python": ["einops"]}}, tmp_path)["env"] == {"python": ["einops"]}
     assert absolute({"env": {"conda": "a.yml"}}, tmp_path)["env"] == {"conda": f"{tmp_path}/a.yml"}
+
+
+def test_a_plan_is_written_into_the_text_beside_its_comments(tmp_path: Path) -> None:
+    """As the client adds it to a submission."""
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: a\ntrain:\n  model: { import: 'net:make' }  # mine\n  steps: 1\n  global_batch: 2\n# the end\n"
+    )
+    given = read(path)
+    plan = {"of": "0" * 64, "ranks": 1, "parameters": 3, "at_peak": {"parameters": 4}, "host_bytes": 0}
+    document = {**given.document, "train": {**given.document["train"], "planned": plan}}
+    text = text_of(given, document) or ""
+    assert "# mine" in text and "# the end" in text and parse(text.encode(), "yaml") == document

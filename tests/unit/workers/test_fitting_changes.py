@@ -7,8 +7,9 @@ from harness.unfit_specs import UNFIT, Unfit
 
 from shardyard.strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from shardyard.strategies.cost.plan import plan
+from shardyard.strategies.layout import ModelFacts
 from shardyard.workers.cost_inputs import planned_setting
-from shardyard.workers.fitting_changes import Change, applied, smallest_change
+from shardyard.workers.fitting_changes import Change, applied, few_changes, smallest_change
 from shardyard.workers.gpu_models import gpu_named
 from shardyard.workers.spec import TrainSpec, facts_of
 
@@ -85,3 +86,25 @@ def test_what_is_offered_beside_parameter_servers_counts_their_workers_only() ->
     change = change_of(train, "H100", 2**20)
     assert change is not None and change.train.layout.servers == 3
     assert change.train.layout.data in (4, *(4 << shift for shift in range(1, 13)))
+
+
+def test_few_changes_are_single_ones_and_then_one_of_every_knob() -> None:
+    train = small(model={"import": "net:make"}, layout={"data": 4, "micro_batch": 2})
+    found = [*few_changes(train, ModelFacts(None, None, None, None))]
+    assert [str(change) for change in found] == [
+        "recompute: selective",
+        "recompute: full",
+        "layout.micro_batch: 1",
+        "layout.zero: 1",
+        "layout.zero: 2",
+        "layout.zero: 3",
+        "offload.optimizer: 1",
+        "recompute: full, layout.micro_batch: 1, layout.zero: 3, offload.optimizer: 1",
+    ]
+    assert all(change.train == applied(train, change.edits) and not change.fits for change in found)
+
+
+def test_where_one_knob_is_left_it_is_offered_once() -> None:
+    train = small(model={"import": "net:make"}, recompute="full", layout={"micro_batch": 1})
+    found = [*few_changes(train, ModelFacts(None, None, None, None))]
+    assert [str(change) for change in found] == ["offload.optimizer: 1"]

@@ -4,6 +4,8 @@ import pytest
 
 from shardyard.strategies.cost.plan import plan
 from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.own_plan import digest
+from shardyard.workers.planned_memory import HeldBytes, PlannedMemory
 from shardyard.workers.planned_peak import incident_text, off_plan
 from shardyard.workers.spec import TrainSpec
 
@@ -42,5 +44,14 @@ def test_an_incident_is_of_many_bytes(preset: str, share: float, words: str | No
     assert found is None if words is None else words in (found or "")
 
 
-def test_a_module_of_the_users_own_has_no_plan() -> None:
-    assert incident_text(spec("nano"), None, GIB) is None
+def test_a_module_of_the_users_own_has_the_plan_that_came_with_its_spec() -> None:
+    train = TrainSpec.model_validate({"model": {"import": "a:b"}, "steps": 2, "global_batch": 8})
+    assert incident_text(train, None, GIB) is None
+    found = PlannedMemory(of=digest(train), ranks=1, parameters=1, at_peak=HeldBytes(parameters=10 * GIB))
+    own = train.model_copy(update={"planned": found})
+    assert "20% above the 10.0 GiB" in (incident_text(own, None, 12 * GIB) or "")
+    assert incident_text(own, None, 10 * GIB) is None
+    on_more = own.model_copy(update={"layout": own.layout.model_copy(update={"data": 2})})
+    assert incident_text(on_more, None, 12 * GIB) is None, "it was made for another number of ranks"
+    empty = own.model_copy(update={"planned": found.model_copy(update={"at_peak": HeldBytes()})})
+    assert incident_text(empty, None, 12 * GIB) is None

@@ -3388,6 +3388,13 @@ export interface components {
              */
             readonly device: string;
             /**
+             * Source
+             * @description `formulas` of the cost model; or `dry run`, which the submitter made of a module of the user's own.
+             * @default formulas
+             * @enum {string}
+             */
+            readonly source: "formulas" | "dry run";
+            /**
              * Fits
              * @description Whether the job fits on the known nodes; null: their memory is unknown.
              */
@@ -4302,7 +4309,7 @@ export interface components {
             readonly tokens: number | null;
             /**
              * Parameters
-             * @description Number of parameters; null for a custom module, or if only the workers can read the model's files.
+             * @description Number of parameters; null for a custom module without `train.planned`, or if only the workers can read the model's files.
              */
             readonly parameters: number | null;
             /**
@@ -4322,6 +4329,12 @@ export interface components {
             readonly choices: readonly string[];
             /** @description Memory plan of a rank; null if the model's sizes are unknown before it runs. */
             readonly memory: components["schemas"]["MemoryPlan"] | null;
+            /**
+             * Needs Dry Run
+             * @description Whether the model is a module of the user's own that only a dry run can plan, where its code is: see `train.planned`.
+             * @default false
+             */
+            readonly needs_dry_run: boolean;
             /**
              * Elastic Layouts
              * @description Layouts that an elastic job may run with, the largest first.
@@ -4751,6 +4764,11 @@ export interface components {
              * @description By how much the measured peak is above or below the plan, if by more than 5%. Only GPUs measure a peak.
              */
             readonly off_plan: string | null;
+            /**
+             * Planned By
+             * @description `formulas`, or the submitter's own `dry run` of a module; null: the job has no plan.
+             */
+            readonly planned_by: ("formulas" | "dry run") | null;
             /**
              * Reason
              * @description Why the cost model does not cover this job; null if it does.
@@ -5918,6 +5936,42 @@ export interface components {
             readonly batches: number;
         };
         /**
+         * HeldBytes
+         * @description Bytes on the device at the peak of a step, by kind, on the rank that needs most.
+         */
+        readonly HeldBytes: {
+            /**
+             * Parameters
+             * @default 0
+             */
+            readonly parameters: number;
+            /**
+             * Gradients
+             * @default 0
+             */
+            readonly gradients: number;
+            /**
+             * Optimizer
+             * @default 0
+             */
+            readonly optimizer: number;
+            /**
+             * Activations
+             * @default 0
+             */
+            readonly activations: number;
+            /**
+             * Logits
+             * @default 0
+             */
+            readonly logits: number;
+            /**
+             * Buffers
+             * @default 0
+             */
+            readonly buffers: number;
+        };
+        /**
          * Layout
          * @description The degrees and variants of parallelism. The world size is `data × context × tensor × pipeline`, and parameter servers beside.
          */
@@ -6381,6 +6435,34 @@ export interface components {
              * @default null
              */
             readonly bound: number | null;
+        };
+        /**
+         * PlannedMemory
+         * @description What a dry run of a module of your own found. The command line and the Python client set it; one of another spec is left out.
+         */
+        readonly PlannedMemory: {
+            /**
+             * Of
+             * @description SHA-256 of the options of `train` for which the dry run was made.
+             */
+            readonly of: string;
+            /**
+             * Ranks
+             * @description Number of ranks for which it was made.
+             */
+            readonly ranks: number;
+            /**
+             * Parameters
+             * @description Number of parameters of the module.
+             */
+            readonly parameters: number;
+            readonly at_peak: components["schemas"]["HeldBytes"];
+            /**
+             * Host Bytes
+             * @description Bytes of tensors in host memory, on that rank.
+             * @default 0
+             */
+            readonly host_bytes: number;
         };
         /** Policy */
         readonly Policy: {
@@ -6866,6 +6948,8 @@ export interface components {
              * @enum {string}
              */
             readonly resume_data: "continue" | "restart";
+            /** @description Memory plan of a module of your own, by a dry run where it was submitted. The command line and the Python client set it. null: none. */
+            readonly planned?: components["schemas"]["PlannedMemory"] | null;
         };
         /**
          * ZeroPlusPlus

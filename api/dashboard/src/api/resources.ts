@@ -9,6 +9,8 @@ export interface Resources {
   traffic: readonly Flow[];
   /** By how much the measured peak exceeds the plan; null if it does not. */
   offPlan: string | null;
+  /** Whether the plan is the submitter's own dry run of a module, and not by formulas. */
+  plannedByDryRun: boolean;
   /** Why there is no formula at all. */
   reason: string | null;
 }
@@ -66,5 +68,12 @@ const toFlow = (wire: Schema<"CommVolume">): Flow => ({
 /** Raises `Problem`. */
 export async function getResources(id: string, signal?: AbortSignal): Promise<Resources> {
   const wire = await get("/v1/jobs/{job}/resources", { path: { job: id }, signal });
-  return { step: wire.step, memory: wire.memory.map(toHeld), traffic: wire.traffic.map(toFlow), offPlan: wire.off_plan, reason: wire.reason };
+  return {
+    step: wire.step,
+    memory: wire.memory.map(toHeld),
+    traffic: wire.traffic.map(toFlow),
+    offPlan: wire.off_plan,
+    plannedByDryRun: wire.planned_by === "dry run",
+    reason: wire.reason,
+  };
 }

@@ -32,6 +32,7 @@ const preview: Schema<"Preview"> = {
   choices: ["precision is fp32: the devices are CPUs."],
   memory: {
     device: "cpu",
+    source: "formulas",
     fits: true,
     bytes: 2 ** 30,
     needed_bytes: 3 * 2 ** 29,
@@ -41,6 +42,7 @@ const preview: Schema<"Preview"> = {
     host: [],
     notes: [],
   },
+  needs_dry_run: false,
   elastic_layouts: [],
   resume: null,
   warnings: [],
@@ -81,6 +83,15 @@ test("the first template is there, with what it would run as", async () => {
   expect(screen.getByText("1.5 GiB of 16.0 GiB per node: fits")).toBeTruthy();
   expect(screen.getByText("parameters 512.0 MiB, activations 512.0 MiB, the process itself 512.0 MiB")).toBeTruthy();
   await expectAccessible(container);
+});
+
+test.each([
+  ["has no plan of the server's", { memory: null, needs_dry_run: true }, /^not planned: the server does not run a module/],
+  ["has the plan of a dry run", { memory: preview.memory && { ...preview.memory, source: "dry run" as const } }, "1.5 GiB of 16.0 GiB per node: fits, by dry run"],
+])("a module of the user's own %s", async (_, changes, said) => {
+  plane(undefined, { ...preview, ...changes });
+  open(<NewJobPage />, "/new");
+  expect(await screen.findByText(said)).toBeTruthy();
 });
 
 test("what is wrong stands beside the text, and leads to its line", async () => {

@@ -6,6 +6,9 @@ import httpx2
 import pytest
 import yaml
 
+from shardyard.service.spec import JobSpec
+from shardyard.workers.own_plan import digest
+
 from ..conftest import problem
 from .test_submit import REFUSED, stored, train
 
@@ -23,9 +26,20 @@ async def test_a_preview_shows_what_would_run_and_stores_nothing(api: httpx2.Asy
     assert await stored(api) == []
 
 
-async def test_parameters_that_cannot_be_counted_are_null(api: httpx2.AsyncClient, tmp_path: Any) -> None:
+async def test_a_module_has_the_numbers_of_its_submitters_dry_run_or_none(
+    api: httpx2.AsyncClient, tmp_path: Any
+) -> None:
     own = train(model={"import": "somewhere:build", "code": str(tmp_path)})
-    assert (await api.post("/v1/jobs/preview", json=own)).json()["parameters"] is None
+    bare = (await api.post("/v1/jobs/preview", json=own)).json()
+    assert (bare["parameters"], bare["memory"], bare["needs_dry_run"]) == (None, None, True)
+    plan = {"of": digest(JobSpec.model_validate(own).train), "ranks": 2, "parameters": 7, "at_peak": {"logits": 3}}
+    own["train"]["planned"] = plan
+    found = (await api.post("/v1/jobs/preview", json=own)).json()
+    assert (found["parameters"], found["needs_dry_run"]) == (7, False)
+    assert (found["memory"]["source"], found["memory"]["bytes"]) == ("dry run", 3)
+    own["train"]["global_batch"] = 16
+    stale = (await api.post("/v1/jobs/preview", json=own)).json()
+    assert (stale["parameters"], stale["memory"], stale["needs_dry_run"]) == (None, None, True)
 
 
 @pytest.mark.parametrize(("document", "code", "field", "remedy"), REFUSED)

@@ -8,6 +8,9 @@ import httpx2
 import pytest
 import yaml
 
+from shardyard.service.spec import JobSpec
+from shardyard.workers.own_plan import digest
+
 from ..conftest import SPEC, problem
 
 
@@ -126,6 +129,20 @@ async def test_an_idempotency_key_gives_one_job(api: httpx2.AsyncClient) -> None
     [found] = problem(other, 409, "idempotency_conflict")["errors"]
     assert found["field"] == "Idempotency-Key" and found["remedy"]
     assert len(await stored(api)) == 1
+
+
+async def test_a_plan_that_came_with_a_module_is_stored_and_makes_no_other_request(api: httpx2.AsyncClient) -> None:
+    """The second dry run of a submission that is repeated may find another number, or take too long."""
+    key, bare = {"Idempotency-Key": "k-1"}, train(model={"import": "somewhere:build"})
+    plan = {"of": digest(JobSpec.model_validate(bare).train), "ranks": 2, "parameters": 7, "at_peak": {"logits": 3}}
+    first = await api.post("/v1/jobs", json=train(model={"import": "somewhere:build"}, planned=plan), headers=key)
+    assert first.status_code == 201 and first.json()["warnings"] == []
+    assert first.json()["spec"]["train"]["planned"]["at_peak"]["logits"] == 3
+    again = await api.post("/v1/jobs", json=bare, headers=key)
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+    other = await api.post("/v1/jobs", json=train(planned=plan))
+    assert other.json()["spec"]["train"]["planned"] is None
+    assert [found["field"] for found in other.json()["warnings"]] == ["train.planned"]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a b"])

@@ -1,5 +1,6 @@
 """The formulas of a job beside what its newest probe measured, from a gang's word to an answer."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.queries import resources
 from shardyard.service.schemas.resource import MemoryUsage, ResourceReport
 from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
+from shardyard.workers.own_plan import digest
 
 from ..conftest import Submit
 from ..gang_events import NODE, event_batch, state
@@ -123,3 +126,26 @@ async def test_a_vocabulary_that_only_the_trainers_know_is_reported_by_their_pla
     )
     await ingest(store, lease, 1, event_batch(("plan", {"parameters": PARAMETERS + 1}), first=3))
     assert "other sizes" in ((await resources.resources(store, job.id, SpecFiles())).reason or "")
+
+
+async def test_the_plan_that_came_with_a_module_stands_beside_its_probe(
+    store: Store, settings: Settings, spec: Callable[..., JobSpec], submit: Submit
+) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    given: dict[str, Any] = {"ranks": 2, "model": {"import": "net:make"}}
+    plan = {"ranks": 2, "parameters": 9, "at_peak": {"parameters": 700, "activations": 300}}
+    job = await submit(**given, planned={**plan, "of": digest(spec(**given).train)})
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    begun = [state("starting"), ("plan", {"parameters": 9}), state("running"), probe(2, allocated=1500)]
+    await ingest(store, lease, 1, event_batch(*begun))
+    found = await resources.resources(store, job.id, SpecFiles())
+    held = {kind: of(kind, found).planned for kind in ("parameters", "gradients", "activations", "allocated")}
+    assert held == {"parameters": 700, "gradients": None, "activations": 300, "allocated": 1000}
+    assert found.planned_by == "dry run" and "50% above the" in (found.off_plan or "")
+    assert found.reason is not None, "it has no formulas"
+
+    other = await submit(**given, planned={**plan, "of": "0" * 64})
+    assert other.spec["train"]["planned"] is None, "it is the plan of another spec"
+    without = await resources.resources(store, other.id, SpecFiles())
+    assert without.planned_by is None and of("parameters", without).planned is None

@@ -4,14 +4,21 @@ from typing import Any, cast
 
 import pytest
 
-from shardyard.service.jobs.memory_plan import Nodes, device_facts
+from shardyard.service.errors import DoesNotFit
+from shardyard.service.jobs.memory_plan import Nodes, device_facts, planned
+from shardyard.service.jobs.validation import check_layout
 from shardyard.service.policies.queue import Inventory, machine
+from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.workers.device_choices import DeviceFacts
 
+GIB = 2**30
+
 
 def cluster(*models: str, gpus: float = 8.0) -> Nodes:
-    rows: list[Any] = [{"gpu": gpus, "gpu_model": model} for model in models]
+    rows: list[Any] = [
+        {"cpu": 64.0, "gpu": gpus, "gpu_model": model, "host_memory_bytes": 64 * GIB} for model in models
+    ]
     return Nodes(cast(Any, rows), Inventory([machine(64.0, 0.0, gpus, 0.0, 1) for _ in models]))
 
 
@@ -38,3 +45,48 @@ def test_gpus_are_as_new_as_the_newest_known_model(models: list[str], capability
 def test_cpus_have_no_capability() -> None:
     assert device_facts(job("cpu"), [cluster("T4")]) == DeviceFacts("cpu")
     assert device_facts(job(), [cluster("", gpus=0.0)]) == DeviceFacts("cpu")
+
+
+def own(at_peak: dict[str, int] | None, resources: dict[str, Any] | None = None, **train: Any) -> JobSpec:
+    """A job of a module of the user's own, with a plan that is not checked to be of its spec."""
+    plan = (
+        None
+        if at_peak is None
+        else {"of": "0" * 64, "ranks": 2, "parameters": 5, "at_peak": at_peak, "host_bytes": GIB}
+    )
+    given = {"model": {"import": "a:b"}, "layout": {"data": 2}, "steps": 1, "global_batch": 4, "planned": plan}
+    return JobSpec.model_validate({"name": "a", "train": {**given, **train}, "resources": resources or {}})
+
+
+def test_the_plan_that_came_with_an_own_module_is_judged_as_any_other() -> None:
+    spec = own({"parameters": 4 * GIB, "activations": 3 * GIB})
+    found = planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings())
+    assert found is not None
+    record = found.record()
+    assert (record.fits, record.bytes, record.needed_bytes, record.source) == (True, 7 * GIB, 9 * GIB, "dry run")
+    assert {one.kind: one.bytes for one in record.kinds} == {"parameters": 4 * GIB, "activations": 3 * GIB}
+    assert [(one.kind, one.bytes) for one in record.host] == [("tensors", GIB)] and "dry run" in record.notes[0]
+
+
+def test_an_own_module_that_cannot_fit_is_refused_with_its_breakdown_unless_forced() -> None:
+    spec = own({"parameters": 4 * GIB, "activations": 30 * GIB})
+    with pytest.raises(DoesNotFit, match=r"activations 30\.0 GiB") as error:
+        planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings())
+    assert "recompute" in (error.value.remedy or "") and "resources.force" in (error.value.remedy or "")
+    forced = own({"parameters": 4 * GIB, "activations": 30 * GIB}, {"force": True})
+    found = planned(forced, check_layout(forced.train, 256), [cluster("T4")], Settings())
+    assert found is not None and found.record().fits is False
+
+
+def test_on_cpus_its_ranks_share_the_node_with_what_is_on_the_host() -> None:
+    spec = own({"parameters": 31 * GIB}, {"device": "cpu"})
+    with pytest.raises(DoesNotFit, match=r"tensors on the host 1\.0 GiB"):
+        planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings())
+    elastic = own({"parameters": 31 * GIB}, {"device": "cpu"}, layout={"data": {"min": 1, "max": 2}})
+    found = planned(elastic, check_layout(elastic.train, 256), [cluster("T4")], Settings())
+    assert found is not None and found.smaller, "one rank has room"
+
+
+def test_an_own_module_without_a_plan_has_none() -> None:
+    spec = own(None)
+    assert planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings()) is None

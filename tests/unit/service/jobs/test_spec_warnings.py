@@ -6,6 +6,7 @@ import pytest
 
 from shardyard.service.jobs.spec_warnings import warnings
 from shardyard.service.spec import JobSpec
+from shardyard.workers.own_plan import digest
 
 ASYNC = {"servers": 1, "mode": "async"}
 STALE = {"data": 2, "parameter_server": {"servers": 1, "mode": "stale", "bound": 2}}
@@ -79,3 +80,12 @@ def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> No
 )
 def test_what_has_one(fields: dict[str, Any]) -> None:
     assert warnings(spec(**fields)) == []
+
+
+def test_a_plan_of_another_spec_is_left_out_and_said() -> None:
+    model = {"import": "net:make"}
+    planned = {"of": digest(spec(model=model).train), "ranks": 1, "parameters": 1, "at_peak": {}}
+    assert warnings(spec(model=model, planned=planned)) == []
+    for other in (spec(model=model, planned=planned, recompute="full"), spec(planned=planned)):
+        [found] = warnings(other)
+        assert found.field == "train.planned" and "another spec" in found.message

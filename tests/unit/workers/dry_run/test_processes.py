@@ -5,7 +5,16 @@ from harness.dry_run import SPEC
 
 from shardyard.strategies import cxx_compiler
 from shardyard.strategies.layout import Layout, Refusal
-from shardyard.workers.dry_run.processes import Request, disagreements, dry_runs, representatives
+from shardyard.workers.dry_run import processes
+from shardyard.workers.dry_run.processes import (
+    NO_DEVICE,
+    DryRunFailed,
+    DryRunUnavailable,
+    Request,
+    disagreements,
+    dry_runs,
+    representatives,
+)
 from shardyard.workers.dry_run.report import DryRun, Message
 from shardyard.workers.gpu_models import GPU_MODELS
 from shardyard.workers.spec import TrainSpec
@@ -42,3 +51,27 @@ def test_what_a_dry_run_does_not_cover_is_refused_with_its_field() -> None:
     with pytest.raises(Refusal) as caught:
         dry_runs([Request(train, 256, GPU_MODELS[0])])
     assert caught.value.field == "compile"
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "says"),
+    [
+        (f"raise SystemExit({NO_DEVICE})", DryRunUnavailable, "it exited with"),
+        ("import sys; sys.stderr.write('first\\nlast\\n'); sys.exit(1)", DryRunFailed, "rank 0 failed: last"),
+        ("", DryRunFailed, "it exited with 0"),
+        ("import sys; sys.stderr.buffer.write(b'\\xff'); sys.exit(1)", DryRunFailed, "failed: "),
+    ],
+)
+def test_a_process_that_breaks_off_is_an_error_with_its_last_line(
+    monkeypatch: pytest.MonkeyPatch, script: str, error: type[DryRunFailed], says: str
+) -> None:
+    monkeypatch.setattr(processes, "PROGRAM", ("-c", script))
+    with pytest.raises(DryRunFailed) as caught:
+        dry_runs([Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0])])
+    assert type(caught.value) is error and says in str(caught.value)
+
+
+def test_a_dry_run_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PROGRAM", ("-c", "import time; time.sleep(3600)"))
+    with pytest.raises(DryRunUnavailable, match="longer than"):
+        dry_runs([Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0])], timeout_s=0.1)

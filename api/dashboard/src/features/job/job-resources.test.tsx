@@ -21,6 +21,7 @@ const FOUND: Schema<"ResourceReport"> = {
     { axis: "expert", collective: "all_to_all", calls: 8, elements: 10, bytes: 40, formula: null, formula_elements: null, formula_bytes: null, reason: "It depends." },
   ],
   off_plan: null,
+  planned_by: "formulas",
   reason: null,
 };
 
@@ -43,6 +44,15 @@ test("a peak off the plan is said", async () => {
   open(<JobResources id="job-1" ended />);
   expect(await screen.findByText("The fullest rank peaks 50% above its plan.")).toBeTruthy();
   expect(screen.getByText("Allocated in total").parentElement?.textContent).toContain("30.0 MiB planned 20.0 MiB");
+});
+
+test("a plan that came with a module is marked as its submitter's", async () => {
+  const reason = "A module of your own: its sizes cannot be computed from the spec.";
+  const parameters = { kind: "parameters", least: 8 * MIB, most: 8 * MIB, ...NONE, planned: 9 * MIB, reason };
+  given(answers({ ...FOUND, memory: [parameters], planned_by: "dry run", reason }));
+  open(<JobResources id="job-1" ended />);
+  expect(await screen.findByText(/^Planned by the submitter's dry run/)).toBeTruthy();
+  expect(screen.getByText("Parameters").parentElement?.textContent).toContain("8.0 MiB planned 9.0 MiB");
 });
 
 test("each flow has its bytes, the formula's and their ratio", async () => {

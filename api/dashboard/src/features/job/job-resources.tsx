@@ -26,6 +26,7 @@ export function JobResources({ id, ended }: { id: string; ended: boolean }) {
       </div>
       {found.reason !== null && <p className="quiet job-resources-note">{found.reason}</p>}
       <h3>Memory of a rank</h3>
+      {found.plannedByDryRun && <p className="quiet job-resources-note">Planned by the submitter's dry run of the module, not by formulas.</p>}
       {found.offPlan !== null && <p className="job-resources-note">{found.offPlan}</p>}
       <MemoryBars memory={found.memory} reason={found.reason} />
       <h3>Bytes that rank 0 sends in a step</h3>

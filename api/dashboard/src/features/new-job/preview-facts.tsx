@@ -14,6 +14,7 @@ export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
         { name: "Ranks", value: spares > 0 ? `${preview.world_size} and ${spares} spare` : String(preview.world_size) },
         ...(preview.command === null ? trainingFacts(preview) : [{ name: "Command", value: <code>{preview.command.join(" ")}</code> }]),
         ...(preview.memory ? memoryFacts(preview.memory) : []),
+        { name: "Memory per rank", value: preview.needs_dry_run ? UNPLANNED : null },
         { name: "Smaller layouts", value: layouts.length > 1 ? layouts.slice(1).map(({ layout }) => layout).join(", ") : null },
         { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
       ]}
@@ -32,6 +33,8 @@ function trainingFacts(preview: Schema<"Preview">): Fact[] {
   ];
 }
 
+const UNPLANNED = "not planned: the server does not run a module of your own. shardyard submit runs it where you are.";
+
 const FITS = { true: "fits", false: "does not fit", null: "not known whether it fits" } as const;
 
 /** What the rank that needs most holds at the peak of a step, and of what. */
@@ -40,7 +43,7 @@ function memoryFacts(plan: Schema<"MemoryPlan">): Fact[] {
   const kinds = plan.kinds.map(({ kind, bytes: held }) => `${kind} ${bytes(held)}`);
   const host = plan.host.map(({ kind, bytes: held }) => `${kind} on the host ${bytes(held)}`);
   return [
-    { name: "Memory per rank", value: `${bytes(plan.needed_bytes)}${has}: ${FITS[`${plan.fits}`]}` },
+    { name: "Memory per rank", value: `${bytes(plan.needed_bytes)}${has}: ${FITS[`${plan.fits}`]}${plan.source === "dry run" ? ", by dry run" : ""}` },
     { name: "At the peak", value: [...kinds, ...host, `the process itself ${bytes(plan.reserved_bytes)}`].join(", ") },
     { name: "An estimate", value: plan.notes.join(" ") },
   ];

@@ -1,0 +1,15 @@
+"""What a dry run does not cover: options that need values, which fake tensors do not have. Imports no torch."""
+
+from ...strategies.layout import Refusal
+from ..spec import TrainSpec
+
+
+def unsupported(train: TrainSpec) -> Refusal | None:
+    """Why there is no dry run of this spec, whatever its model; None: there is one."""
+    for field, given in (("precision", train.precision.compute == "fp8"), ("compile", train.compile is True)):
+        if given:
+            return Refusal(field, "A dry run covers neither fp8 nor compile yet.", f"Leave out {field}.")
+    if train.data.is_own:
+        message = "A dry run has token ids alone, and a source of your own has other samples."
+        return Refusal("data.source", message, "Train a few steps: a probe measures memory and traffic.")
+    return None
