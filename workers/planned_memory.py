@@ -10,19 +10,19 @@ from pydantic import Field
 
 from .spec_part import SpecPart
 
-#: Bytes: 1 PiB.
-_MOST: Final = 2**50
+#: Larger numbers are cut to this one: 1 PiB.
+MOST: Final = 2**50
 
 
 class HeldBytes(SpecPart):
     """Bytes on the device at the peak of a step, by kind, on the rank that needs most."""
 
-    parameters: int = Field(0, ge=0, le=_MOST)
-    gradients: int = Field(0, ge=0, le=_MOST)
-    optimizer: int = Field(0, ge=0, le=_MOST)
-    activations: int = Field(0, ge=0, le=_MOST)
-    logits: int = Field(0, ge=0, le=_MOST)
-    buffers: int = Field(0, ge=0, le=_MOST)
+    parameters: int = Field(0, ge=0, le=MOST)
+    gradients: int = Field(0, ge=0, le=MOST)
+    optimizer: int = Field(0, ge=0, le=MOST)
+    activations: int = Field(0, ge=0, le=MOST)
+    logits: int = Field(0, ge=0, le=MOST)
+    buffers: int = Field(0, ge=0, le=MOST)
 
 
 class PlannedMemory(SpecPart):
@@ -31,10 +31,10 @@ class PlannedMemory(SpecPart):
     of: str = Field(
         pattern="^[0-9a-f]{64}$", description="SHA-256 of the options of `train` for which the dry run was made."
     )
-    ranks: int = Field(ge=1, le=_MOST, description="Number of ranks for which it was made.")
-    parameters: int = Field(ge=0, le=_MOST, description="Number of parameters of the module.")
+    ranks: int = Field(ge=1, le=MOST, description="Number of ranks for which it was made.")
+    parameters: int = Field(ge=0, le=MOST, description="Number of parameters of the module.")
     at_peak: HeldBytes
-    host_bytes: int = Field(0, ge=0, le=_MOST, description="Bytes of tensors in host memory, on that rank.")
+    host_bytes: int = Field(0, ge=0, le=MOST, description="Bytes of tensors in host memory, on that rank.")
 
 
 def without_plan(document: Any) -> Any:

@@ -10,7 +10,7 @@ from ..data.errors import DataError
 from ..data.tokenizer import vocab_size
 from ..gpu_models import gpu_named
 from ..own_plan import digest
-from ..planned_memory import HeldBytes, PlannedMemory
+from ..planned_memory import MOST, HeldBytes, PlannedMemory
 from ..spec import Dtype, TrainSpec
 from .processes import DryRunUnavailable, Request, dry_runs, representatives
 from .report import DryRun
@@ -37,7 +37,7 @@ def planned_memory(
         raise DryRunUnavailable(refusal.message)
     try:
         vocab = vocab_size(train.data, train.model.vocab)
-    except DataError as error:
+    except (DataError, RuntimeError) as error:  # RuntimeError: a path with an unknown ~user
         raise DryRunUnavailable(str(error)) from None
     gpu = gpu_named(_GPU)
     assert gpu is not None
@@ -46,7 +46,7 @@ def planned_memory(
     return PlannedMemory(
         of=digest(train),
         ranks=train.layout.world_size,
-        parameters=fullest.parameters,
-        at_peak=HeldBytes.model_validate(fullest.by_kind),
-        host_bytes=fullest.host_bytes,
+        parameters=min(MOST, fullest.parameters),
+        at_peak=HeldBytes.model_validate({kind: min(MOST, held) for kind, held in fullest.by_kind.items()}),
+        host_bytes=min(MOST, fullest.host_bytes),
     )

@@ -80,6 +80,8 @@ def _answers(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
         )
     except subprocess.TimeoutExpired:
         raise DryRunUnavailable(f"The dry run took longer than {timeout_s:.0f} s.") from None
+    except OSError as error:
+        raise DryRunUnavailable(f"The dry run cannot be started: {error.strerror}.") from None
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     for answer in answers:
         if "refusal" in answer:

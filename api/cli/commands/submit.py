@@ -114,6 +114,8 @@ def _submit_sweep(
 def _preview(screen: Screen, found: Preview, reasons: Sequence[str], spec: str, json: bool) -> None:
     """`reasons`: why there is no memory plan."""
     if json:
+        for reason in reasons:
+            screen.unplanned(reason)
         screen.json(found)
         return
     spares = f" + {found.spares} spare{'s' * (found.spares > 1)}" if found.spares else ""

@@ -1,10 +1,14 @@
 """A module of the user's own is planned by a dry run in a process of its own: what it prints and raises does no harm here."""
 
+import contextlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.strategies import cxx_compiler
 from shardyard.strategies.layout import Refusal
@@ -12,14 +16,12 @@ from shardyard.workers.dry_run.module_plan import planned_memory
 from shardyard.workers.dry_run.processes import DryRunFailed, DryRunUnavailable, Request
 from shardyard.workers.dry_run.report import DryRun
 from shardyard.workers.own_plan import digest
+from shardyard.workers.planned_memory import MOST
 from shardyard.workers.spec import TrainSpec
 
 NEEDS_COMPILER = pytest.mark.skipif(
     cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here"
 )
-#: Seconds; a dry run takes some, and more on a busy machine.
-PATIENCE_S = 100.0
-
 NET = """
 import torch
 
@@ -38,7 +40,7 @@ def spec(code: Path | str = "/code", **changes: Any) -> TrainSpec:
 
 
 def report(rank: int, **by_kind: int) -> DryRun:
-    return DryRun(rank, 4, "", 77, 0, 10**9, "build", 5, by_kind, (), (), (), {})  # type: ignore[arg-type]
+    return DryRun(rank, 4, "", 77, 0, 10**9, "build", 5, by_kind, (), (), (), {})
 
 
 def test_the_rank_that_needs_most_is_sent_in_the_precision_of_the_server() -> None:
@@ -70,6 +72,16 @@ def test_where_there_can_be_none_nothing_is_run(change: dict[str, Any]) -> None:
         planned_memory(spec(**change), "bf16", 1.0, run)
 
 
+def test_numbers_of_no_machine_are_cut_to_what_a_spec_may_hold() -> None:
+    found = planned_memory(spec(), "fp32", 1.0, lambda requests, timeout_s: [report(0, activations=2**60)])
+    assert found.at_peak.activations == MOST
+
+
+def test_a_tokenizer_of_an_unknown_user_is_no_error_of_the_module() -> None:
+    with pytest.raises(DryRunUnavailable, match="home"):
+        planned_memory(spec(data={"tokenizer": "~nobody-of-this-name/tokenizer.json"}), "fp32", 1.0)
+
+
 @NEEDS_COMPILER
 def test_a_module_is_planned_whatever_it_prints(tmp_path: Path) -> None:
     (tmp_path / "net_of_a_user.py").write_text(NET)
@@ -94,3 +106,28 @@ def test_the_error_of_a_module_is_quoted_in_one_line(
     with pytest.raises(error) as caught:
         planned_memory(spec(tmp_path), "fp32", PATIENCE_S)
     assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.full
+@NEEDS_COMPILER
+def test_a_module_that_does_not_end_ends_with_its_time(tmp_path: Path) -> None:
+    """Its process is a child of the one that is killed. The time-out grows until the module has begun."""
+    began = tmp_path / "pid"
+    code = f"import os, pathlib, time\npathlib.Path({str(began)!r}).write_text(str(os.getpid()))\ntime.sleep(3600)\n"
+    (tmp_path / "net_of_a_user.py").write_text(code)
+    for timeout_s in (10.0, 20.0, 40.0):
+        with pytest.raises(DryRunUnavailable, match="longer than"):
+            planned_memory(spec(tmp_path), "fp32", timeout_s)
+        if began.exists() and began.read_text():
+            break
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert ended(psutil.Process(int(began.read_text())))
+
+
+def ended(process: psutil.Process) -> bool:
+    """Whether a process ends; one that nobody waits for stays as a zombie."""
+    until = time.monotonic() + PATIENCE_S
+    while process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until, "it still runs"
+        time.sleep(0.05)
+    return True

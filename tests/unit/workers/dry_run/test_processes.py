@@ -75,3 +75,9 @@ def test_a_dry_run_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(processes, "PROGRAM", ("-c", "import time; time.sleep(3600)"))
     with pytest.raises(DryRunUnavailable, match="longer than"):
         dry_runs([Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0])], timeout_s=0.1)
+
+
+def test_where_no_process_can_be_started_there_is_no_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes.sys, "executable", "/nowhere/python")
+    with pytest.raises(DryRunUnavailable, match="No such file"):
+        dry_runs([Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0])])
