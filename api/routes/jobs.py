@@ -15,7 +15,8 @@ from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as submitting
 from ...service.jobs.spec_warnings import warnings
 from ...service.queries import jobs, submitted_specs
-from ...service.schemas.job import Job, JobEdit, Jobs, Order
+from ...service.schemas.job import Job, JobEdit, Jobs
+from ...service.schemas.job_order import PATTERN, SORTS, Sort
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
 from ...service.schemas.submitted_spec import SubmittedSpec
@@ -143,20 +144,39 @@ def _filter(
     return Filter(state=state, name=name, text=text, labels=_labels(label or []), deleted=deleted)
 
 
+def _sort(
+    sort: Annotated[
+        str,
+        Query(
+            max_length=255,
+            description=f"Order: {SORTS}. A duration is in seconds from the job's start to its end, a device time in device-seconds of "
+            "its attempts; of jobs that had not ended, both are as of the time of the first page. NAME is a logged metric: its "
+            "newest, lowest or highest value. Jobs that have no such number come last.",
+            json_schema_extra={"pattern": PATTERN},
+        ),
+    ] = "newest",
+) -> Sort:
+    found = Sort.parse(sort)
+    if found is None:
+        raise InvalidParameter(f"{sort[:80]!r} is no order of jobs.", field="sort", remedy=f"Use {SORTS}.")
+    return found
+
+
 @router.get(
     "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
 )
 async def list_jobs(
     context: In,
     wanted: Annotated[Filter, Depends(_filter)],
-    sort: Annotated[Order, Query(description="Order: by time of submission, by name, or by state.")] = Order.NEWEST,
+    sort: Annotated[Sort, Depends(_sort)],
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
-        str | None, Query(max_length=255, description="`next` of the previous page, in the same order.")
+        str | None,
+        Query(max_length=255, description="`next` of the previous page, in the same order. It is valid for a day."),
     ] = None,
 ) -> Jobs:
     """One page of jobs."""
-    return await jobs.list_jobs(context.store, wanted, order=sort, cursor=cursor, limit=limit)
+    return await jobs.list_jobs(context.store, wanted, sort=sort, cursor=cursor, limit=limit)
 
 
 @router.get(

@@ -45,7 +45,7 @@ async def move(
     if to == State.STARTING:
         values["started_at"] = jobs.once("started_at", cause.now)
     if to in FINAL:
-        values |= {"finished_at": cause.now, "eta_s": None}
+        values |= {"finished_at": cause.now, "duration_s": jobs.elapsed(cause.now), "eta_s": None}
     row = await jobs.change_state(tx, job_id, before, token, values)
     if row is None:
         raise (StateChanged if token is None else LeaseLost)(

@@ -1,7 +1,7 @@
 """Reads jobs: one by id or name, and pages of a list."""
 
-import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -11,19 +11,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...strategies.layout import Layout
 from ...workers.certificate.references import extra_of
 from ...workers.messages.event import FilesEvent, read
-from ..errors import InvalidCursor, JobDeleted, JobNotFound
+from ..errors import JobDeleted, JobNotFound
 from ..layout_choice import layout_choice
 from ..schemas.certificate import JobCertificate
 from ..schemas.cursor import Cursor
-from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Order, Progress
+from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Progress
+from ..schemas.job_order import BY_NUMBER, Sort
 from ..states import HOLDING, State
-from ..store import certificates, events
+from ..store import attempts, certificates, events, numbered_jobs
 from ..store import jobs as rows
 from ..store.engine import Store
 from ..store.jobs import Filter
-from . import time_limit
+from ..store.numbered_jobs import Numbering
+from . import job_cursor, time_limit
 
 _ALL: Final = Filter()
+_NEWEST: Final = Sort()
 #: States in which the newest sample is of the present attempt.
 _SAMPLED: Final = HOLDING - {State.PLACING}
 
@@ -35,7 +38,8 @@ async def get_job(store: Store, id_or_name: str) -> Job:
         found = await events.newest(tx, row["id"], FilesEvent.kind) if row["spec"].get("files") else None
         proof = await certificates.summary(tx, row["id"])
         limit = await time_limit.of_job(tx, row)
-    job = job_of(row).model_copy(update={"time_limit": limit})
+        spent = await attempts.device_seconds(tx, [row["id"]], time.time())
+    job = job_of(row).model_copy(update={"time_limit": limit, "device_s": spent.get(row["id"])})
     if proof is not None:
         # A certificate is of the job's own spec, so its layout says what the one process did.
         extra = extra_of(Layout.model_validate(row["spec"]["train"].get("layout", {})))
@@ -50,42 +54,41 @@ async def list_jobs(
     store: Store,
     wanted: Filter = _ALL,
     *,
-    order: Order = Order.NEWEST,
+    sort: Sort = _NEWEST,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Jobs:
     """One page of the jobs that match the filter, in order. Raises InvalidCursor."""
-    place = None if cursor is None else _place(cursor, order)
+    read = _by_number if sort.order in BY_NUMBER else _by_text
     texts = (wanted.name, wanted.text, *wanted.labels, *wanted.labels.values())
     if any("\0" in part for part in texts if part):
         return Jobs(items=[])
     async with store.read() as tx:
-        found = await rows.page(tx, wanted, place, limit + 1, order)
-    items = [job_of(row) for row in found[:limit]]
-    return Jobs(items=items, next=_place_of(items[-1], order) if len(found) > limit else None)
+        found, following = await read(tx, wanted, sort, cursor, limit)
+        spent = await attempts.device_seconds(tx, [row["id"] for row in found], time.time())
+    items = [job_of(row).model_copy(update={"device_s": spent.get(row["id"])}) for row in found]
+    return Jobs(items=items, next=following)
 
 
-_CURSORS = {
-    Order.NAME: re.compile(r"(?P<value>[a-z0-9-]{1,63})/(?P<id>job-[0-9a-z]{26})"),
-    Order.STATE: re.compile(rf"(?P<value>{'|'.join(State)})/(?P<id>job-[0-9a-z]{{26}})"),
-    **dict.fromkeys((Order.NEWEST, Order.OLDEST), re.compile(r"(?P<id>job-[0-9a-z]{26})")),
-}
+async def _by_text(
+    tx: AsyncConnection, wanted: Filter, sort: Sort, cursor: str | None, limit: int
+) -> tuple[Sequence[RowMapping], str | None]:
+    """The rows of a page, and the cursor of the next one."""
+    place = None if cursor is None else job_cursor.place(cursor, sort)
+    found = await rows.page(tx, wanted, place, limit + 1, sort)
+    return found[:limit], job_cursor.of_row(found[limit - 1], sort) if len(found) > limit else None
 
 
-def _place(cursor: str, order: Order) -> rows.Place:
-    found = _CURSORS[order].fullmatch(cursor)
-    if found is None:
-        raise InvalidCursor(
-            f"{cursor[:80]!r} is not a cursor.",
-            field="cursor",
-            remedy="Use `next` of the page before, in the same order.",
-        )
-    return rows.Place(**found.groupdict())
-
-
-def _place_of(job: Job, order: Order) -> str:
-    value = {Order.NAME: job.name, Order.STATE: job.state}.get(order)
-    return job.id if value is None else f"{value}/{job.id}"
+async def _by_number(
+    tx: AsyncConnection, wanted: Filter, sort: Sort, cursor: str | None, limit: int
+) -> tuple[Sequence[RowMapping], str | None]:
+    """The same of an order by a number, as of the time at which the first page was read."""
+    now = time.time()
+    numbering, place = (Numbering(sort, now), None) if cursor is None else job_cursor.numbered(cursor, sort, now)
+    found = await numbered_jobs.page(tx, wanted, numbering, place, limit + 1)
+    by_id = await rows.by_ids(tx, [one.id for one in found[:limit]])
+    following = job_cursor.of_number(found[limit - 1], numbering) if len(found) > limit else None
+    return [by_id[one.id] for one in found[:limit] if one.id in by_id], following
 
 
 async def find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:

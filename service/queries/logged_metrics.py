@@ -1,7 +1,7 @@
 """Reads what programs logged: the names of a job's metrics, and curves of some of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 
@@ -38,7 +38,7 @@ async def page(store: Store, job: str, *, text: str | None, after: str | None, l
         job_id = (await existing(tx, job))["id"]
         found = await rows.page(tx, job_id, text, after, limit + 1)
     items = [
-        LoggedMetric(**{name: row[name] for name in ("name", "last_step", "last", "width")}) for row in found[:limit]
+        LoggedMetric(name=row["name"], width=row["width"], **_numbers(row)) for row in found[:limit]
     ]
     return LoggedMetrics(items=items, next=items[-1].name if len(found) > limit else None)
 
@@ -55,13 +55,13 @@ async def names(store: Store, job_ids: Sequence[str], *, text: str | None, limit
 
 
 async def newest(store: Store, job_ids: Sequence[str], wanted: Sequence[str]) -> LoggedValues:
-    """The newest values of these metrics, by job (id) in the order of the ids. Unknown jobs are left out."""
+    """The newest values of these metrics, and their extremes, by job (id) in the order of the ids. Unknown jobs are left out."""
     ids, known = ([part for part in dict.fromkeys(parts) if "\0" not in part] for parts in (job_ids, wanted))
     async with store.read() as tx:
         found = await rows.newest_of(tx, ids, known)
     by_job: dict[str, dict[str, LoggedValue]] = {}
     for row in found:
-        by_job.setdefault(row["job_id"], {})[row["name"]] = LoggedValue(last_step=row["last_step"], last=row["last"])
+        by_job.setdefault(row["job_id"], {})[row["name"]] = LoggedValue(**_numbers(row))
     return LoggedValues(items=[JobLoggedValues(job=job, values=by_job[job]) for job in ids if job in by_job])
 
 
@@ -91,6 +91,10 @@ def _curve(row: RowMapping, buckets: Mapping[int, Bucket], most: int) -> LoggedC
         last=None if row["last"] is None else _short(row["last"]),
         last_step=row["last_step"],
     )
+
+
+def _numbers(row: RowMapping) -> dict[str, Any]:
+    return {name: row[name] for name in LoggedValue.model_fields}
 
 
 def _short(value: float) -> float | None:

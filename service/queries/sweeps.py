@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..errors import InvalidCursor, SweepNotFound
 from ..ids import parse
 from ..schemas.sweep import SweepDetail, Sweeps, SweepTrial, SweepTrials
+from ..store import attempts
 from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
@@ -49,7 +50,7 @@ async def trials(store: Store, id_or_name: str, since: float | None = None) -> S
         as_of = await rows.now(tx)
         row = await existing(tx, id_or_name)
         found = await rows.with_jobs(tx, row["id"], metric_of(row), None if since is None else since - _OVERLAP_S)
-        spent = await rows.device_seconds_of_jobs(tx, [one["job_id"] for one in found if one["job_id"]], time.time())
+        spent = await attempts.device_seconds(tx, [one["job_id"] for one in found if one["job_id"]], time.time())
     return SweepTrials(items=[_trial(one, spent) for one in found], as_of=as_of)
 
 
@@ -82,7 +83,7 @@ async def _details(tx: AsyncConnection, found: Sequence[RowMapping]) -> list[Swe
     ids, now = [row["id"] for row in found], time.time()
     counts, spent = await rows.counts(tx, ids), await rows.device_seconds(tx, ids, now)
     best = {row["sweep_id"]: row for row in await rows.best(tx, ids)}
-    of_jobs = await rows.device_seconds_of_jobs(tx, [row["job_id"] for row in best.values() if row["job_id"]], now)
+    of_jobs = await attempts.device_seconds(tx, [row["job_id"] for row in best.values() if row["job_id"]], now)
     trials = {sweep: _trial(row, of_jobs) for sweep, row in best.items()}
     return [_detail(row, counts.get(row["id"], {}), spent.get(row["id"], 0.0), trials.get(row["id"])) for row in found]
 

@@ -1,6 +1,5 @@
 """Jobs: state, progress, summary, and lists of them."""
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -133,6 +132,11 @@ class Job(Value):
     created_at: Timestamp
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
+    device_s: float | None = Field(
+        None,
+        description="Device-seconds of its attempts, up to now for one that has not ended; null before its first attempt, and in the "
+        "response to a change.",
+    )
     progress: Progress | None = None
     use: JobUse | None = Field(None, description="What its ranks use; null without a sample, and when it has no ranks.")
     summary: Summary | None = None
@@ -159,15 +163,6 @@ class Job(Value):
     cursor: CursorText = Field(
         "0.0.0", description="Cursor at the end of the job's events. A stream after it misses no event."
     )
-
-
-class Order(StrEnum):
-    """Order of a list of jobs. Each order has an index, so every page costs the same."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    NAME = "name"
-    STATE = "state"
 
 
 class Jobs(Value):

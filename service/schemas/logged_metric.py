@@ -10,14 +10,16 @@ from .curve import Series
 
 
 class LoggedValue(Value):
-    """The newest value of a metric."""
+    """The newest value of a metric, and its extremes."""
 
     last_step: int = Field(description="The newest step that has it.")
     last: float | None = Field(None, description="Value at that step; null if it is not finite.")
+    lowest: float | None = Field(None, description="Lowest value of all steps; null if none is finite.")
+    highest: float | None = Field(None, description="Highest value of all steps; null if none is finite.")
 
 
 class LoggedMetric(LoggedValue):
-    """One metric of a job, by name, with its newest value."""
+    """One metric of a job, by name."""
 
     name: str
     width: int = Field(
@@ -33,16 +35,16 @@ class LoggedMetrics(Value):
 
 
 class JobLoggedValues(Value):
-    """Newest values of a job's metrics."""
+    """Newest values and extremes of a job's metrics."""
 
     job: str
     values: dict[str, LoggedValue] = Field(
-        description="Metric name → newest value. Metrics that the job has not are left out."
+        description="Metric name → newest value and extremes. Metrics that the job has not are left out."
     )
 
 
 class LoggedValues(Value):
-    """Newest values of several metrics of many jobs. Jobs that logged none of them are left out."""
+    """Newest values and extremes of several metrics of many jobs. Jobs that logged none of them are left out."""
 
     items: list[JobLoggedValues]
 

@@ -1,9 +1,9 @@
 """SQL of the table `attempts`. `cursor` is the number of the gang's last event that is stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, case, distinct, func, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, case, distinct, func, literal, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -34,11 +34,14 @@ async def advance(tx: AsyncConnection, job_id: str, number: int, cursor: int) ->
 async def end(
     tx: AsyncConnection, job_id: str, number: int, outcome: str, now: float, error: str | None = None
 ) -> None:
-    """End an attempt. `error`: the fingerprint of the exception that ended it."""
+    """End an attempt. `error`: the fingerprint of the exception that ended it. Call only with the job's row locked."""
     statement = update(attempts).where(
         attempts.c.job_id == job_id, attempts.c.number == number, attempts.c.ended_at.is_(None)
     )
     await tx.execute(statement.values(outcome=outcome, ended_at=now, error=error))
+    whole = func.sum((attempts.c.ended_at - attempts.c.started_at) * _DEVICES)
+    spent = select(whole).where(attempts.c.job_id == jobs.c.id, attempts.c.ended_at.is_not(None))
+    await tx.execute(update(jobs).where(jobs.c.id == job_id).values(device_s=spent.scalar_subquery()))
 
 
 async def held_s(tx: AsyncConnection, job_id: str, now: float) -> float:
@@ -52,6 +55,18 @@ async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
     statement = select(func.max(attempts.c.number)).where(attempts.c.job_id == job_id, attempts.c.error == error)
     number: int | None = (await tx.execute(statement)).scalar_one()
     return number
+
+
+def spent(at: float) -> ColumnElement[float]:
+    """Device-seconds of an attempt up to a time; negative if it began later. For a statement that reads `attempts` and `jobs`."""
+    return (case((attempts.c.ended_at <= at, attempts.c.ended_at), else_=at) - attempts.c.started_at) * _DEVICES
+
+
+async def device_seconds(tx: AsyncConnection, job_ids: Sequence[str], now: float) -> dict[str, float]:
+    """Job → device-seconds of all its attempts, up to `now` for one that has not ended. Jobs without an attempt are left out."""
+    statement = select(attempts.c.job_id, func.sum(spent(now)).label("spent")).join(jobs, jobs.c.id == attempts.c.job_id)
+    grouped = statement.where(attempts.c.job_id.in_(job_ids)).group_by(attempts.c.job_id)
+    return {row.job_id: float(row.spent) for row in await tx.execute(grouped)}
 
 
 def ended(since: float, before: tuple[float, str, int] | None, limit: int) -> Select[*tuple[Any, ...]]:

@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, and_, func, literal, not_, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..ids import CLUSTER
-from ..schemas.job import Order
+from ..schemas.job_order import Order, Sort
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now
@@ -86,55 +86,54 @@ class Filter:
 
 @dataclass(frozen=True)
 class Place:
-    """A row in an order: `value` is its name or state in the order of names or states."""
+    """A row in an order: `value` is its name or state in the order of names or states. `numbered_jobs.py` has the other orders."""
 
     id: str
     value: str = ""
 
 
+_NEWEST: Final = Sort()
 #: Orders by a column, and by id where it is equal.
 _COLUMN = {Order.NAME: jobs.c.name, Order.STATE: jobs.c.state}
 
 
 async def page(
-    tx: AsyncConnection, wanted: Filter, after: Place | None, limit: int, order: Order = Order.NEWEST
+    tx: AsyncConnection, wanted: Filter, after: Place | None, limit: int, sort: Sort = _NEWEST
 ) -> Sequence[RowMapping]:
-    """At most `limit` jobs that come after a place."""
-    statement = _filtered(wanted).order_by(*_by(order)).limit(limit)
+    """At most `limit` jobs that come after a place, in an order by a text."""
+    descending = sort.descending or sort.order == Order.NEWEST
+    column = _COLUMN.get(sort.order)
+    key = [jobs.c.id] if column is None else [column, jobs.c.id]
+    statement = select(jobs).where(*conditions(wanted)).limit(limit)
     if after is not None:
-        statement = statement.where(_beyond(after, order))
+        here: ColumnElement[Any] = jobs.c.id if column is None else tuple_(*key)
+        there = literal(after.id) if column is None else tuple_(literal(after.value), literal(after.id))
+        statement = statement.where(here < there if descending else here > there)
+    statement = statement.order_by(*(part.desc() if descending else part.asc() for part in key))
     return (await tx.execute(statement)).mappings().all()
 
 
-def _by(order: Order) -> list[ColumnElement[Any]]:
-    if order in _COLUMN:
-        return [_COLUMN[order], jobs.c.id]
-    return [jobs.c.id.desc() if order == Order.NEWEST else jobs.c.id.asc()]
+async def by_ids(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, RowMapping]:
+    """Id → row, of at most 500 jobs."""
+    return {row["id"]: row for row in (await tx.execute(select(jobs).where(jobs.c.id.in_(job_ids)))).mappings()}
 
 
-def _beyond(after: Place, order: Order) -> ColumnElement[bool]:
-    if order in _COLUMN:
-        return tuple_(_COLUMN[order], jobs.c.id) > tuple_(literal(after.value), literal(after.id))
-    return jobs.c.id < after.id if order == Order.NEWEST else jobs.c.id > after.id
-
-
-def _filtered(wanted: Filter) -> Select[*tuple[Any, ...]]:
-    statement = select(jobs).where(_deleted(wanted.deleted))
+def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+    """The conditions of a filter, for a statement that reads `jobs`."""
+    found = [_deleted(wanted.deleted)]
     if wanted.deleted:
-        statement = statement.where(jobs.c.removing.is_(False))
+        found.append(jobs.c.removing.is_(False))
     if wanted.state is not None:
-        statement = statement.where(jobs.c.state == wanted.state)
+        found.append(jobs.c.state == wanted.state)
     if wanted.name is not None:
-        statement = statement.where(jobs.c.name == wanted.name)
+        found.append(jobs.c.name == wanted.name)
     if wanted.text is not None:
         part = wanted.text.lower()
-        statement = statement.where(
-            or_(jobs.c.id.contains(part, autoescape=True), jobs.c.name.contains(part, autoescape=True))
-        )
+        found.append(or_(jobs.c.id.contains(part, autoescape=True), jobs.c.name.contains(part, autoescape=True)))
     for key, value in wanted.labels.items():
         having = select(labels.c.job_id).where(labels.c.key == key, labels.c.value == value)
-        statement = statement.where(jobs.c.id.in_(having))
-    return statement
+        found.append(jobs.c.id.in_(having))
+    return found
 
 
 async def change_state(
@@ -151,6 +150,11 @@ async def change_state(
 def once(column: str, value: float) -> ColumnElement[float]:
     """`value` for a column that keeps the first value it gets."""
     return func.coalesce(jobs.c[column], value)
+
+
+def elapsed(now: float) -> ColumnElement[float]:
+    """Seconds from the job's start to `now`; null if it has not started."""
+    return literal(now) - jobs.c.started_at
 
 
 async def explain(tx: AsyncConnection, job_ids: Collection[str], reason: str, message: str) -> Sequence[RowMapping]:

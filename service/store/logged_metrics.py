@@ -22,6 +22,9 @@ _AT_ONCE: Final = 400
 #: Curves that are in memory at once: each may have a megabyte of buckets.
 _IN_MEMORY: Final = 32
 
+#: What a curve has beside its buckets.
+_CURVE: Final = ("width", "run", "last_step", "last", "lowest", "highest")
+
 #: One value: the run that logged it, its step, and the value; None if that is not finite.
 Point = tuple[int, int, float | None]
 
@@ -90,9 +93,9 @@ async def names_of(tx: AsyncConnection, job_ids: Collection[str], text: str | No
 
 
 async def newest_of(tx: AsyncConnection, job_ids: Collection[str], names: Collection[str]) -> Sequence[RowMapping]:
-    """The newest values under these names, at most 400 jobs and names together, in one query."""
-    wanted = (series.c.job_id, series.c.name, series.c.last_step, series.c.last)
-    statement = select(*wanted).where(series.c.job_id.in_(job_ids), series.c.name.in_(names))
+    """The newest values and the extremes under these names, at most 400 jobs and names together, in one query."""
+    wanted = ("job_id", "name", "last_step", "last", "lowest", "highest")
+    statement = select(*(series.c[column] for column in wanted)).where(series.c.job_id.in_(job_ids), series.c.name.in_(names))
     return (await tx.execute(statement)).mappings().all()
 
 
@@ -151,7 +154,7 @@ async def _store_series(tx: AsyncConnection, job_id: str, curves: Mapping[int, t
         for number, (name, curve) in curves.items()
     ]
     statement = insert(tx, series)
-    changed = {name: statement.excluded[name] for name in _columns(MetricCurve())}
+    changed = {name: statement.excluded[name] for name in _CURVE}
     if rows:
         await tx.execute(statement.on_conflict_do_update(index_elements=["job_id", "number"], set_=changed), rows)
 
@@ -177,8 +180,8 @@ async def _store_chunks(
 
 
 def _curve(row: RowMapping | None) -> MetricCurve:
-    return MetricCurve() if row is None else MetricCurve(row["width"], row["run"], row["last_step"], row["last"])
+    return MetricCurve() if row is None else MetricCurve(**{name: row[name] for name in _CURVE})
 
 
 def _columns(curve: MetricCurve) -> dict[str, Any]:
-    return {"width": curve.width, "run": curve.run, "last_step": max(0, curve.last_step), "last": curve.last}
+    return {name: getattr(curve, name) for name in _CURVE} | {"last_step": max(0, curve.last_step)}

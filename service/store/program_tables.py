@@ -52,7 +52,13 @@ metric_series = Table(
     Column("run", BigInteger, nullable=False),  # attempt and generation that logged last
     Column("last_step", BigInteger, nullable=False),
     Column("last", Double),
+    Column("lowest", Double),  # of its buckets
+    Column("highest", Double),
     UniqueConstraint("job_id", "name"),
+    # lists of jobs in the order of a metric
+    Index(None, "name", "last", "job_id"),
+    Index(None, "name", "lowest", "job_id"),
+    Index(None, "name", "highest", "job_id"),
 )
 
 #: One file that a program logged, at one step.

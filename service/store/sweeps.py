@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, upd
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .attempts import spent
 from .dialect import insert, unix_now
 from .program_tables import metric_series
 from .sweep_tables import sweeps, trials
@@ -218,18 +219,8 @@ async def counts(tx: AsyncConnection, sweep_ids: Sequence[str]) -> dict[str, dic
 
 async def device_seconds(tx: AsyncConnection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
     """Sweep → device-seconds of all attempts of its jobs, up to `now` for those that have not ended."""
-    statement = select(trials.c.sweep_id, func.sum(_spent(now)).label("spent"))
-    joined = statement.select_from(trials.join(attempts, attempts.c.job_id == trials.c.job_id))
+    statement = select(trials.c.sweep_id, func.sum(spent(now)).label("spent"))
+    of_jobs = trials.join(jobs, jobs.c.id == trials.c.job_id).join(attempts, attempts.c.job_id == jobs.c.id)
+    joined = statement.select_from(of_jobs)
     grouped = joined.where(trials.c.sweep_id.in_(sweep_ids)).group_by(trials.c.sweep_id)
     return {row.sweep_id: float(row.spent) for row in await tx.execute(grouped)}
-
-
-async def device_seconds_of_jobs(tx: AsyncConnection, job_ids: Sequence[str], now: float) -> dict[str, float]:
-    """Job → device-seconds of all its attempts, up to `now` for one that has not ended."""
-    statement = select(attempts.c.job_id, func.sum(_spent(now)).label("spent"))
-    grouped = statement.where(attempts.c.job_id.in_(job_ids)).group_by(attempts.c.job_id)
-    return {row.job_id: float(row.spent) for row in await tx.execute(grouped)}
-
-
-def _spent(now: float) -> ColumnElement[float]:
-    return (func.coalesce(attempts.c.ended_at, now) - attempts.c.started_at) * func.coalesce(attempts.c.devices, 1)

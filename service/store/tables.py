@@ -113,6 +113,9 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
+    # seconds of a job that has ended, and device-seconds of all attempts that have: lists are sorted by them (`numbered_jobs.py`)
+    Column("duration_s", Double),
+    Column("device_s", Double),
     # the dispatcher that manages the job, and the only cluster on which it may run: the one that placed it first
     Column("lease_owner", Text),
     Column("lease_token", String(40)),
@@ -141,7 +144,9 @@ jobs = Table(
     Index(None, "code"),
     Index("ix_jobs_deleted", "deleted_at", sqlite_where=_DELETED, postgresql_where=_DELETED),
     Index("ix_jobs_parent", "parent", sqlite_where=_PARENT, postgresql_where=_PARENT),
-    Index(None, "finished_at"),
+    Index(None, "finished_at", "started_at"),
+    Index(None, "duration_s", "id"),
+    Index(None, "device_s", "id"),
     Index("ix_jobs_retention", "state", "id", "finished_at", sqlite_where=_RETENTION, postgresql_where=_RETENTION),
     # with the time: without statistics, which SQLite has only after ANALYZE, the planner takes the index of which it can use more columns
     Index("ix_jobs_elastic", "state", "elastic_at", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),

@@ -33,12 +33,17 @@ class Bucket:
 
 @dataclass
 class MetricCurve:
-    """The buckets that were loaded, and those that `take` has changed. `run`: the newest that logged."""
+    """The buckets that were loaded, and those that `take` has changed. `run`: the newest that logged.
+
+    `lowest` and `highest` are of all buckets, also of those that were not loaded.
+    """
 
     width: int = 1
     run: int = 0
     last_step: int = -1
     last: float | None = None
+    lowest: float | None = None
+    highest: float | None = None
     buckets: dict[int, Bucket] = field(default_factory=dict)
 
     def needs_all(self, run: int, steps: Iterable[int]) -> bool:
@@ -57,11 +62,15 @@ class MetricCurve:
             self.last_step, self.last = step, value
         if value is not None:
             self._add(step // self.width, Bucket(1, value, value, value))
+            self.lowest = value if self.lowest is None else min(self.lowest, value)
+            self.highest = value if self.highest is None else max(self.highest, value)
 
     def _begin(self, run: int, step: int) -> None:
         kept = -(-step // self.width)
         self.buckets = {place: bucket for place, bucket in self.buckets.items() if place < kept}
         self.run = run
+        self.lowest = min((bucket.low for bucket in self.buckets.values()), default=None)
+        self.highest = max((bucket.high for bucket in self.buckets.values()), default=None)
         if self.last_step >= step:
             self.last_step, self.last = -1, None
 

@@ -9,7 +9,8 @@ from shardyard.service.jobs.delete import delete, undelete
 from shardyard.service.jobs.edit import edit
 from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import history, jobs
-from shardyard.service.schemas.job import Job, JobEdit, Order
+from shardyard.service.schemas.job import Job, JobEdit
+from shardyard.service.schemas.job_order import Order, Sort
 from shardyard.service.settings import Settings
 from shardyard.service.store import jobs as rows
 from shardyard.service.store.engine import Store
@@ -32,7 +33,7 @@ async def saved_at(store: Store, settings: Settings, job: Job) -> None:
 
 
 async def names(store: Store, **wanted: bool) -> list[str]:
-    return [job.name for job in (await jobs.list_jobs(store, Filter(**wanted), order=Order.NAME)).items]
+    return [job.name for job in (await jobs.list_jobs(store, Filter(**wanted), sort=Sort(Order.NAME))).items]
 
 
 async def test_a_deleted_job_is_in_no_list_and_comes_back_as_it_was(store: Store, submit: Submit) -> None:

@@ -12,7 +12,8 @@ from shardyard.service.jobs.delete import delete
 from shardyard.service.jobs.edit import edit
 from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import jobs
-from shardyard.service.schemas.job import JobEdit, Order
+from shardyard.service.schemas.job import JobEdit
+from shardyard.service.schemas.job_order import Order, Sort
 from shardyard.service.store.engine import Store
 from shardyard.service.store.jobs import Filter
 
@@ -32,7 +33,7 @@ async def test_an_edited_job_is_found_by_its_new_name_and_labels_and_no_longer_b
     assert (edited.name, edited.labels, edited.notes) == (wanted.name, wanted.labels, wanted.notes)
     assert edited == await jobs.get_job(store, "after") == await edit(store, job.id, wanted)
     assert edited.spec == job.spec and edited.spec["name"] == "before"
-    assert [one.name for one in (await jobs.list_jobs(store, order=Order.NAME)).items] == ["after", "other"]
+    assert [one.name for one in (await jobs.list_jobs(store, sort=Sort(Order.NAME))).items] == ["after", "other"]
     assert [one.id for one in (await jobs.list_jobs(store, Filter(name="after", text="fte"))).items] == [job.id]
     assert await found_by(store, team="b", new="", kept="1") == [job.id] and await found_by(store, team="a") == []
     assert (await jobs.get_job(store, other.id)) == other
