@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from ..service.schemas.code import CodeManifest
 from ..service.schemas.exec import ExecRequest
 from ..service.schemas.fault import FaultRequest
-from ..service.schemas.job import JobEdit, LayoutChange
+from ..service.schemas.job import JobClone, JobEdit, LayoutChange
 from ..service.schemas.model import AliasRequest, VersionRequest
 from ..service.schemas.problem import Problem
 from ..service.schemas.profile import ProfileRequest
@@ -45,6 +45,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             FaultRequest,
             ProfileRequest,
             ExecRequest,
+            JobClone,
             JobEdit,
             LayoutChange,
             VersionRequest,

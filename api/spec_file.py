@@ -3,6 +3,7 @@
 Relative paths are relative to the spec file's folder, so that a job means the same wherever it is submitted.
 """
 
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from ..service.schemas.model import Reference
 from ..service.spec import CommandSpec, JobSpec
-from ..service.spec_text import SpecText, changed
+from ..service.spec_text import MOST_BYTES, SpecText, changed
 from .errors import SpecFileMissing
 from .given_path import given_path
 from .spec_document import parse, read_text
@@ -50,6 +51,17 @@ def text_of(given: GivenSpec, document: Any) -> str | None:
     """The text of a file in YAML, with the values of `document` in it. None: another file, or it cannot be changed in place."""
     found = None if given.text is None else changed(SpecText("yaml", given.text), document, read_text)
     return None if found is None else found.text
+
+
+def sent_text(given: GivenSpec, document: Any) -> SpecText:
+    """What is submitted: the text of a file in YAML with the document's values, else the document as JSON.
+
+    JSON has a line per value, as the service keeps it; one that is too long to be kept is not made longer.
+    """
+    if (text := text_of(given, document)) is not None:
+        return SpecText("yaml", text)
+    lines = json.dumps(document, indent=2)
+    return SpecText("json", lines if len(lines) <= MOST_BYTES else json.dumps(document))
 
 
 def absolute(document: Any, folder: Path) -> Any:

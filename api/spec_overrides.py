@@ -1,6 +1,6 @@
-"""Values that a command line sets in a spec, as `train.steps=20`: each has the path of a key, and is read as YAML."""
+"""Values that are set in a spec, each at the path of a key. Those of a command line, as `train.steps=20`, are read as YAML."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,13 @@ def with_overrides(given: GivenSpec, overrides: Sequence[str]) -> GivenSpec:
     return replace(given, document=spec_file.absolute(overridden(given.document, overrides), Path.cwd()))
 
 
+def with_set(given: GivenSpec, values: Mapping[str, Any]) -> GivenSpec:
+    """The same with values by their paths. Raises as `placed`."""
+    if not values:
+        return given
+    return replace(given, document=spec_file.absolute(placed(given.document, values), Path.cwd()))
+
+
 def overridden(document: Any, overrides: Sequence[str]) -> Any:
     """A copy of a spec with these values. Raises InvalidParameter for one that is no `KEY=VALUE`, or has no place in the spec."""
     for text in overrides:
@@ -28,8 +35,15 @@ def overridden(document: Any, overrides: Sequence[str]) -> Any:
             raise InvalidParameter(
                 f"{text[:200]!r} is no KEY=VALUE.", field="OVERRIDE", remedy="Write it as in: train.steps=20"
             )
+        document = placed(document, {path: parse(value.encode(), "yaml")})
+    return document
+
+
+def placed(document: Any, values: Mapping[str, Any]) -> Any:
+    """A copy of a spec with these values at their paths. Raises InvalidParameter for one that has no place in the spec."""
+    for path, value in values.items():
         try:
-            document = with_values(document, {path: parse(value.encode(), "yaml")})
+            document = with_values(document, {path: value})
         except (Refusal, TypeError, ValueError):
             remedy = "Name a key by its path, as in train.data.seq_len=64 or command[2]=--fast."
             raise InvalidParameter(f"The spec has no place for {path[:200]!r}.", field=path, remedy=remedy) from None

@@ -37,13 +37,13 @@ from ...service.schemas.system import SystemCurves
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...service.spec import CommandSpec, JobKind, JobSpec
-from ...service.spec_text import MOST_BYTES
 from ...strategies.layout import Layout
 from ...workers.code_archive import Manifest
 from ...workers.messages import json_codec
-from .. import spec_file
+from .. import spec_copy, spec_file
 from ..errors import InvalidParameter
 from ..spec_file import GivenSpec
+from ..spec_overrides import with_set
 from . import code_folder
 from .code_folder import PackedCode
 from .transport import ApiError, Call
@@ -67,6 +67,12 @@ def document(spec: Spec) -> Any:
     return given(spec).document
 
 
+def cloned(job: Job, submitted: SubmittedSpec, name: str | None, values: Mapping[str, Any]) -> GivenSpec:
+    """The spec of a job's clone, with these values. Raises `ApiError` for a path that has no place in it."""
+    with _as_api_error():
+        return with_set(spec_copy.cloned(job, submitted, name), values)
+
+
 @contextmanager
 def packed(document: Any) -> Iterator[PackedCode | None]:
     """The archive of the folder that the spec names; None if there is nothing to upload. Raises `ApiError`."""
@@ -78,16 +84,9 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
 
 def submit(document: Any, key: str | None, spec: GivenSpec) -> Call[Job]:
     """`spec`: what the document was made of. The text of a file is sent with its comments, and the document's values."""
-    text = spec_file.text_of(spec, document)
-    content = _lines(document) if text is None else text
-    headers = _keyed(key) if text is None else _keyed(key) | {"Content-Type": "application/yaml"}
-    return Call("POST", "/v1/jobs", Job.model_validate, content=content.encode(), headers=headers)
-
-
-def _lines(document: Any) -> str:
-    """JSON with a line per value, as the service keeps it; one that is too long to be kept is not made longer."""
-    text = json.dumps(document, indent=2)
-    return text if len(text) <= MOST_BYTES else json.dumps(document)
+    sent = spec_file.sent_text(spec, document)
+    headers = _keyed(key) | {"Content-Type": f"application/{sent.format}"}
+    return Call("POST", "/v1/jobs", Job.model_validate, content=sent.text.encode(), headers=headers)
 
 
 def preview(document: Any) -> Call[Preview]:

@@ -1,21 +1,40 @@
-"""What becomes of an ended job: it is retried, deleted, or restored."""
+"""What becomes of a job: it is cloned, and once it has ended retried, deleted, or restored."""
 
+import asyncio
 import hashlib
+import json
+from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi import Request as HttpRequest
 
 from ...service import ids
 from ...service.jobs import delete as deleting
 from ...service.jobs import retry as retrying
+from ...service.jobs import submit as submitting
+from ...service.jobs.spec_warnings import warnings
 from ...service.jobs.submit import Request
-from ...service.schemas.job import Job
+from ...service.queries import jobs, submitted_specs
+from ...service.schemas.job import Job, JobClone
+from ...service.schemas.submitted_spec import SubmittedSpec
+from ...service.spec import AnySpec
+from ...service.spec_text import SpecText, kept
+from .. import spec_copy
 from ..errors import InvalidParameter
+from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
-from ..spec_document import read_text
+from ..http.validation_errors import read_spec
+from ..spec_document import parse, read_text
+from ..spec_file import sent_text
+from ..spec_overrides import placed
 from .jobs import OF_THE_SPEC
 
 router = APIRouter(tags=["jobs"])
+
+_CLONE: dict[str, Any] = {"name": "hotter", "set": {"train.optimizer.lr": 1e-3}}
+_CLONE_BODY = request_body.described(["JobClone"], {"other values": _CLONE, "the same spec": {}})
 
 
 @router.post(
@@ -42,6 +61,53 @@ async def retry(job: str, answer: Response, context: In, actor: Actor, idempoten
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{made.id}"
     return made
+
+
+@router.post(
+    "/jobs/{job}/clone",
+    operation_id="cloneJob",
+    summary="Clone a job",
+    status_code=201,
+    response_model=Job,
+    responses={
+        200: {"model": Job, "description": "The job already existed: same key, same body."},
+        **describe("job_not_found", "idempotency_conflict", *OF_THE_SPEC),
+    },
+    openapi_extra={"requestBody": _CLONE_BODY},
+)
+async def clone(  # noqa: PLR0917
+    job: str, request: HttpRequest, answer: Response, context: In, actor: Actor, idempotency_key: Key = None
+) -> Job:
+    """Submit a copy of a job's spec, with its comments and its present layout, as a new job that begins with its first step.
+
+    The old job may be in any state, and stays as it is. Its id is the new job's label `parent`.
+    """
+    form = request_body.format_of(request)
+    document = parse(await request_body.read(request), form)
+    wanted = request_body.validated(JobClone, document)
+    # As of a retry.
+    digest = hashlib.sha256(f"clone {job} {json.dumps(document, sort_keys=True)}".encode()).hexdigest()
+    asked = Request(idempotency_key, digest, actor)
+    made = await submitting.replayed(context.store, asked)
+    answer.status_code = 200
+    if made is None:
+        found = await jobs.get_job(context.store, job)
+        submitted = await submitted_specs.submitted_spec(context.store, found.id)
+        spec, text = await asyncio.to_thread(_copy, found, submitted, wanted)
+        asked = replace(asked, text=text)
+        made, created = await submitting.create(context.store, context.settings, spec, asked, context.files)
+        made = made.model_copy(update={"warnings": warnings(spec)})
+        context.wake_dispatcher()
+        answer.status_code = 201 if created else 200
+    answer.headers["Location"] = f"/v1/jobs/{made.id}"
+    return made
+
+
+def _copy(job: Job, submitted: SubmittedSpec, wanted: JobClone) -> tuple[AnySpec, SpecText | None]:
+    """The spec of the clone, and its text."""
+    given = spec_copy.cloned(job, submitted, wanted.name)
+    document = placed(given.document, wanted.set)
+    return read_spec(document), kept(sent_text(given, document), read_text)
 
 
 @router.delete(

@@ -180,6 +180,19 @@ class LayoutChange(BaseModel):
     layout: Layout | CommandLayout
 
 
+class JobClone(BaseModel):
+    """In what a clone differs from its job."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Name | None = Field(None, description="Name of the new job. Default: that of the old one, with `-clone`.")
+    set: dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], Any] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Values of its spec by the path of their key, such as `train.optimizer.lr` or `command[2]`.",
+    )
+
+
 class JobEdit(BaseModel):
     """What changes of a job. A field that is null or left out stays as it is."""
 

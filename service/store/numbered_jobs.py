@@ -169,4 +169,4 @@ def _device_times(at: float) -> list[Part]:
 def _open(at: float) -> CompoundSelect[Any]:
     """Jobs with an attempt that had not ended at that time."""
     mine = select(attempts.c.job_id)
-    return mine.where(attempts.c.ended_at.is_(None)).union(mine.where(attempts.c.ended_at > at))
+    return mine.where(attempts.c.ended_at.is_(None)).union_all(mine.where(attempts.c.ended_at > at))

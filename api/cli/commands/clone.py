@@ -5,31 +5,21 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 import yaml
 
 from ....service.errors import ShardyardError
-from ....service.layout_choice import as_chosen
-from ....service.schemas.job import Job
-from ....service.schemas.submitted_spec import SubmittedSpec
-from ....service.spec_text import SpecText
 from ...client import ApiError, Client
 from ...errors import InvalidParameter
-from ...http.validation_errors import read_training_spec
-from ...spec_document import read_text
-from ...spec_file import GivenSpec, read, text_of
+from ...spec_copy import cloned
+from ...spec_file import read, text_of
 from ...spec_overrides import with_overrides
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Overrides, Url, Wait
 from ..terminal.screen import Screen
 from .submit import submit_job
-
-#: The most characters of a name.
-_LONGEST_NAME: Final = 63
-#: The label that names the old job, as a fork on the page has it.
-_PARENT: Final = "parent"
 
 
 def clone(
@@ -51,8 +41,7 @@ def clone(
     screen = Screen()
     with Client(url) as client:
         found = client.job(job)
-        given = _renamed(copied(found, client.submitted_spec(found.id)), found, name)
-        given = with_overrides(given, overrides or [])
+        given = with_overrides(cloned(found, client.submitted_spec(found.id), name), overrides or [])
         if not edit:
             submit_job(screen, client, given, key, json, wait=wait)
             return
@@ -68,30 +57,6 @@ def clone(
             raise
         path.unlink()
         path.parent.rmdir()
-
-
-def copied(job: Job, submitted: SubmittedSpec) -> GivenSpec:
-    """The text that the job was submitted with, and its present layout. Without a text: its spec with every default."""
-    if submitted.text is None or submitted.format is None:
-        return GivenSpec({**job.spec, "labels": _of_user(job.spec.get("labels") or {})})
-    document = read_text(SpecText(submitted.format, submitted.text))
-    if submitted.layout_changed or job.layout_choice is not None:
-        written = document["train"]
-        document = {**document, "train": {**written, **as_chosen(written, read_training_spec(job.spec))}}
-    return GivenSpec(document, submitted.text if submitted.format == "yaml" else None)
-
-
-def _renamed(given: GivenSpec, job: Job, name: str | None) -> GivenSpec:
-    """The spec under another name, with a label that names the old job."""
-    end = "-clone"
-    labels = {**(given.document.get("labels") or {}), _PARENT: job.id}
-    chosen = name or job.name.removesuffix(end)[: _LONGEST_NAME - len(end)] + end
-    return GivenSpec({**given.document, "name": chosen, "labels": labels}, given.text)
-
-
-def _of_user(labels: dict[str, Any]) -> dict[str, Any]:
-    """Without those by which a trial's job belongs to its sweep."""
-    return {key: value for key, value in labels.items() if not key.startswith("shardyard/")}
 
 
 def _saved(path: Path) -> bool:

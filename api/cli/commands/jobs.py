@@ -1,12 +1,16 @@
 """Commands about one job or the list of jobs: list, show, cancel, reshard, schema."""
 
+import shlex
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ....service.errors import ShardyardError
 from ....service.schemas.job import Budgets, Job, JobFiles
+from ....service.schemas.job_order import SORTS
 from ....service.schemas.logged_metric import LoggedMetrics
 from ....service.schemas.timeline import Plan, StateSpan, Timeline
 from ...client import Client
@@ -14,7 +18,7 @@ from ...errors import InvalidParameter
 from ...spec_document import parse
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
-from . import life, program_facts, submitted_spec
+from . import life, listed_numbers, program_facts, submitted_spec
 
 #: Number of past states that `show` prints.
 _PAST_STATES = 20
@@ -33,29 +37,48 @@ def list_(  # noqa: PLR0913, PLR0917 - a condition each
     deleted: Annotated[
         bool, typer.Option("--deleted", help="List only deleted jobs that can be restored. Else they are left out.")
     ] = False,
+    sort: Annotated[str, typer.Option("--sort", metavar="ORDER", help=f"Order of the jobs: {SORTS}.")] = "newest",
     limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Maximum number of jobs.")] = 50,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first, or in another order."""
     screen = Screen()
     labels = dict(pair.partition("=")[::2] for pair in label or [])
     with Client(url) as client:
         page = client.jobs(
-            state=state_, label=labels, name=name, text=text, deleted=deleted, limit=limit, cursor=cursor
+            state=state_, label=labels, name=name, text=text, deleted=deleted, sort=sort, limit=limit, cursor=cursor
         )
+        sorted_by = None if json or deleted else listed_numbers.column(client, page.items, sort)
         logged: dict[str, tuple[str, str]] = {} if json or deleted else program_facts.newest(client, page.items)
     if json:
         screen.json(page)
     elif deleted:
         life.print_deleted(screen, page)
     else:
-        screen.table(COLUMNS, [row(job, *logged.get(job.id, ("", ""))) for job in page.items])
+        _print_rows(screen, page.items, logged, sorted_by)
         if not page.items:
             screen.hint("No jobs. Submit one with: shardyard submit SPEC")
         if page.next:
-            screen.hint(f"More with: shardyard list --cursor {page.next}")
+            order = "" if sort == "newest" else f" {shlex.quote(f'--sort={sort}')}"
+            screen.hint(f"More with: shardyard list{order} --cursor {page.next}")
+
+
+def _print_rows(
+    screen: Screen,
+    jobs: Sequence[Job],
+    logged: Mapping[str, tuple[str, str]],
+    sorted_by: tuple[str, Mapping[str, str]] | None,
+) -> None:
+    head, numbers = sorted_by or ("", {})
+    rows = [row(job, *logged.get(job.id, ("", ""))) for job in jobs]
+    if not head:
+        screen.table(COLUMNS, rows)
+        return
+    # Before the age, as on the page.
+    columns = (*COLUMNS[:-1], escape(head), COLUMNS[-1])
+    screen.table(columns, [(*cells[:-1], numbers.get(job.id, ""), cells[-1]) for job, cells in zip(jobs, rows, strict=True)])
 
 
 def show(

@@ -65,6 +65,10 @@ class AsyncJobActions(Job):
         """Submit the job again, if it failed or was cancelled. Returns the new job."""
         return await self._client.retry(self.id)
 
+    async def clone(self, *, set: Mapping[str, Any] | None = None, name: str | None = None) -> "AsyncJobHandle":
+        """Submit a copy of its spec as a new job, with other values by the path of their key. Returns the new job."""
+        return await self._client.clone(self.id, set=set, name=name)
+
     async def delete(self) -> "AsyncJobHandle":
         """Delete the job, if it has ended."""
         return await self._client.delete(self.id)

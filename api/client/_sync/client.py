@@ -108,6 +108,25 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         document = self._uploaded(document, on_upload)
         return JobHandle.of(self._fitted(own, requests.submit(document, idempotency_key, given)), self)
 
+    def clone(
+        self,
+        job: str,
+        *,
+        set: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+        on_upload: Callable[[int, int], None] | None = None,
+    ) -> JobHandle:
+        """Submit a copy of a job's spec as a new job, which begins with its first step. Returns the new job.
+
+        The copy has the comments of the text and the job's present layout, and the job's id as its label `parent`. `name`: by default that
+        of the job, with `-clone`. `set`: other values by the path of their key, such as `{"train.optimizer.lr": 1e-3}`.
+        Repeating a call with the same key gives the same job. Raises `ApiError` as `submit`.
+        """
+        found = self.job(job)
+        spec = requests.cloned(found, self.submitted_spec(found.id), name, set or {})
+        return self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload)
+
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""
         with ExitStack() as stack:

@@ -2,7 +2,6 @@
 """The calls of `Client` about jobs that are one request each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from ....service.schemas.certificate import Certificate
 from ....service.schemas.checkpoint import Checkpoints
@@ -32,11 +31,15 @@ class Endpoints(MetricEndpoints):
         name: str | None = None,
         text: str | None = None,
         deleted: bool = False,
-        sort: Literal["newest", "oldest", "name", "state"] = "newest",
+        sort: str = "newest",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Jobs:
-        """One page of jobs, newest first, or sorted otherwise. `deleted`: the deleted jobs alone, which can be restored."""
+        """One page of jobs. `deleted`: the deleted jobs alone, which can be restored.
+
+        `sort`: `newest`, `oldest`, `name`, `state`, `duration`, `device_time`, or for a logged metric `metric.NAME`, `lowest.NAME` or
+        `highest.NAME`; with `-` before it the largest first, as in `-highest.acc`. Durations and device times are as of the first page.
+        """
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
         return self._send(requests.jobs(**wanted, deleted=deleted or None, limit=limit, cursor=cursor))
 

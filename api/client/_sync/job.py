@@ -66,6 +66,10 @@ class JobActions(Job):
         """Submit the job again, if it failed or was cancelled. Returns the new job."""
         return self._client.retry(self.id)
 
+    def clone(self, *, set: Mapping[str, Any] | None = None, name: str | None = None) -> "JobHandle":
+        """Submit a copy of its spec as a new job, with other values by the path of their key. Returns the new job."""
+        return self._client.clone(self.id, set=set, name=name)
+
     def delete(self) -> "JobHandle":
         """Delete the job, if it has ended."""
         return self._client.delete(self.id)

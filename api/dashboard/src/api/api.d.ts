@@ -2838,6 +2838,11 @@ export interface components {
             readonly started_at: string | null;
             /** Finished At */
             readonly finished_at: string | null;
+            /**
+             * Device S
+             * @description Device-seconds of its attempts, up to now for one that has not ended; null before its first attempt, and in the response to a change.
+             */
+            readonly device_s: number | null;
             readonly progress: components["schemas"]["Progress"] | null;
             /** @description What its ranks use; null without a sample, and when it has no ranks. */
             readonly use: components["schemas"]["JobUse"] | null;
@@ -2971,14 +2976,14 @@ export interface components {
         };
         /**
          * JobLoggedValues
-         * @description Newest values of a job's metrics.
+         * @description Newest values and extremes of a job's metrics.
          */
         readonly JobLoggedValues: {
             /** Job */
             readonly job: string;
             /**
              * Values
-             * @description Metric name → newest value. Metrics that the job has not are left out.
+             * @description Metric name → newest value and extremes. Metrics that the job has not are left out.
              */
             readonly values: {
                 readonly [key: string]: components["schemas"]["LoggedValue"];
@@ -3252,7 +3257,7 @@ export interface components {
         };
         /**
          * LoggedMetric
-         * @description One metric of a job, by name, with its newest value.
+         * @description One metric of a job, by name.
          */
         readonly LoggedMetric: {
             /**
@@ -3265,6 +3270,16 @@ export interface components {
              * @description Value at that step; null if it is not finite.
              */
             readonly last: number | null;
+            /**
+             * Lowest
+             * @description Lowest value of all steps; null if none is finite.
+             */
+            readonly lowest: number | null;
+            /**
+             * Highest
+             * @description Highest value of all steps; null if none is finite.
+             */
+            readonly highest: number | null;
             /** Name */
             readonly name: string;
             /**
@@ -3317,7 +3332,7 @@ export interface components {
         };
         /**
          * LoggedValue
-         * @description The newest value of a metric.
+         * @description The newest value of a metric, and its extremes.
          */
         readonly LoggedValue: {
             /**
@@ -3330,10 +3345,20 @@ export interface components {
              * @description Value at that step; null if it is not finite.
              */
             readonly last: number | null;
+            /**
+             * Lowest
+             * @description Lowest value of all steps; null if none is finite.
+             */
+            readonly lowest: number | null;
+            /**
+             * Highest
+             * @description Highest value of all steps; null if none is finite.
+             */
+            readonly highest: number | null;
         };
         /**
          * LoggedValues
-         * @description Newest values of several metrics of many jobs. Jobs that logged none of them are left out.
+         * @description Newest values and extremes of several metrics of many jobs. Jobs that logged none of them are left out.
          */
         readonly LoggedValues: {
             /** Items */
@@ -4117,12 +4142,6 @@ export interface components {
             /** Next */
             readonly next: string | null;
         };
-        /**
-         * Order
-         * @description Order of a list of jobs. Each order has an index, so every page costs the same.
-         * @enum {string}
-         */
-        readonly Order: "newest" | "oldest" | "name" | "state";
         /**
          * Parameter
          * @description The values of a parameter: a list of them, or a range. A plain list such as `[1, 2]` is its values.
@@ -9074,10 +9093,8 @@ export interface operations {
     readonly listJobs: {
         readonly parameters: {
             readonly query?: {
-                /** @description Order: by time of submission, by name, or by state. */
-                readonly sort?: components["schemas"]["Order"];
                 readonly limit?: number;
-                /** @description `next` of the previous page, in the same order. */
+                /** @description `next` of the previous page, in the same order. It is valid for a day. */
                 readonly cursor?: string | null;
                 /** @description Only jobs in this state. */
                 readonly state?: components["schemas"]["State"] | null;
@@ -9089,6 +9106,8 @@ export interface operations {
                 readonly text?: string | null;
                 /** @description Only deleted jobs, which can be restored. Else only others. */
                 readonly deleted?: boolean;
+                /** @description Order: newest, oldest, name, state, duration, device_time, metric.NAME, lowest.NAME or highest.NAME; with - before it for the largest first, as in -device_time or -highest.acc. A duration is in seconds from the job's start to its end, a device time in device-seconds of its attempts; of jobs that had not ended, both are as of the time of the first page. NAME is a logged metric: its newest, lowest or highest value. Jobs that have no such number come last. */
+                readonly sort?: string;
             };
             readonly header?: never;
             readonly path?: never;

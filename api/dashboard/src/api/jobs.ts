@@ -102,6 +102,8 @@ export interface Job {
   createdAt: Date;
   startedAt: Date | null;
   finishedAt: Date | null;
+  /** Device-seconds of its attempts up to now; null before its first attempt, and in the answer to a change. */
+  deviceSeconds: number | null;
   progress: Progress | null;
   summary: Summary | null;
   checkpoint: string | null;
@@ -125,9 +127,8 @@ export interface JobPage {
   next: string | null;
 }
 
-export const SORTS = ["newest", "oldest", "name", "state"] as const;
-
-export type Sort = (typeof SORTS)[number];
+/** An order of the API: a word of `job-orders.ts`, `-` before it for the largest first. */
+export type Sort = string;
 
 /** Empty text: all. `label` is `key=value`. `deleted`: `true` for deleted jobs alone, else empty. */
 export interface JobFilter {
@@ -200,6 +201,7 @@ export const toJob = (wire: JobWire): Job => ({
   createdAt: new Date(wire.created_at),
   startedAt: toDate(wire.started_at),
   finishedAt: toDate(wire.finished_at),
+  deviceSeconds: wire.device_s ?? null,
   progress: wire.progress ? toProgress(wire.progress) : null,
   summary: wire.summary ? toSummary(wire.summary) : null,
   checkpoint: wire.checkpoint ?? null,

@@ -9,6 +9,13 @@ export interface LoggedMetric {
   last: number | null;
 }
 
+/** The newest value of a metric, and the extremes of all; null where there is none that is finite. */
+export interface LoggedValues {
+  last: number | null;
+  lowest: number | null;
+  highest: number | null;
+}
+
 /** A name under which some of several jobs logged a metric. */
 export interface LoggedName {
   name: string;
@@ -50,15 +57,15 @@ export async function getLoggedNames(jobs: readonly string[], text: string, sign
   return { names: [...names.values()], more: cut };
 }
 
-/** Job → name → its newest value, of the jobs and metrics that there are. Raises `Problem`. */
-export async function getLoggedValues(jobs: readonly string[], names: readonly string[], signal?: AbortSignal): Promise<ReadonlyMap<string, ReadonlyMap<string, number | null>>> {
-  const found = new Map<string, Map<string, number | null>>();
+/** Job → name → its values, of the jobs and metrics that there are. Raises `Problem`. */
+export async function getLoggedValues(jobs: readonly string[], names: readonly string[], signal?: AbortSignal): Promise<ReadonlyMap<string, ReadonlyMap<string, LoggedValues>>> {
+  const found = new Map<string, Map<string, LoggedValues>>();
   for (const job of partsOf(jobs, JOBS)) {
     for (const name of partsOf(names, VALUES)) {
       const { items } = await get("/v1/logged-values", { query: { job, name }, signal });
       for (const { job: id, values } of items) {
-        const known = found.get(id) ?? new Map<string, number | null>();
-        for (const [key, value] of Object.entries(values)) known.set(key, value.last);
+        const known = found.get(id) ?? new Map<string, LoggedValues>();
+        for (const [key, { last, lowest, highest }] of Object.entries(values)) known.set(key, { last, lowest, highest });
         found.set(id, known);
       }
     }

@@ -1,13 +1,19 @@
-/** The chosen columns of the table of jobs and its order by one of them: in the address, else as this browser had them last. */
+/** The chosen columns of the table of jobs and its order by one of them: in the address, else as this browser had them last.
+ *
+ * An order that the API has is the parameter `sort`; one of the loaded jobs alone is `by`.
+ */
 
 import { useSearchParams } from "wouter";
+import { orderedBy, sortOf } from "../model/job-columns";
 
 const KEY = "shardyard.job-columns";
 
 export interface Columns {
   columns: readonly string[];
-  /** A column's path, with `-` before it for the largest first; empty: the order of the filter. */
+  /** A column's path, with `-` before it for the largest first; empty: the order has no column. */
   by: string;
+  /** It is an order of the loaded jobs alone. */
+  local: boolean;
   change: (columns: readonly string[], by: string) => void;
 }
 
@@ -19,11 +25,15 @@ export function useColumns(): Columns {
     setParams((known) => {
       const kept = new URLSearchParams(known);
       kept.set("columns", chosen.join(","));
-      if (by === "") kept.delete("by");
-      else kept.set("by", by);
+      const sort = sortOf(by);
+      kept.delete("by");
+      if (sort !== null) kept.set("sort", sort);
+      else if (by !== "") kept.set("by", by);
+      else if (orderedBy(kept.get("sort") ?? "") !== "") kept.delete("sort");
       return kept;
     }, { replace: true });
   };
-  const by = params.get("by") ?? "";
-  return { columns, by: columns.includes(by.replace(/^-/, "")) ? by : "", change };
+  const own = params.get("by") ?? "";
+  const local = columns.includes(own.replace(/^-/, "")) && sortOf(own) === null;
+  return { columns, by: local ? own : orderedBy(params.get("sort") ?? ""), local, change };
 }

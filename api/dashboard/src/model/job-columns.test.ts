@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { job } from "../testing/jobs";
-import { cellsOf, headOf, loggedName, loggedPath, ordered, pathsOf } from "./job-columns";
+import { cellsOf, headOf, loggedName, loggedPath, ordered, orderedBy, pathsOf, sortOf } from "./job-columns";
 
 const trained = (id: string, lr: number | undefined, labels: Record<string, string> = {}) =>
   job({ id, labels, spec: { name: "a", train: { steps: 10, ...(lr !== undefined && { optimizer: { lr } }) } } });
@@ -32,12 +32,37 @@ test("numbers are ordered by their size, and jobs without a value come last", ()
 test("logged metrics are columns, whatever is in their names", () => {
   expect(["acc", "a,b", "100%,%2C"].map((name) => [loggedPath(name), loggedName(loggedPath(name))])).toEqual([["metric.acc", "acc"], ["metric.a%2Cb", "a,b"], ["metric.100%25%2C%252C", "100%,%2C"]]);
   expect([loggedName("label.acc"), headOf(loggedPath("val/a.b,c"))]).toEqual([null, "val/a.b,c"]);
-  const cells = cellsOf(trained("job-1", 0.1), new Map([["acc", 0.123456789], ["lost", null]]));
-  expect([cells.get("metric.acc"), cells.get("metric.lost")]).toEqual(["0.123457", "not finite"]);
+  const cells = cellsOf(trained("job-1", 0.1), new Map([["acc", { last: 0.123456789, lowest: 0.1, highest: 0.5 }], ["lost", { last: null, lowest: 1, highest: 2 }]]));
+  expect(["metric.acc", "lowest.acc", "highest.acc", "metric.lost"].map((path) => cells.get(path))).toEqual(["0.123457", "0.1", "0.5", "not finite"]);
 });
 
 test("jobs are ordered by the newest value of a logged metric", () => {
   const jobs = [trained("a", 1), trained("b", 1), trained("c", 1), trained("d", 1)];
-  const logged = new Map(Object.entries({ a: 0.5, b: 0.25, c: null }).map(([id, acc]) => [id, new Map([["acc", acc]])]));
+  const logged = new Map(Object.entries({ a: 0.5, b: 0.25, c: null }).map(([id, acc]) => [id, new Map([["acc", { last: acc, lowest: acc, highest: acc }]])]));
   expect(ordered(jobs, "metric.acc", logged).map(({ id }) => id)).toEqual(["b", "a", "c", "d"]);
+});
+
+test("times are counted up to now while a job runs", () => {
+  const now = new Date("2026-11-21T12:01:04Z");
+  const times = (changes: Parameters<typeof job>[0]) => {
+    const cells = cellsOf(job(changes), undefined, now);
+    return [cells.get("duration"), cells.get("device_time")];
+  };
+  expect(times({ device_s: 240 })).toEqual(["1 min 00 s", "4 min 00 s"]);
+  expect(times({ finished_at: "2026-11-21T12:00:46Z", device_s: 0.5 })).toEqual(["42 s", "0.50 s"]);
+  expect(times({ started_at: null })).toEqual([undefined, undefined]);
+  expect(["duration", "device_time"].map(headOf)).toEqual(["Duration", "Device time"]);
+});
+
+test("the API orders by times and logged metrics, and this page by what else is a column", () => {
+  const both = (by: string) => [sortOf(by), orderedBy(sortOf(by) ?? "")];
+  expect(["-duration", "device_time", "metric.acc", `-${loggedPath("a,b%", "highest")}`].map(both)).toEqual([
+    ["-duration", "-duration"],
+    ["device_time", "device_time"],
+    ["metric.acc", "metric.acc"],
+    ["-highest.a,b%", "-highest.a%2Cb%25"],
+  ]);
+  expect(["", "label.team", "-spec.train.steps", "name"].map(sortOf)).toEqual([null, null, null, null]);
+  expect(["", "newest", "-name"].map(orderedBy)).toEqual(["", "", ""]);
+  expect([headOf("lowest.val/loss"), headOf("highest.a%2Cb")]).toEqual(["lowest val/loss", "highest a,b"]);
 });

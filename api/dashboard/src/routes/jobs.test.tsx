@@ -11,7 +11,7 @@ import { JobsPage } from "./jobs";
 const asked: URL[] = [];
 const loggedAsked: URL[] = [];
 const NAMES = { items: [{ name: "val/acc", jobs: 2, last_step: 9 }], more: false };
-const VALUES = { items: [["job-1", 0.75], ["job-2", 0.5]].map(([job, last]) => ({ job, values: { "val/acc": { last, last_step: 9 } } })) };
+const VALUES = { items: [["job-1", 0.75], ["job-2", 0.5]].map(([job, last]) => ({ job, values: { "val/acc": { last, lowest: last, highest: last, last_step: 9 } } })) };
 
 /** The control plane answers with `answer` when it is asked for jobs. */
 function given(answer: (url: URL) => Response): void {
@@ -168,6 +168,37 @@ test("columns are chosen, kept in the address, and order the jobs", async () => 
   expect([head.getAttribute("aria-sort"), names()]).toEqual(["none", ["one", "two", "three"]]);
 });
 
+test("times and logged metrics are ordered by the control plane, over all pages", async () => {
+  localStorage.clear();
+  given((url) => (url.searchParams.get("cursor") === "c1" ? page([jobWire({ id: "job-2", name: "older" }), jobWire()]) : page([jobWire({ device_s: 90 })], "c1")));
+  open("/?columns=device_time,highest.acc,label.team&by=label.team");
+  await screen.findByRole("link", { name: "llama-nano" });
+  expect(screen.getByText("1 min 30 s")).toBeTruthy();
+  expect(screen.getByText(/jobs that are loaded are ordered by team/)).toBeTruthy();
+  const press = async (name: string) => {
+    const head = screen.getByRole("columnheader", { name: new RegExp(name) });
+    await userEvent.click(within(head).getByRole("button"));
+    return head;
+  };
+  const head = await press("highest acc");
+  expect([head.getAttribute("aria-sort"), new URLSearchParams(location.search).get("sort")]).toEqual(["ascending", "highest.acc"]);
+  await press("highest acc");
+  expect([head.getAttribute("aria-sort"), new URLSearchParams(location.search).get("sort")]).toEqual(["descending", "-highest.acc"]);
+  await expect.poll(() => asked.at(-1)?.searchParams.get("sort")).toBe("-highest.acc");
+  expect(screen.queryByText(/jobs that are loaded are ordered/)).toBeNull();
+  expect(screen.getByLabelText<HTMLSelectElement>("Order").selectedOptions[0]?.textContent).toBe("By highest acc, largest first");
+  await userEvent.click(await screen.findByRole("button", { name: "Load more" }));
+  await screen.findByRole("link", { name: "older" });
+  expect(screen.getAllByRole("rowheader")).toHaveLength(2); // one of them on both pages
+  await expectAccessible(document.body);
+  await press("highest acc");
+  expect(Object.fromEntries(new URLSearchParams(location.search))).toEqual({ columns: "device_time,highest.acc,label.team" });
+  await press("Device time");
+  await press("team");
+  await userEvent.selectOptions(screen.getByLabelText("Order"), "-duration");
+  expect(Object.fromEntries(new URLSearchParams(location.search))).toEqual({ columns: "device_time,highest.acc,label.team", sort: "-duration" });
+});
+
 test("a browser keeps the columns that it had last", async () => {
   localStorage.setItem("shardyard.job-columns", "label.team");
   given(() => page([jobWire({ labels: { team: "search" } })]));
@@ -214,7 +245,7 @@ test("jobs are grouped by what the address says, and a group can be closed", asy
   expect([location.search, shown()]).toEqual(["?sort=name", ["one", "two", "three"]]);
 });
 
-test("logged metrics are columns, of which all jobs come in one answer, and order the jobs that are loaded", async () => {
+test("logged metrics are columns, of which all jobs come in one answer, and order all jobs", async () => {
   localStorage.clear();
   given(() => page([jobWire({ name: "one" }), jobWire({ id: "job-2", name: "two" }), jobWire({ id: "job-3", name: "three", started_at: null })], "c1"));
   open("/");
@@ -229,8 +260,8 @@ test("logged metrics are columns, of which all jobs come in one answer, and orde
     "/v1/logged-values?job=job-1&job=job-2&name=val%2Facc",
   ]);
   await userEvent.click(within(screen.getByRole("columnheader", { name: "val/acc" })).getByRole("button"));
-  expect(screen.getAllByRole("rowheader").map((cell) => cell.textContent)).toEqual(["two", "one", "three"]);
-  expect(screen.getByText("Only the 3 jobs that are loaded are ordered by val/acc.")).toBeTruthy();
+  await expect.poll(() => asked.at(-1)?.searchParams.get("sort")).toBe("metric.val/acc");
+  expect(screen.queryByText(/jobs that are loaded are ordered/)).toBeNull();
   expect(new URLSearchParams(location.search).get("columns")).toBe("metric.val/acc");
   await expectAccessible(document.body);
   localStorage.clear();

@@ -3,7 +3,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
-import { type Job, type JobFilter, listJobs, NO_FILTER, SORTS } from "../api/jobs";
+import { type Job, type JobFilter, listJobs, NO_FILTER } from "../api/jobs";
 import { getLoggedValues } from "../api/logged-metrics";
 import { getSparklines } from "../api/sparklines";
 import { Empty } from "../components/empty";
@@ -23,6 +23,7 @@ import { useTitle } from "../hooks/use-title";
 import { compareAddress, MAX_COMPARED } from "../model/addresses";
 import { integer } from "../model/format";
 import { headOf, loggedName, ordered } from "../model/job-columns";
+import { isSort } from "../model/job-orders";
 import "../features/jobs/jobs.css";
 
 const POLL_MS = 2000;
@@ -36,13 +37,13 @@ export function JobsPage() {
   const [filter, setFilter] = useFilter();
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const [deleted, setDeleted] = useState<readonly Job[]>([]);
-  const { columns, by, change } = useColumns();
+  const { columns, by, local, change } = useColumns();
   const [group, setGroup] = useGrouping();
   const query = useJobs(filter);
-  const loaded = query.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const loaded = unique(query.data?.pages.flatMap((page) => page.jobs) ?? []);
   const now = useNow(loaded.length > MANY ? MANY_MS : undefined);
   const logged = useLogged(loaded, columns);
-  const jobs = by === "" ? loaded : ordered(loaded, by, logged);
+  const jobs = local ? ordered(loaded, by, logged) : loaded;
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
   const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "" || filter.deleted !== "";
@@ -61,7 +62,7 @@ export function JobsPage() {
       {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} />}
       {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
       {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} logged={logged} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} group={group} />}
-      {by !== "" && query.hasNextPage && <p className="quiet after">Only the {integer(jobs.length)} jobs that are loaded are ordered by {headOf(by.replace(/^-/, ""))}.</p>}
+      {local && query.hasNextPage && <p className="quiet after">Only the {integer(jobs.length)} jobs that are loaded are ordered by {headOf(by.replace(/^-/, ""))}.</p>}
       {group !== "" && query.hasNextPage && <p className="quiet after">Groups are of the {integer(jobs.length)} jobs that are loaded.</p>}
       {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
@@ -72,6 +73,9 @@ export function JobsPage() {
     </main>
   );
 }
+
+/** A job whose metric changes between two pages may be on both. */
+const unique = (jobs: readonly Job[]) => [...new Map(jobs.map((job) => [job.id, job])).values()];
 
 function useJobs(filter: JobFilter) {
   const label = useDebounced(filter.label);
@@ -102,7 +106,7 @@ function useSparklines(jobs: readonly Job[]) {
 
 /** One request for the chosen metrics of up to 200 jobs. */
 function useLogged(jobs: readonly Job[], columns: readonly string[]) {
-  const names = columns.flatMap((path) => loggedName(path) ?? []);
+  const names = [...new Set(columns.flatMap((path) => loggedName(path) ?? []))];
   const ids = jobs.flatMap(({ id, startedAt }) => (startedAt === null ? [] : [id]));
   return useQuery({
     queryKey: ["logged-values", ids, names],
@@ -149,11 +153,13 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
 /** The filter as the address has it; what is as usual is not in it. */
 function useFilter(): [JobFilter, (filter: JobFilter) => void] {
   const [params, setParams] = useSearchParams();
+  const sort = isSort(params.get("sort") ?? "") ? (params.get("sort") ?? "") : NO_FILTER.sort;
   const change = (filter: JobFilter) => {
+    // Another order replaces that of the loaded jobs.
+    const others = (name: string) => !(name in NO_FILTER) && (name !== "by" || filter.sort === sort);
     const entries = Object.entries(filter).filter(([name, value]) => value !== NO_FILTER[name as keyof JobFilter]);
-    setParams((known) => new URLSearchParams([...entries, ...[...known].filter(([name]) => !(name in NO_FILTER))]), { replace: true });
+    setParams((known) => new URLSearchParams([...entries, ...[...known].filter(([name]) => others(name))]), { replace: true });
   };
   const text = (name: keyof JobFilter) => params.get(name) ?? "";
-  const sort = SORTS.find((known) => known === params.get("sort")) ?? NO_FILTER.sort;
   return [{ state: text("state"), text: text("text"), label: text("label"), deleted: text("deleted"), sort }, change];
 }

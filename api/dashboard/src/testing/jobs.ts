@@ -23,6 +23,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   time_limit: null,
   retry_at: null,
   finished_at: null,
+  device_s: null,
   summary: null,
   checkpoint: null,
   parent: null,

@@ -1,8 +1,11 @@
 """A job handle: it reads the job again at each call."""
 
+from pathlib import Path
+
+import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.api.client import Client
+from shardyard.api.client import ApiError, Client
 
 from ..conftest import SPEC, Gang, Plane
 
@@ -21,6 +24,28 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
     assert [one.path for one in ended.checkpoints().items] == ["/x/step-00000020"]
     assert ended.incidents().items == []
     assert ended.model_dump(mode="json") == client.job(job.id).model_dump(mode="json")
+
+
+def test_a_job_is_cloned_with_other_values(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: tiny  # the smallest\ntrain: {steps: 20, global_batch: 8, layout: {data: 2}}\n")
+    job = client.submit(tmp_path / "job.yaml")
+    made = job.clone()
+    assert (made.name, made.state, made.labels) == ("tiny-clone", "queued", {"parent": job.id})
+    assert made.spec["train"] == job.spec["train"]
+    assert "# the smallest" in (client.submitted_spec(made.id).text or "")
+    asked = {"set": {"train.steps": 30, "labels.why": "longer"}, "name": "longer", "idempotency_key": "k"}
+    other = client.clone("tiny", **asked)
+    assert (other.name, other.spec["train"]["steps"], other.labels["why"]) == ("longer", 30, "longer")
+    assert client.clone("tiny", **asked).id == other.id
+    with pytest.raises(ApiError, match="no place") as refused:
+        job.clone(set={"train.layout[1]": 2})
+    assert refused.value.errors[0].field == "train.layout[1]"
+    with pytest.raises(ApiError) as refused:
+        job.clone(set={"train.stps": 2})
+    assert refused.value.code == "invalid_spec" and refused.value.errors[0].field == "train.stps"
+    with pytest.raises(ApiError) as refused:
+        client.clone("absent")
+    assert refused.value.code == "job_not_found"
 
 
 def test_a_job_is_edited_and_keeps_what_is_not_named(client: Client) -> None:

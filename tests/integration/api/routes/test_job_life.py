@@ -1,4 +1,4 @@
-"""Retry, delete and undelete over HTTP."""
+"""Clone, retry, delete and undelete over HTTP."""
 
 import httpx2
 
@@ -19,6 +19,42 @@ async def test_a_retry_answers_201_then_200_for_the_same_key(api: httpx2.AsyncCl
     assert sent[0].headers["Location"] == f"/v1/jobs/{sent[0].json()['id']}"
     problem(await api.post(f"/v1/jobs/{sent[0].json()['id']}/retry"), 409, "job_not_ended")
     problem(await api.post("/v1/jobs/absent/retry"), 404, "job_not_found")
+
+
+async def test_a_clone_answers_201_then_200_for_the_same_key(api: httpx2.AsyncClient) -> None:
+    text = "name: tiny  # the smallest\ntrain: {steps: 20, global_batch: 8, layout: {data: 2}}\n"
+    job = (await api.post("/v1/jobs", content=text, headers={"Content-Type": "application/yaml"})).json()["id"]
+    wanted = {"set": {"train.steps": 30, "train.data.seq_len": 64}}
+    sent = [await api.post("/v1/jobs/tiny/clone", json=wanted, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [answer.status_code for answer in sent] == [201, 200]
+    made = sent[0].json()
+    assert made["id"] == sent[1].json()["id"] and sent[0].headers["Location"] == f"/v1/jobs/{made['id']}"
+    assert (made["name"], made["state"], made["labels"]) == ("tiny-clone", "queued", {"parent": job})
+    assert (made["spec"]["train"]["steps"], made["spec"]["train"]["data"]["seq_len"]) == (30, 64)
+    kept = (await api.get(f"/v1/jobs/{made['id']}/submitted-spec")).json()["text"]
+    assert "name: tiny-clone  # the smallest" in kept and "steps: 30" in kept
+    other = await api.post("/v1/jobs/tiny/clone", json={}, headers={"Idempotency-Key": "k"})
+    problem(other, 409, "idempotency_conflict")
+    assert (await api.post(f"/v1/jobs/{made['id']}/clone", json={"name": "again"})).json()["name"] == "again"
+
+
+async def test_a_clone_that_cannot_be_made_names_the_field(api: httpx2.AsyncClient) -> None:
+    job = await cancelled(api)
+    for body, field in (
+        ({"set": {"train.stps": 1}}, "train.stps"),
+        ({"set": {"name.first": "x"}}, "name.first"),
+        ({"set": {"train.layout[0]": 1}}, "train.layout[0]"),
+        ({"name": "No Name"}, "name"),
+        ({"values": {}}, "values"),
+    ):
+        answer = await api.post(f"/v1/jobs/{job}/clone", json=body)
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["errors"][0]["field"] == field and answer.json()["errors"][0]["remedy"]
+    assert (await api.post(f"/v1/jobs/{job}/clone", json={"set": {"a" * 201: 1}})).status_code == 422
+    problem(await api.post("/v1/jobs/absent/clone", json={}), 404, "job_not_found")
+    problem(await api.post(f"/v1/jobs/{job}/clone", content=b"", headers={"Content-Type": "text/plain"}), 415, "unsupported_media_type")
+    await api.delete(f"/v1/jobs/{job}")
+    problem(await api.post(f"/v1/jobs/{job}/clone", json={}), 410, "job_deleted")
 
 
 async def test_a_deleted_job_answers_410_until_it_is_restored(api: httpx2.AsyncClient) -> None:

@@ -166,7 +166,11 @@ async def test_every_order_is_paged_without_gaps(api: httpx2.AsyncClient) -> Non
     for id_ in ended:
         await api.post(f"/v1/jobs/{id_}/cancel")
     by_state = [*sorted(ended), *(id_ for id_ in ids if id_ not in ended)]
-    for sort, expected in {"newest": ids[::-1], "oldest": ids, "name": by_name, "state": by_state}.items():
+    orders = {"newest": ids[::-1], "oldest": ids, "name": by_name, "state": by_state}
+    orders |= {"-name": by_name[::-1], "-state": by_state[::-1]}
+    # None of them has run.
+    orders |= dict.fromkeys(("duration", "-device_time", "-highest.val/acc", "metric.größe"), ids[::-1])
+    for sort, expected in orders.items():
         found: list[str] = []
         cursor: str | None = None
         for _ in range(10):
@@ -183,12 +187,14 @@ async def test_a_cursor_belongs_to_its_order(api: httpx2.AsyncClient) -> None:
     for _ in range(2):
         await api.post("/v1/jobs", json=SPEC)
     cursors = {}
-    for sort in ("newest", "name"):
+    for sort in ("newest", "name", "duration", "-duration", "metric.a"):
         cursors[sort] = (await api.get("/v1/jobs", params={"limit": 1, "sort": sort})).json()["next"]
     for sort, other in itertools.permutations(cursors):
         answer = await api.get("/v1/jobs", params={"sort": sort, "cursor": cursors[other]})
         assert problem(answer, 400, "invalid_cursor")["errors"][0]["remedy"]
-    problem(await api.get("/v1/jobs", params={"sort": "loss"}), 422, "invalid_request")
+    for sort in ("loss", "-newest", "metric.", "metric." + "a" * 201):
+        (error,) = problem(await api.get("/v1/jobs", params={"sort": sort}), 422, "invalid_request")["errors"]
+        assert error["field"] == "sort" and "-highest.acc" in error["remedy"]
 
 
 async def test_an_edit_changes_what_it_names_and_not_the_spec(api: httpx2.AsyncClient) -> None:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Select, text
-from sqlalchemy.dialects import postgresql, sqlite
+from harness.query_plans import query_plan
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import FRONT, Walk, admit
@@ -53,21 +53,13 @@ async def _has(store: Store, **numbers: float) -> None:
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0, **numbers}])
 
 
-async def _plan(tx: AsyncConnection, statement: Select[*tuple[object, ...]]) -> str:
-    here = tx.dialect.name == "postgresql"
-    dialect = postgresql.dialect() if here else sqlite.dialect()  # type: ignore[no-untyped-call]
-    compiled = statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
-    explained = await tx.execute(text(f"EXPLAIN {'(ANALYZE, BUFFERS)' if here else 'QUERY PLAN'} {compiled}"))
-    return "\n".join(" ".join(map(str, row)) for row in explained)
-
-
 async def test_a_long_queue_is_read_by_its_index(store: Store, submit: Submit) -> None:
     """Ten thousand jobs wait for their next try before one that is ready."""
     ready = await submit()
     async with store.write() as tx:
         await _queue(tx, ready.id)
     async with store.read() as tx:
-        plan = await _plan(tx, job_rows.front(tx, 200))
+        plan = await query_plan(tx, job_rows.front(tx, 200))
         assert [row["id"] for row in await job_rows.queued(tx, 200)] == [ready.id]
     print(plan)
     assert "ix_jobs_state_id_retry_at_shape" in plan
@@ -86,7 +78,7 @@ async def test_elastic_jobs_are_found_among_all_that_run(store: Store, submit: S
         await tx.execute(table.update().where(table.c.id == one.id).values(elastic_at=1.0))
         await _statistics(tx)
     async with store.read() as tx:
-        plan = await _plan(tx, job_rows.growable(tx))
+        plan = await query_plan(tx, job_rows.growable(tx))
         assert [row["id"] for row in await job_rows.may_grow(tx)] == [one.id]
     print(plan)
     assert "ix_jobs_elastic" in plan
@@ -161,8 +153,8 @@ async def test_a_look_at_ten_thousand_waiting_jobs_reads_the_fronts_alone(
         await tx.execute(table.update().values(reason="waiting_for_turn", message=turn("").message))
     cpu = await submit(ranks=4, device="cpu")
     async with store.read() as tx:
-        plan = await _plan(tx, job_rows.distinct_shapes())
-        front = await _plan(tx, job_rows.front(tx, FRONT, ["cpu 4 1 0"]))
+        plan = await query_plan(tx, job_rows.distinct_shapes())
+        front = await query_plan(tx, job_rows.front(tx, FRONT, ["cpu 4 1 0"]))
     print(plan, front, sep="\n")
     for each, index in ((plan, "ix_jobs_state_shape"), (front, "ix_jobs_state_")):
         assert index in each

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from harness.query_plans import query_plan
 from sqlalchemy import Select, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import admit
@@ -133,15 +133,7 @@ async def _plans(store: Store, like: str, statements: Sequence[tuple[str, Select
         await tx.execute(gang_nodes.insert(), rows)
         if tx.dialect.name == "postgresql":
             await tx.execute(text("ANALYZE"))
-        return {index: await _plan(tx, statement) for index, statement in statements}
-
-
-async def _plan(tx: AsyncConnection, statement: Select[Any]) -> str:
-    here = tx.dialect.name == "postgresql"
-    dialect = postgresql.dialect() if here else sqlite.dialect()  # type: ignore[no-untyped-call]
-    compiled = statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
-    explained = await tx.execute(text(f"EXPLAIN {'(ANALYZE)' if here else 'QUERY PLAN'} {compiled}"))
-    return "\n".join(" ".join(map(str, row)) for row in explained)
+        return {index: await query_plan(tx, statement) for index, statement in statements}
 
 
 async def test_of_10_000_jobs_and_1_000_nodes_a_page_is_searched(store: Store, placed: tuple[Job, Lease]) -> None:
@@ -177,6 +169,6 @@ async def test_an_hour_of_1_000_nodes_is_read_by_node(store: Store) -> None:
         if tx.dialect.name == "postgresql":
             await tx.execute(text("ANALYZE"))
         one = samples.select().where(samples.c.cluster.in_(["default"]), samples.c.node == "n5", samples.c.width == 60)
-        plan = await _plan(tx, one.where(samples.c.bucket >= 0))
+        plan = await query_plan(tx, one.where(samples.c.bucket >= 0))
         assert len(await cluster_samples.read(tx, {"default"}, "n5", 60, 3600.0)) == 1
     assert "pk_cluster_samples" in plan or "sqlite_autoindex_cluster_samples" in plan, plan

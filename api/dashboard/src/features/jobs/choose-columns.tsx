@@ -5,7 +5,7 @@ import { useState } from "react";
 import type { Job } from "../../api/jobs";
 import { getLoggedNames } from "../../api/logged-metrics";
 import { ChooseDialog } from "../../components/choose-dialog";
-import { loggedPath, pathsOf } from "../../model/job-columns";
+import { loggedPath, type OfMetric, pathsOf, TIME_PATHS } from "../../model/job-columns";
 
 export interface ChooseColumnsProps {
   jobs: readonly Job[];
@@ -26,7 +26,8 @@ export function ChooseColumns(props: ChooseColumnsProps) {
 function Dialog({ jobs, columns, onChange, onDone }: ChooseColumnsProps & { onDone: () => void }) {
   const [ids] = useState(() => jobs.flatMap(({ id, startedAt }) => (startedAt === null ? [] : [id])));
   const { data: logged } = useQuery({ queryKey: ["logged-names", ids, ""], queryFn: ({ signal }) => getLoggedNames(ids, "", signal), enabled: ids.length > 0 });
-  const paths = [...pathsOf(jobs), ...(logged?.names ?? []).map(({ name }) => loggedPath(name))];
-  const about = "Fields of the specs, labels, results and logged metrics of the jobs that are loaded. Fields in which they differ come first.";
+  const metrics = (value: OfMetric) => (logged?.names ?? []).map(({ name }) => loggedPath(name, value));
+  const paths = [...TIME_PATHS, ...pathsOf(jobs), ...metrics("metric"), ...metrics("lowest"), ...metrics("highest")];
+  const about = "Times, fields of the specs, labels, results and logged metrics of the jobs that are loaded. Fields in which they differ come first.";
   return <ChooseDialog title="Columns" about={about} noun="field" paths={paths} chosen={columns} onChange={onChange} onDone={onDone} />;
 }

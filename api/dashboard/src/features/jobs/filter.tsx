@@ -1,17 +1,16 @@
 /** Which jobs are shown, and in which order: by state, by label, by text in their name, or those that are deleted. */
 
-import { type JobFilter, type Sort, SORTS, STATES } from "../../api/jobs";
+import { type JobFilter, STATES } from "../../api/jobs";
+import { offered } from "../../model/job-orders";
 import "./filter.css";
-
-const ORDERS: Readonly<Record<Sort, string>> = { newest: "Newest first", oldest: "Oldest first", name: "By name", state: "By state" };
 
 export function Filter({ filter, onChange }: { filter: JobFilter; onChange: (filter: JobFilter) => void }) {
   return (
     <form className="filter" role="search" onSubmit={(event) => { event.preventDefault(); }}>
       <label>
         <span className="unseen">Order</span>
-        <select value={filter.sort} onChange={(event) => { onChange({ ...filter, sort: event.target.value as Sort }); }}>
-          {SORTS.map((sort) => <option key={sort} value={sort}>{ORDERS[sort]}</option>)}
+        <select value={filter.sort} onChange={(event) => { onChange({ ...filter, sort: event.target.value }); }}>
+          {offered(filter.sort).map(([sort, name]) => <option key={sort} value={sort}>{name}</option>)}
         </select>
       </label>
       <label>

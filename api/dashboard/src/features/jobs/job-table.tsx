@@ -19,7 +19,7 @@ export interface JobTableProps {
   now: Date;
   /** Job → its loss; of jobs that have none yet, nothing. */
   sparklines?: ReadonlyMap<string, LossSparkline> | undefined;
-  /** Job → the newest values of logged metrics that are columns. */
+  /** Job → the values of logged metrics that are columns. */
   logged?: ReadonlyMap<string, Logged> | undefined;
   selected: ReadonlySet<string>;
   onSelect: (selected: ReadonlySet<string>) => void;
@@ -120,7 +120,7 @@ interface RowProps {
 }
 
 function Row({ job, now, sparkline, logged, selected, onSelect, columns }: RowProps) {
-  const cells = columns.length > 0 ? cellsOf(job, logged) : null;
+  const cells = columns.length > 0 ? cellsOf(job, logged, now) : null;
   return (
     <tr data-state={job.state} data-selected={selected || undefined}>
       <td className="job-table-select"><input type="checkbox" aria-label={`Select ${job.name}`} checked={selected} onChange={onSelect} /></td>

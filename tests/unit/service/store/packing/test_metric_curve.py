@@ -32,6 +32,8 @@ def test_every_step_is_kept_while_there_is_room(points: list[tuple[int, int, flo
     for point in points:
         curve.take(*point)
     wanted = naive(points)
+    kept = [value for values in wanted.values() for value in values]
+    assert (curve.lowest, curve.highest) == (min(kept, default=None), max(kept, default=None))
     assert curve.width == 1 and curve.buckets.keys() == wanted.keys()
     for step, values in wanted.items():
         one = curve.buckets[step]
@@ -48,6 +50,8 @@ def test_a_curve_of_any_length_is_bounded_and_loses_no_extreme(points: list[tupl
     for place, one in curve.buckets.items():
         mine = [value for step, value in points if step // curve.width == place]
         assert (one.count, one.low, one.high) == (len(mine), min(mine), max(mine))
+    values = [value for _, value in points]
+    assert (curve.lowest, curve.highest) == (min(values), max(values))
     newest = max(step for step, _ in points)
     assert curve.last_step == newest and curve.last == [value for step, value in points if step == newest][-1]
 
@@ -71,6 +75,7 @@ def test_a_value_that_is_not_finite_only_moves_the_end() -> None:
     curve.take(1, 0, 1.0)
     curve.take(1, 1, None)
     assert list(curve.buckets) == [0] and (curve.last_step, curve.last) == (1, None)
+    assert (curve.lowest, curve.highest) == (1.0, 1.0)
 
 
 @given(st.dictionaries(st.integers(0, BUCKETS - 1), st.tuples(st.integers(1, 9), FINITE, FINITE, FINITE), max_size=50))

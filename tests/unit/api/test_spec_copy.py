@@ -1,0 +1,63 @@
+"""The spec of a job becomes that of its clone."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.api.client import ApiError, requests
+from shardyard.api.errors import InvalidParameter
+from shardyard.api.spec_copy import cloned
+from shardyard.api.spec_file import sent_text
+from shardyard.api.spec_overrides import placed
+from shardyard.service.errors import InvalidSpec
+from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.submitted_spec import SubmittedSpec
+
+TEXT = "name: tiny  # the smallest\ntrain: {steps: 20, layout: {data: 2}}\nlabels: {team: search}\n"
+
+
+def job(**changes: Any) -> Job:
+    spec = {"name": "tiny", "train": {"steps": 20, "layout": {"tensor": 2}}, "labels": {"shardyard/sweep": "s", "a": "b"}}
+    fields = {"id": "job-1", "name": "tiny", "state": "failed", "spec": spec, "created_at": 1.0, **changes}
+    return Job.model_validate(fields)
+
+
+def submitted(text: str | None = TEXT, **changes: Any) -> SubmittedSpec:
+    return SubmittedSpec(job="job-1", text=text, format=None if text is None else "yaml", **changes)
+
+
+def test_a_clone_has_the_comments_another_name_and_its_parent() -> None:
+    given = cloned(job(), submitted())
+    assert given.document["name"] == "tiny-clone"
+    assert given.document["labels"] == {"team": "search", "parent": "job-1"}
+    document = placed(given.document, {"train.steps": 30})
+    sent = sent_text(given, document)
+    assert sent.format == "yaml" and "name: tiny-clone  # the smallest\n" in sent.text and "steps: 30" in sent.text
+    assert cloned(job(name="a-clone"), submitted()).document["name"] == "a-clone"
+    assert len(cloned(job(name="n" * 63), submitted()).document["name"]) == 63
+    assert cloned(job(), submitted(), "other").document["name"] == "other"
+
+
+def test_a_clone_has_the_present_layout() -> None:
+    assert cloned(job(), submitted()).document["train"]["layout"] == {"data": 2}
+    given = cloned(job(), submitted(layout_changed=True))
+    assert given.document["train"] == {"steps": 20, "layout": {"data": 1, "tensor": 2}}
+    with pytest.raises(InvalidSpec, match="cannot read the spec of job-1"):
+        cloned(job(spec={"name": "tiny", "train": {"of_a_later_version": 1}}), submitted(layout_changed=True))
+
+
+def test_without_a_text_the_spec_itself_is_cloned_but_for_its_place_in_a_sweep() -> None:
+    given = cloned(job(), submitted(None))
+    assert given.document["train"] == job().spec["train"] and given.document["labels"] == {"a": "b", "parent": "job-1"}
+    assert sent_text(given, given.document).format == "json"
+
+
+def test_the_client_makes_paths_absolute_and_reports_what_has_no_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = requests.cloned(job(), submitted(), None, {"train.data.files": ["a.txt"], "train.seed": 3})
+    assert found.document["train"]["data"] == {"files": [f"{tmp_path}/a.txt"]} and found.document["train"]["seed"] == 3
+    with pytest.raises(ApiError) as refused:
+        requests.cloned(job(), submitted(), None, {"name.first": "x"})
+    assert refused.value.code == "invalid_request" and refused.value.errors[0].field == "name.first"
+    with pytest.raises(InvalidParameter):
+        placed({}, {"a[1]": 1})
