@@ -273,6 +273,44 @@ async def test_jobs_that_resumed_from_a_checkpoint_have_a_parent(
     assert not any(job.pinned or job.deleted_at for job in found)
 
 
+async def test_logs_and_traces_of_an_earlier_version_get_sizes(
+    database_url: str, store: Store, settings: Settings, submit: Submit
+) -> None:
+    """Traces at once. Lines are counted when a bound needs them; those that follow are counted beside them."""
+    ended, other, lives, silent = [await submit(retention={"logs_mib": own}) for own in (1, 0, 1, 1)]
+    line = {"attempt": 1, "rank": 0, "stream": "stdout", "line": 0, "text": "é" * (1 << 18), "ts": 1.0}
+    trace = {"attempt": 1, "steps": 1, "state": "done", "actor": "me", "asked_at": 1.0, "settled_at": 1.0}
+    part = {"trace_id": "trace-1", "step": 1, "began": 1.0, "seconds": 1.0, "head": {}}
+    async with store.write() as tx:
+        for job in (ended, other, lives):
+            await logs.append(tx, job.id, [line] * 3)
+        await orders.insert(tx, tables.traces, {**trace, "job_id": ended.id, "id": "trace-1"})
+        await orders.insert(tx, tables.traces, {**trace, "job_id": ended.id, "id": "trace-2"})
+        for rank in range(3):
+            await traces.keep(tx, {**part, "job_id": ended.id, "rank": rank, "body": b"\0" * 100})
+    await cancel(store, ended.id, "tester")
+    await back_and_forth(database_url, "0041")
+    async with store.write() as tx:
+        await logs.append(tx, lives.id, [line])
+    size = (1 << 19) + log_sizes.LINE_BYTES
+    assert await sizes(store) == {ended.id: (0, 3), other.id: (0, 3), lives.id: (size, 3)}
+    await retention.sweep(store, settings)
+    assert await sizes(store) == {ended.id: (size, 0), other.id: (0, 3), lives.id: (size, 3)}
+    await retention.sweep(store, settings.model_copy(update={"keep_logs_gib": 1.0}))
+    assert await sizes(store) == {ended.id: (size, 0), other.id: (3 * size, 0), lives.id: (4 * size, 0)}
+    assert (await page(store, ended.id)).removed == 2 and (await page(store, silent.id)).removed == 0
+    async with store.read() as tx:
+        stored = (await tx.execute(select(tables.traces.c.id, tables.traces.c.bytes))).all()
+    assert sorted(map(tuple, stored)) == [("trace-1", 300), ("trace-2", 0)]
+
+
+async def sizes(store: Store) -> dict[str, tuple[int, int]]:
+    """Job → the counted bytes of its log, and the position up to which lines are not counted."""
+    async with store.read() as tx:
+        found = (await tx.execute(select(tables.log_sizes))).all()
+    return {row.job_id: (row.bytes, row.uncounted) for row in found}
+
+
 async def test_what_jobs_are_sorted_by_is_found_in_what_was_stored(
     database_url: str, store: Store, placed: tuple[Job, Lease], submit: Submit
 ) -> None:
