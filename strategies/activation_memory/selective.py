@@ -25,8 +25,8 @@ Chosen = Callable[[str], bool]
 _ONLY_FOR_KEPT: ContextVar[bool] = ContextVar("only_for_kept", default=False)
 _WATCHED: ContextVar[Callable[[Tensor], Any] | None] = ContextVar("watched", default=None)
 
-#: Sums, views and collectives save nothing for their backward pass.
-QUIET = frozenset({"aten::add", "aten::view", "aten::_unsafe_view", "aten::detach"})
+#: Sums, views and collectives save nothing for their backward pass. `prim::device` asks where a fake tensor is, in dry runs.
+QUIET = frozenset({"aten::add", "aten::view", "aten::_unsafe_view", "aten::detach", "prim::device"})
 COLLECTIVES = "_c10d_functional::"
 
 

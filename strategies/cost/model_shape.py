@@ -1,7 +1,7 @@
 """A decoder as its formulas see it: the shapes of its parameters and the widths of its activations. Imports no torch."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..layout import Layout
@@ -13,7 +13,8 @@ class Weight:
     """A parameter [rows, columns] (vectors: one column). Tensor parallelism shards its rows (0), its columns (1), or nothing (None).
 
     `spread`: ranks that hold different ones of its kind, as of experts: each has a part of the replicas only. `copied`: it is whole on
-    every rank of a grid, too, which divides every other parameter.
+    every rank of a grid, too, which divides every other parameter. `stack`: that many matrices are one parameter, as those of a rank's
+    experts are; ZeRO divides the matrices, or with `within`, where they are fewer than its ranks, the rows of each (`fsdp.py`).
     """
 
     rows: int
@@ -21,11 +22,13 @@ class Weight:
     cut: int | None = None
     spread: int = 1
     copied: bool = False
+    stack: int | None = None
+    within: bool = False
 
     def of(self, layout: Layout, rank: int = 0) -> "Weight":
         """The part of this parameter on tensor rank `rank` of `layout`."""
         if layout.tensor_shape is None:
-            return self.of_rank(layout.tensor, rank)
+            return replace(self.of_rank(layout.tensor, rank), within=layout.zero == 3)
         on = self.on_cube if layout.tensor_shape.mode == "3d" else self.on_grid
         return on(layout.division.columns, rank)
 
@@ -58,20 +61,36 @@ class Weight:
         if self.cut is None:
             return self
         if self.cut == 0:
-            return Weight(share(self.rows, tensor, rank), self.columns, spread=self.spread)
-        return Weight(self.rows, share(self.columns, tensor, rank), spread=self.spread)
+            return replace(self, rows=share(self.rows, tensor, rank), cut=None)
+        return replace(self, columns=share(self.columns, tensor, rank), cut=None)
 
     @property
     def elements(self) -> int:
-        return self.rows * self.columns
+        return (self.stack or 1) * self.rows * self.columns
 
     def chunk(self, parts: int) -> int:
         """Elements of the largest of `parts` chunks of rows. All chunks are padded to it when they travel."""
-        return -(-self.rows // max(1, parts // self.spread)) * self.columns
+        number, each, parts = self._divided(parts)
+        return -(-number // parts) * each
+
+    def padded(self, parts: int) -> int:
+        """Elements of all of `parts` chunks of rows, each as large as the largest."""
+        number, each, parts = self._divided(parts)
+        return -(-number // parts) * each * parts
 
     def last_chunk(self, parts: int) -> int:
         """Elements of the smallest of `parts` chunks of rows."""
-        return max(0, self.rows - (parts - 1) * -(-self.rows // parts)) * self.columns
+        number, each, parts = self._divided(parts)
+        return max(0, number - (parts - 1) * -(-number // parts)) * each
+
+    def _divided(self, parts: int) -> tuple[int, int, int]:
+        """What is divided over `parts`: how many, the elements of each, and into how many chunks."""
+        parts = max(1, parts // self.spread)
+        if self.stack is None:
+            return self.rows, self.columns, parts
+        if self.within and self.stack < parts and self.rows % parts == 0:
+            return self.rows, self.stack * self.columns, parts
+        return self.stack, self.rows * self.columns, parts
 
 
 @dataclass(frozen=True)
@@ -130,7 +149,7 @@ class Decoder:
         It is taken of one block for all of them, and remembered: a search over layouts asks for the same ones again and again.
         """
         degrees = (layout.tensor, layout.tensor_shape, layout.pipeline, layout.pipeline_blocks)
-        key = (*degrees, layout.schedule, layout.virtual, parts)
+        key = (*degrees, layout.schedule, layout.virtual, layout.zero == 3, parts)
         if key not in self._sums:
             stages = self.stages(layout, 0)
             last = any(stage == layout.stages - 1 for stage, _ in stages)
@@ -163,3 +182,8 @@ def last_chunks(weights: Iterable[Weight], parts: int) -> int:
 def chunks(weights: Iterable[Weight], parts: int) -> int:
     """The sum of the elements of each weight's largest chunk."""
     return sum(weight.chunk(parts) for weight in weights)
+
+
+def padded(weights: Iterable[Weight], parts: int) -> int:
+    """The sum of the elements of each weight's padded chunks."""
+    return sum(weight.padded(parts) for weight in weights)

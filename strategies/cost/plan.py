@@ -22,7 +22,7 @@ from ..layout import divides_hidden, own_clocks, profiled
 from . import buckets, gathered, in_flight, logits, moved_state, parameter_server, weight_passes, zero_plus_plus
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
-from .model_shape import Weight, chunks, elements
+from .model_shape import Weight, chunks, elements, padded
 from .snapshots import SNAPSHOTS, fullest_bytes
 from .stage_balance import stage_blocks
 
@@ -100,6 +100,7 @@ class Rank:
     in_stages: tuple[int, ...]  # blocks of each of its stages
     parameters: int
     shard: int
+    padded: int  # in chunks of ZeRO-1, each as large as the largest
     secondary: float  # bytes of ZeRO++'s second shard
     block: int  # numbers of one block
     module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
@@ -150,6 +151,7 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         in_stages=own,
         parameters=blocks * elements(block) + elements(ends),
         shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
+        padded=blocks * padded(block, setting.cut) + padded(ends, setting.cut),
         module_shard=max(chunks(block, setting.cut) if blocks else 0, chunks(ends, setting.cut)),
         secondary=zero_plus_plus.secondary_bytes(setting, [*block * blocks, *ends]),
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
@@ -227,13 +229,16 @@ def _lasting(rank: Rank) -> Held:
 
 def _summed(rank: Rank) -> float:
     """Bytes of the gradients that a rank sums over the micro-batches of a step."""
-    setting, n = rank.setting, rank.setting.cut
+    setting = rank.setting
     g, zero = setting.gradients, setting.layout.zero
     if zero == 3:
+        several = setting.batch.microbatches > 1
+        if setting.layout.pipeline > 1 and several:  # whole until a stage's last backward pass: `fsdp.py`
+            return setting.master * rank.parameters
         return 0 if setting.memory_options.offload.parameters else setting.master * rank.shard
     if zero == 0:  # 2BW's later stages also sum the next step's
         return g * rank.parameters * (2 if rank.place and setting.sums_two_steps else 1)
-    return g * rank.shard * (1 if setting.each_microbatch else n)
+    return g * (rank.shard if setting.each_microbatch else rank.padded)
 
 
 def _gradients_before(rank: Rank) -> float:

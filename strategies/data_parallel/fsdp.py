@@ -6,7 +6,8 @@ Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-s
 With ZeRO++ `zero_plus_plus.py` makes these messages smaller.
 
 Gathered values have the compute dtype. Gradients are always reduced in the master's dtype, which is that of the shards. Under a
-pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them.
+pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them, and their
+gradients are summed whole over the micro-batches, until a stage's last backward pass: 4Ψ bytes.
 Scalars, which cannot be sharded, are replicated. Parts without a row are not passed to `fully_shard`. If one rank holds several
 stages of a pipeline with the same tied weight, such as an embedding and its head, they are sharded and gathered separately; the
 first stage's shard takes all gradients, the others' are copies.

@@ -4,13 +4,15 @@ Torch's public collectives write into given buffers and return handles, which ne
 torch that was not tried, before a model uses these.
 """
 
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor
 
 #: The operators' private namespace.
 API = "torch.ops._c10d_functional"
+#: Waits for what an operator has started. Its result is its argument.
+WAIT: Final = torch.ops._c10d_functional.wait_tensor.default
 
 
 def all_gather(part: Tensor, size: int, group: str) -> Tensor:

@@ -111,6 +111,8 @@ FULL: list[Case] = [
     ({"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}, {"precision": NARROW}),
     ({"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 2, "micro_batch": 1}, {"recompute": "full"}),
     ({"pipeline": 2, "data": 2, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
+    ({"pipeline": 2, "data": 2, "zero": 3, "micro_batch": 1}, {"recompute": "full", "model": {**LLAMA, "layers": 12}}),
+    ({"tensor": 2}, {"recompute": "selective", "model": {**GPT2, "layers": 8}}),
     ({"data": 4}, {"data": PACKED}),
     ({"data": 4, "zero": 1}, {"data": PACKED, "recompute": "selective"}),
     ({"context": 2}, {"data": PACKED}),
@@ -120,6 +122,10 @@ FULL: list[Case] = [
     ({"data": 2, "expert": 2}, {"model": {**MIXTURE, "capacity_factor": 2.0}}),
     ({"data": 2, "expert": 2}, {"model": {**SHARED, "capacity_factor": 1.25}, "recompute": "selective"}),
     ({"data": 4, "zero": 1}, {"model": SHARED}),
+    ({"data": 8, "zero": 1}, {"model": MIXTURE}),  # fewer experts than ranks that share their state
+    ({"data": 8, "zero": 2, "micro_batch": 1}, {"model": MIXTURE}),
+    ({"data": 8, "expert": 4, "zero": 1}, {"model": MIXTURE}),
+    ({"data": 8, "expert": 2, "zero": 3}, {"model": MIXTURE}),
     ({"tensor": 2, "data": 2, "zero": 1}, {"model": SHARED, "recompute": "selective"}),
 ]
 #: Of the specs that cannot fit, those that are themselves small enough for a dry run in seconds.

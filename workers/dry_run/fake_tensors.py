@@ -9,6 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ...strategies.dispatch_mode import DispatchMode
+from ...strategies.tensor_parallel.functional_collectives import WAIT
 
 __all__ = ["DeviceAnswers", "FakeStore", "FakeTensor", "FakeTensorMode", "unset_fake_temporarily"]
 
@@ -23,11 +24,16 @@ class _Forgetful(FakeTensorConverter):
 
 
 class FakeTensorMode(fake_tensor.FakeTensorMode):
-    """Torch's, in which a module of the user's own can be moved to a device."""
+    """Torch's, in which a module of the user's own can be moved to a device, and waiting for a tensor makes no second one."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.fake_tensor_converter = _Forgetful()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is WAIT:
+            return args[0]
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 class DeviceAnswers(DispatchMode):

@@ -31,6 +31,8 @@ _BLOCK: Final = 512
 _ROOT: Final = str(Path(__file__).parents[2])
 _OURS: Final = tuple(f"{_ROOT}/{folder}/" for folder in ("strategies", "workers"))
 _SELF: Final = f"{_ROOT}/workers/dry_run/"
+#: Where DTensor finds the shapes of whole tensors, which no device holds: torch runs an operator on fake ones, once for each shape.
+_WHOLE_SHAPES: Final = "/torch/distributed/tensor/_sharding_prop.py"
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,15 @@ class Meter(DispatchMode):
 
         def event(self_: Event) -> None:
             if not all(host().comes_after(actor, time) for actor, time in self_.clock.items()):
-                self.syncs[_line(), "event"] += 1
+                self.syncs[_line() or "", "event"] += 1
             of_event(self_)
 
         def stream(self_: Stream) -> None:
-            self.syncs[_line(), "stream"] += 1
+            self.syncs[_line() or "", "stream"] += 1
             of_stream(self_)
 
         def everything(device: Any = None) -> None:
-            self.syncs[_line(), "device"] += 1
+            self.syncs[_line() or "", "device"] += 1
             of_device(device)
 
         events.synchronize, streams.synchronize, cuda.synchronize = event, stream, everything
@@ -176,7 +178,7 @@ class Meter(DispatchMode):
 
     def _waits_for_stream(self, what: HostWait) -> None:
         """Count a wait for all that the current stream has."""
-        self.syncs[_line(), what] += 1
+        self.syncs[_line() or "", what] += 1
         host().follow(cast(Stream, torch.cuda.current_stream()).clock)
 
     def _note_copy(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -204,12 +206,11 @@ class Meter(DispatchMode):
     def _see_on_device(self, storage: torch.UntypedStorage, name: str) -> None:
         key, size = storage._cdata, _rounded(storage.nbytes())
         held, kind = self._held.get(key, (None, None))
-        if held == size:
+        if held == size or (line := _line()) is None:
             return
         if held is None:
             weakref.finalize(storage, self._drop, key)
         backward = torch._C._current_graph_task_id() != -1
-        line = _line()
         kind = kind or self.known.get(key) or _kind(self.phase, line, backward)
         self._held[key] = (size, kind)
         self._count("cuda", size - (held or 0))
@@ -249,12 +250,14 @@ def _rounded(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
-def _line() -> str:
-    """The innermost line of Shardyard's code on the stack, relative to the package; empty if there is none."""
+def _line() -> str | None:
+    """The innermost line of Shardyard's code on the stack, relative to the package; empty if there is none, None inside `_WHOLE_SHAPES`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(_OURS) and not file.startswith(_SELF):
             return f"{file.removeprefix(_ROOT + '/')}:{frame.f_lineno}"
+        if file.endswith(_WHOLE_SHAPES):
+            return None
         frame = frame.f_back
     return ""

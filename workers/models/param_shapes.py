@@ -60,10 +60,11 @@ def _attention(arch: Architecture, d: int, q: int, k: int) -> tuple[Weight, ...]
 def _feed_forward(arch: Architecture, spread: int) -> tuple[Weight, ...]:
     d, h = arch.dim, arch.hidden
     if arch.experts is not None:
-        each = (Weight(h, d, 0, spread), Weight(h, d, 0, spread), Weight(h, d, 0, spread))
+        local = arch.experts // spread
+        each = (Weight(h, d, 0, spread, stack=local),) * 2 + (Weight(d, h, 1, spread, stack=local),)
         together = h * arch.shared_experts
         shared = (Weight(together, d, 0), Weight(together, d, 0), Weight(d, together, 1)) if together else ()
-        return (*_norm(arch), Weight(arch.experts, d), *each * (arch.experts // spread), *shared)
+        return (*_norm(arch), Weight(arch.experts, d), *each, *shared)
     if arch.family == "gpt2":
         return (*_norm(arch), Weight(h, d, 0), Weight(d, h, 1), Weight(h, 1, 0), Weight(d))
     return (*_norm(arch), Weight(h, d, 0), Weight(h, d, 0), Weight(d, h, 1))

@@ -1,6 +1,8 @@
 """Shapes of a model from its numbers alone."""
 
 from shardyard.strategies.cost.estimate import Setting
+from shardyard.strategies.cost.model_shape import Weight
+from shardyard.strategies.layout import Layout
 from shardyard.workers.cost_inputs import setting_of, vocabulary
 from shardyard.workers.spec import TrainSpec
 
@@ -15,3 +17,15 @@ def test_the_shapes_sum_up_to_the_models_parameters() -> None:
         assert sum(weight.elements for weight in found.decoder.held(found.layout, 0)) == arch.parameters
         assert vocabulary(spec, arch.parameters) == 256
         assert vocabulary(spec, arch.parameters + 1) is None
+
+
+def test_zero_1_divides_experts_and_zero_3_their_rows_where_they_are_few() -> None:
+    """Two experts of a rank on three replicas, of six rows each: one replica has none of their state under ZeRO-1."""
+    experts = Weight(6, 5, 0, spread=4, stack=2)
+    assert experts.elements == 60
+    whole = experts.of(Layout(data=12, zero=1, expert=4))
+    assert (whole.chunk(12), whole.last_chunk(12), whole.padded(12)) == (30, 0, 90)
+    rows = experts.of(Layout(data=12, zero=3, expert=4))
+    assert (rows.chunk(12), rows.last_chunk(12), rows.padded(12)) == (20, 20, 60)
+    sharded = experts.of(Layout(data=12, zero=1, expert=4, tensor=2))
+    assert (sharded.elements, sharded.chunk(12)) == (30, 15)
