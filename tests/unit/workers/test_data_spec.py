@@ -56,3 +56,15 @@ def test_packed_documents_are_not_compiled_by_themselves() -> None:
     found = choices(spec, spec.facts(), DeviceFacts("cuda", (9, 0)))
     assert found.train.compile is False
     assert any("masks by document" in reason for reason in found.reasons)
+
+
+def test_a_source_of_your_own_goes_through_pipelines_that_are_flushed() -> None:
+    spec = {"steps": 1, "global_batch": 8, "model": {"import": "a:b"}, "data": {"source": "a:c"}}
+    for schedule in ("gpipe", "1f1b", "interleaved", "zbv"):
+        TrainSpec.model_validate(
+            {**spec, "layout": {"data": 2, "zero": 1, "pipeline": 2, "schedule": schedule}}
+        ).check()
+    for schedule in ("pipedream", "2bw"):
+        with pytest.raises(Refusal, match="needs to know what stages pass on") as refused:
+            TrainSpec.model_validate({**spec, "layout": {"pipeline": 2, "schedule": schedule}}).check()
+        assert refused.value.field == "model.import" and "layout.schedule to 1f1b" in refused.value.remedy
