@@ -142,9 +142,8 @@ class FullyShard:
 
 def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Parameter]:
     """The parameters `whole` with the values by which `fully_shard` has replaced theirs."""
-    values: dict[
-        str, list[nn.Parameter]
-    ] = {}  # in the order of parts: of a tied weight each part has a value of its own
+    # In the order of parts: of a tied weight each part has a value of its own.
+    values: dict[str, list[nn.Parameter]] = {}
     for part in parts:
         tied = ties(part)
         for own, value in part.named_parameters():
