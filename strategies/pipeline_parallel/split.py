@@ -76,7 +76,7 @@ def used_by(model: nn.Module) -> Mapping[str, Collection[str]]:
     Raises `Refusal` for a name that is not there.
     """
     found: Mapping[str, Collection[str]] = getattr(model, "used_by", {})
-    blocks: Collection[str] = _whole(model)[0] if found else ()
+    blocks = list(blocks_of(model)) if found else []
     for name, users in found.items():
         missing = [user for user in users if user not in blocks]
         if missing or not hasattr(model, name):
