@@ -39,8 +39,8 @@ class FoundShapes:
         return _meta(self.passed_on[stage - 1]) if stage else ()
 
     def outputs(self, stage: int, stages: int) -> tuple[torch.Tensor, ...]:
-        """What `stage` passes on. The last stage's losses are not sent."""
-        return _meta(self.passed_on[stage]) if stage < stages - 1 else ()
+        """What `stage` passes on. The last stage's losses are one tensor, which is not sent: its shape does not matter."""
+        return _meta(self.passed_on[stage]) if stage < stages - 1 else (torch.empty(0, device="meta"),)
 
 
 def _meta(described: Sequence[Hidden]) -> tuple[torch.Tensor, ...]:
