@@ -4,6 +4,7 @@ import math
 
 from .batch import Batch
 from .layout import Layout, ModelFacts, Refusal, divisors, profiled
+from .memory_options import SPLIT_BACKWARD
 
 
 def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
@@ -292,6 +293,13 @@ def check_whole_samples(layout: Layout) -> None:
                 "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
                 f"Leave layout.{axis} out. Data parallelism, ZeRO 0 to 3 and pipelines work.",
             )
+    if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
+        raise Refusal(
+            "layout.schedule",
+            f"{layout.schedule} splits the backward pass, and torch cannot split that of blocks which share what their stage computes, "
+            "such as a bias or an encoder's output.",
+            "Set layout.schedule to interleaved, 1f1b or gpipe.",
+        )
     if profiled(layout):
         raise Refusal(
             "layout.pipeline",

@@ -100,14 +100,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "4-interleaved": {"pipeline": 4, "schedule": "interleaved"},
     "2-interleaved-zero1": {"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 1},
     "2-interleaved-zero3": {"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 3},
-    "2-interleaved-zb": {"pipeline": 2, "schedule": "interleaved-zb"},
-    "2-zb-h1": staged(3, 5, schedule="zb-h1"),
-    "4-zb-h1-zero1": {"pipeline": 4, "schedule": "zb-h1", "data": 2, "zero": 1},
-    "4-zb-h2": {"pipeline": 4, "schedule": "zb-h2"},
-    "2-zbv": {"pipeline": 2, "schedule": "zbv"},
-    "4-zbv": {"pipeline": 4, "schedule": "zbv"},
-    "2-zbv-zero3": {"pipeline": 2, "schedule": "zbv", "data": 2, "zero": 3},
-    "2-dualpipev": {"pipeline": 2, "schedule": "dualpipev"},
 }
 
 

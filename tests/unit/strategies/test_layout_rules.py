@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.layout import Layout, ModelFacts, Refusal
+from shardyard.strategies.layout import Layout, ModelFacts, Refusal, Schedule
 from shardyard.strategies.layout_rules import check_layout, check_whole_samples
 from shardyard.strategies.server_options import ParameterServer
 
@@ -117,6 +117,14 @@ def test_whole_samples_are_not_cut(axis: str) -> None:
     assert caught.value.field == f"layout.{axis}"
     with pytest.raises(Refusal, match="parameter_server"):
         check_whole_samples(Layout(data=2, parameter_server=SERVER))
+
+
+@pytest.mark.parametrize("schedule", ["interleaved-zb", "zb-h1", "zb-h2", "zbv", "dualpipev"])
+def test_backward_passes_of_own_samples_are_whole(schedule: Schedule) -> None:
+    with pytest.raises(Refusal, match=f"{schedule} splits the backward pass") as caught:
+        check_whole_samples(Layout(pipeline=2, schedule=schedule))
+    assert caught.value.field == "layout.schedule" and "1f1b" in caught.value.remedy
+    check_whole_samples(Layout(schedule=schedule))
 
 
 def test_a_profile_has_token_ids_and_own_samples_have_none() -> None:
