@@ -9,12 +9,14 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.entities import Run as MlflowRun
 from mlflow.entities.run_data import RunData
 from mlflow.entities.run_info import RunInfo
-from mlflow.utils.search_utils import SearchUtils
+from mlflow.utils import search_utils
 
 from shardyard.workers.program.mlflow_fields import MlflowError
 from shardyard.workers.program.mlflow_filter import Attributes, read_filter, read_order
 from shardyard.workers.program.mlflow_search import Searched, _like, matching, ordered, paged
 
+#: Not typed.
+THEIRS: Final[Any] = search_utils.SearchUtils
 ATTRIBUTES: Final = Attributes(
     {"start_time": "start_time", "end_time": "end_time", "created": "start_time"},
     {name: name for name in ("run_id", "run_name", "status")},
@@ -93,7 +95,7 @@ def theirs() -> list[MlflowRun]:
 )
 def test_a_filter_finds_what_mlflow_finds(text: str) -> None:
     found = [one.item for one in matching(ours(), read_filter(text, ATTRIBUTES))]
-    assert found == [run.info.run_id for run in SearchUtils.filter(theirs(), text)]
+    assert found == [run.info.run_id for run in THEIRS.filter(theirs(), text)]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_an_order_is_mlflows(orders: list[str]) -> None:
     """But for metrics that are not a number in a descending order: MLflow's servers have them after all numbers, too."""
     newest = sorted(ours(), key=lambda one: -float(str(one.attributes["start_time"])))
     found = [one.item for one in ordered(newest, [read_order(one, ATTRIBUTES) for one in orders])]
-    expected = [run.info.run_id for run in SearchUtils.sort(theirs(), orders)]
+    expected = [run.info.run_id for run in THEIRS.sort(theirs(), orders)]
     if orders == ["metrics.loss DESC"]:
         expected = ["c", "e", "a", "b", "d"]
     assert found == expected
