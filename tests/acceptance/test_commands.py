@@ -262,6 +262,11 @@ mlflow.start_run()
 mlflow.log_param("lr", 0.1)
 mlflow.log_text(f"of rank {rank}", f"notes/{rank}.txt")
 mlflow.log_dict({"again": again}, "settings.json")
+class Twice(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input, params=None):
+        return [2 * one for one in model_input]
+if rank == 0:
+    mlflow.pyfunc.log_model(name="net", python_model=Twice(), pip_requirements=["mlflow-skinny"])
 with SummaryWriter("runs") as train, SummaryWriter("runs/eval") as evaluation:
     for step in range(3 if again else 0, 6):
         value = step + 10 * rank + (100 if again else 0)
@@ -294,7 +299,11 @@ if not again:
         assert are(job.id, [5, 6, 7, 108, 109, 110]), client.logged_curves(job.id, list(scales)).series
         assert {"at the end", "before the end"} < {one.name for one in client.logged_metrics(job.id).items}
         assert lines(client, job.id).count("MLflow parameter lr = 0.1") == 4
-        assert [one.name for one in client.artifacts(job.id).items] == ["notes/0.txt", "notes/1.txt", "settings.json"]
+        model = ["MLmodel", "conda.yaml", "python_env.yaml", "python_model.pkl", "requirements.txt"]
+        files = [*(f"models/net/{name}" for name in model), "notes/0.txt", "notes/1.txt", "settings.json"]
+        assert [one.name for one in client.artifacts(job.id).items] == files
+        place = client.download_artifact(job.id, "models/net/MLmodel", tmp_path / "MLmodel")
+        assert "python_model.pkl" in place.read_text()
         place = client.download_artifact(job.id, "settings.json", tmp_path / "settings.json")
         assert json.loads(place.read_text()) == {"again": True}
 
