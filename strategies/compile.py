@@ -6,28 +6,81 @@ after recompute, which the compiler must see, and before data parallelism, whose
 Every start takes longer (tens of seconds on a CPU), and each node needs a compiler (of C++ for CPUs; of C for GPUs, where Triton builds
 its launchers with it). `workers/device_choices.py` says where it is the default. Memory: the compiler chooses what a block keeps.
 Traffic: unchanged.
+
+Where a schedule runs backward passes in two halves, modules with parameters of their own run as they are, between compiled regions. A
+compiled region is one node of autograd's graph, which computes all its gradients at once. If it had a weight, the second half would
+compute every gradient again (pytorch issue 161904). Without one it runs in the first half alone. So each product runs once.
 """
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
+import torch._functorch.config
 from torch import nn
 
 from . import cxx_compiler
 from .layout import Refusal
+from .tensor_parallel.linear import ShardedColumns
+from .torch_version import require
 
 
-def apply_compile(blocks: Iterable[nn.Module], device: torch.device) -> None:
-    """Compile every block at its first use. Raises `Refusal` if the machine has no compiler for `device`."""
+def apply_compile(blocks: Iterable[nn.Module], device: torch.device, halves: bool = False) -> None:
+    """Compile every block at its first use. Raises `Refusal` if the machine has no compiler for `device`.
+
+    `halves`: a schedule runs the backward passes of these blocks in two halves. Refuses a block with parameters of its own.
+    """
     options = None
     if device.type == "cpu":
         options = _whole_compiler()
     else:
         _check_triton()
+    if halves:
+        _keep_for_the_second_half()
     for block in blocks:
+        if halves:
+            _leave_parameters_out(block)
         block.forward = torch.compile(block.forward, options=options)
+
+
+class AsItIs:
+    """Calls `forward` outside of compiled code.
+
+    A class, because the compiler compares types where it would compare functions, and so equal blocks share their code.
+    """
+
+    __slots__ = ("_forward",)
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self._forward = forward
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._forward(*args, **kwargs)
+
+
+def _leave_parameters_out(block: nn.Module) -> None:
+    """Let what computes with parameters run as it is. Wraps the instances' `forward`; parameter names do not change."""
+    if next(block.parameters(recurse=False), None) is not None:
+        raise Refusal(
+            "compile",
+            f"{type(block).__name__} has parameters of its own, which cannot be left out of its compiled code, "
+            "and the schedule splits the backward pass.",
+            "Set compile to false, or move them into modules of the block.",
+        )
+    for module in block.modules():
+        if next(module.parameters(recurse=False), None) is not None:
+            module.forward = AsItIs(module.forward)
+        columns = getattr(module, "columns", None)
+        if isinstance(columns, ShardedColumns):  # it multiplies by the weights of the module's layers
+            module.columns = AsItIs(columns)
+
+
+def _keep_for_the_second_half() -> None:
+    """Let compiled backward passes leave what they read as it is: the schedule keeps the graph for its second half."""
+    require("torch._functorch.config")
+    torch._functorch.config.donated_buffer = False
 
 
 def _whole_compiler() -> dict[str, Any]:

@@ -7,7 +7,7 @@ do not support.
 
 A scale is computed from a rank's micro-batch: the same micro-batches give the same numbers on any layout, and other micro-batches
 differ within rounding. In layouts in which a rank holds a part of a layer or of a sequence, scales would be those of parts:
-`check_fp8` in `memory_options.py` refuses them.
+`check_fp8` in `memory_options.py` refuses them. `fp8_halves.py` has the layers of schedules that split the backward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,16 +24,17 @@ from .precision import Precision
 OLDEST = (8, 9)
 
 
-def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.device) -> None:
+def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.device, halves: bool = False) -> None:
     """Convert the linear layers of `blocks` in place; names and parameters do not change.
 
-    Raises `Refusal` if they cannot multiply in fp8.
+    `halves`: a schedule runs the backward passes of these blocks in two halves. Raises `Refusal` if they cannot multiply in fp8.
     """
     if not precision.fp8:
         return
     if not precision.emulated:
         _check_device(device)
     convert = _converter(precision.emulated)
+    split = _splitter() if halves else None
     for block in blocks:
         if not any(fits(module) for module in block.modules()):
             raise Refusal(
@@ -42,6 +43,8 @@ def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.d
                 "Set precision to bf16, or use widths that are multiples of it.",
             )
         convert(block)
+        if split is not None:
+            split(block)
 
 
 def fits(module: nn.Module) -> bool:
@@ -75,3 +78,15 @@ def _converter(emulated: bool) -> Callable[[nn.Module], Any]:
     return lambda block: convert_to_float8_training(
         block, config=config, module_filter_fn=lambda module, _: fits(module)
     )
+
+
+def _splitter() -> Callable[[nn.Module], None]:
+    try:
+        from .fp8_halves import split_backward
+    except ImportError as error:
+        raise Refusal(
+            "layout.schedule",
+            f"this version of torchao has no layers whose backward pass can be split ({error}).",
+            "Install torchao 0.18 on every node, or set layout.schedule to interleaved or 1f1b.",
+        ) from error
+    return split_backward

@@ -18,6 +18,11 @@ Mode = Literal["none", "full", "selective"]
 SPLIT_BACKWARD = ("zbv", "interleaved-zb", "zb-h1", "zb-h2", "dualpipev")
 
 
+def splits_backward(layout: Layout) -> bool:
+    """Whether the layout's schedule runs backward passes in two halves."""
+    return layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
+
+
 #: Bytes of a buffer of an optimizer on the host, of which it has two for gradients and two for values.
 OFFLOAD_BUCKET_BYTES: Final = 64 << 20
 #: The same of an optimizer whose state is on a disk, which also has `DISK_BUFFERS` buffers for the values and moments of a bucket.
@@ -93,15 +98,10 @@ RecomputeChoice = Annotated[
 def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
     """Refuse combinations that do not work. Raises `Refusal`, whose remedy is the nearest combination that works."""
     recompute, offload, compiled = memory_options.recompute, memory_options.offload, memory_options.compile
-    split = layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
     _check_grid(layout, memory_options)
     _check_profile(layout, memory_options)
-    if compiled and split:
-        raise Refusal(
-            "compile",
-            f"torch cannot compile under the {layout.schedule} schedule, which splits the backward pass (pytorch issue 161904).",
-            "Set compile to false, or layout.schedule to interleaved or 1f1b.",
-        )
+    if compiled and splits_backward(layout):
+        _check_regions(layout, recompute)
     if compiled and offload.activations:
         raise Refusal(
             "compile",
@@ -121,6 +121,23 @@ def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
             "Set recompute to full or none.",
         )
     _check_offload(layout, offload)
+
+
+def _check_regions(layout: Layout, recompute: Recompute) -> None:
+    """What a split backward pass cannot have in its compiled regions."""
+    if recompute.mode == "selective":
+        raise Refusal(
+            "compile",
+            f"{layout.schedule} splits the backward pass, and selective recompute then keeps results of operators, "
+            "which compiled code does not have.",
+            "Set compile to false, or recompute to full or none.",
+        )
+    if layout.schedule == "dualpipev" and layout.expert > 1:
+        raise Refusal(
+            "compile",
+            "the two passes of a pair of dualpipev hand over inside of blocks, where the compiler cannot follow.",
+            "Set compile to false, or layout.schedule to zbv.",
+        )
 
 
 def _check_grid(layout: Layout, memory_options: MemoryOptions) -> None:
@@ -204,12 +221,6 @@ def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> 
         )
     if facts.experts is not None:
         raise Refusal("precision", "experts multiply in stacks, for which there is no fp8 path.", "Use bf16.")
-    if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
-        raise Refusal(
-            "layout.schedule",
-            f"{layout.schedule} splits the backward pass, and an fp8 layer cannot split its own: it would run twice.",
-            "Set layout.schedule to interleaved or 1f1b, or precision to bf16.",
-        )
     tokens = batch.micro_batch * seq_len
     if tokens % FP8_STEP:
         raise Refusal(

@@ -5,7 +5,8 @@ pipeline split → tensor → context → experts → fp8 → recompute → comp
 - The split comes first so that the rest sees only this rank's modules.
 - Tensor, context and experts come before recompute, whose wrapped forward must contain their communication.
 - fp8, which replaces linear layers, comes before the same wrapping.
-- Recompute comes before compile, which must see what is kept.
+- Recompute comes before compile, which must see what is kept. Where backward passes run in two halves it comes after it: the compiler
+  does not follow `split_checkpoint.py`.
 - Activation offload wraps both, so that a block that recomputes moves only its input.
 - Parameters are allocated before data parallelism, which shards them (stage 3 block by block, so that no rank ever holds the whole
   model). Its hooks are outside all wrapped forwards, so that parameters are there when a block runs, and when it runs again.
@@ -47,7 +48,7 @@ from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
 from .layout import Layout, own_clocks
 from .loss import TokenLoss
-from .memory_options import SPLIT_BACKWARD, MemoryOptions
+from .memory_options import MemoryOptions, splits_backward
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
 from .pipeline_parallel.alternating import AlternatingPipeline
@@ -106,9 +107,8 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
     parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
     tally = Tally(mesh)
-    halves = mesh.layout.pipeline > 1 and mesh.layout.schedule in SPLIT_BACKWARD
     for part in parts:
-        apply_inside(part, recipe, mesh, tally, halves)
+        apply_inside(part, recipe, mesh, tally)
     balance = ExpertBalance(parts, mesh, recipe.precision.master)
     share(parts, scalars=mesh.layout.zero == 3)  # stage 3 shards each part by itself, but for scalars
     chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)
@@ -143,24 +143,25 @@ def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
     return Parallel([], data, Serving(), Tally(mesh), ExpertBalance([], mesh, recipe.precision.master))
 
 
-def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally, halves: bool = False) -> None:
-    """Apply what changes how modules compute: from tensor parallelism to activation offload. Its parameters are not allocated yet.
-
-    `halves`: a schedule runs backward passes in two halves.
-    """
+def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally) -> None:
+    """Apply what changes how modules compute: from tensor parallelism to activation offload. Its parameters are not allocated yet."""
+    halves = splits_backward(mesh.layout)
     apply_tensor(part, mesh)
     apply_context(part, mesh)
     apply_experts(part, mesh, recipe.share, tally)
-    apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
+    apply_fp8(list(blocks(part)), recipe.precision, mesh.device, halves)
     _apply_memory_options(list(blocks(part)), recipe.memory_options, mesh.device, halves)
 
 
 def _apply_memory_options(
     blocks: Sequence[nn.Module], memory_options: MemoryOptions, device: torch.device, halves: bool
 ) -> None:
-    """Apply recompute, compile and activation offload, block by block."""
-    apply_recompute(blocks, memory_options.recompute, halves)
-    if memory_options.compile:
+    """Apply recompute, compile and activation offload, block by block. `halves`: a schedule runs backward passes in two halves."""
+    compiled, recompute = memory_options.compile, memory_options.recompute
+    if compiled and halves:
+        apply_compile(blocks, device, halves)
+    apply_recompute(blocks, recompute, halves)
+    if compiled and not halves:
         apply_compile(blocks, device)
     if memory_options.offload.activations:
         offload_activations(blocks)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from ..strategies.layout import ModelFacts, Refusal
-from ..strategies.memory_options import check_memory_options
+from ..strategies.memory_options import check_memory_options, splits_backward
 from .spec import TrainSpec
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -94,6 +94,9 @@ def _why_not_compiled(train: TrainSpec, facts: ModelFacts, device: DeviceFacts) 
     reasons = {
         f"{_old(device)}, which Triton does not support.": _is_old(device),
         _refused(train): bool(_refused(train)),
+        f"{layout.schedule} splits the backward pass. Then layers with weights are not compiled, and the rest was not timed on GPUs.": (
+            splits_backward(layout)
+        ),
         "attention under masks by document is not compiled, and the blocks around it were not timed on GPUs.": train.data.is_packed,
         "a module of your own may not be compilable.": train.model.import_ is not None,
         "an expert gets another number of tokens in each step, and would be compiled again.": facts.experts is not None,

@@ -32,7 +32,7 @@ from ..cost.communication import estimated_bytes
 from ..cost.estimate import Setting, strides
 from ..cost.stage_balance import busiest_rank
 from ..layout import Layout, divides_hidden
-from ..memory_options import SPLIT_BACKWARD
+from ..memory_options import splits_backward
 from .hardware import Hardware
 from .pipeline_fill import fill_s
 
@@ -126,7 +126,7 @@ def _work(setting: Setting, hardware: Hardware) -> _Work:
     of_blocks = setting.tokens * blocks * decoder.costs.blocks[0] / rate + blocks * hardware.block_s
     recompute = setting.memory_options.recompute
     share = {"none": 0.0, "selective": _SELECTIVE, "full": 1.0}[recompute.mode] / recompute.every
-    if recompute.mode == "full" and layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
+    if recompute.mode == "full" and splits_backward(layout):
         share *= 2
     attention = setting.tokens * blocks * 12 * decoder.query * setting.seq_len / rate
     return _Work(once, share * of_blocks / 3, blocks, attention)

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.models import GPT2, MIXTURE
 from harness.ranks import train
+
+from shardyard.strategies.memory_options import SPLIT_BACKWARD
 
 from .test_layouts import assert_equal
 
@@ -21,3 +24,22 @@ pytestmark = [
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
     found = train(make_spec(layout, compile=True), root)
     assert_equal(found, one_process(make_spec(layout)), 1e-10)
+
+
+#: Layouts whose schedules split the backward pass, and what else changes.
+SPLIT = {
+    **{schedule: ({"pipeline": 2, "schedule": schedule}, {}) for schedule in SPLIT_BACKWARD},
+    "zb-h1-full": ({"pipeline": 2, "schedule": "zb-h1"}, {"recompute": "full"}),
+    "zb-h1-data2-zero3": ({"pipeline": 2, "schedule": "zb-h1", "data": 2, "zero": 3}, {}),
+    "zb-h1-tensor2": ({"pipeline": 2, "schedule": "zb-h1", "tensor": 2}, {}),
+    "zb-h1-context2": ({"pipeline": 2, "schedule": "zb-h1", "context": 2}, {}),
+    "zb-h1-data2-expert2": ({"pipeline": 2, "schedule": "zb-h1", "data": 2, "expert": 2}, {"model": MIXTURE}),
+    "zbv-gpt2": ({"pipeline": 2, "schedule": "zbv"}, {"model": GPT2}),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_compiled_regions_equal_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    layout, changes = SPLIT[name]
+    spec = make_spec(layout, compile=True, **changes)
+    assert_equal(train(spec, root), one_process(make_spec({}, **changes)), 1e-10)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from harness.ranks import train, train_rank
 
+from shardyard.strategies.memory_options import SPLIT_BACKWARD
+
 from .test_layouts import assert_equal
 
 Make = Callable[..., Any]
@@ -23,6 +25,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "data4-shard2": ({"data": 4, "zero": 3, "shard": 2}, {}),
     "1f1b2": ({"pipeline": 2}, {}),
     "interleaved2-data2-zero1": ({"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 1}, {}),
+    "zb-h1-2": ({"pipeline": 2, "schedule": "zb-h1"}, {}),
+    "zb-h2-2-full": ({"pipeline": 2, "schedule": "zb-h2"}, {"recompute": "full"}),
+    "zbv2-selective": ({"pipeline": 2, "schedule": "zbv"}, {"recompute": "selective"}),
+    "interleaved-zb2-data2-zero1": ({"pipeline": 2, "schedule": "interleaved-zb", "data": 2, "zero": 1}, {}),
+    "zb-h1-2-data2-zero3": ({"pipeline": 2, "schedule": "zb-h1", "data": 2, "zero": 3}, {}),
     "full": ({}, {"recompute": "full"}),
     "selective-data2-zero3": ({"data": 2, "zero": 3}, {"recompute": "selective"}),
     "activations": ({}, {"offload": {"activations": True}}),
@@ -64,6 +71,26 @@ def test_equals_one_process(name: str, alone: Any, root: Path, make_spec: Make) 
     assert_equal(found, alone, 1e-10)
 
 
+#: Sums over ranks of a gradient's norm are rounded by layout; without clipping they change nothing.
+UNCLIPPED = {"micro_batch": 2}, {"precision": "fp8", "optimizer": {"name": "sgd", "lr": 0.1, "clip_norm": None}}
+
+
+@pytest.fixture(scope="module")
+def whole_passes(root: Path, make_spec: Make) -> Any:
+    layout, more = UNCLIPPED
+    return train(make_spec({"pipeline": 2, **layout}, **more), root, "fp8-1f1b", work=_mixed)
+
+
+@pytest.mark.parametrize("schedule", SPLIT_BACKWARD)
+def test_a_split_backward_pass_changes_no_bit(schedule: str, whole_passes: Any, root: Path, make_spec: Make) -> None:
+    layout, more = UNCLIPPED
+    found = train(make_spec({"pipeline": 2, "schedule": schedule, **layout}, **more), root, work=_mixed)
+    assert found["losses"] == whole_passes["losses"]
+    assert found["parameters"].keys() == whole_passes["parameters"].keys()
+    for name, value in whole_passes["parameters"].items():
+        np.testing.assert_array_equal(found["parameters"][name], value, err_msg=name)
+
+
 def test_it_is_fp8_that_runs(alone: Any, one_process: Make, make_spec: Make) -> None:
     exact = one_process(make_spec({}))
     apart = np.abs(np.array(alone["losses"]) / np.array(exact["losses"]) - 1)
@@ -82,8 +109,9 @@ def test_losses_follow_bf16(root: Path, make_spec: Make) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
-def test_compiled_blocks_multiply_in_fp8_too(alone: Any, root: Path, make_spec: Make) -> None:
-    found = train(make_spec({"data": 2, "micro_batch": 4}, precision="fp8", compile=True), root, work=exact)
+@pytest.mark.parametrize("layout", [{"data": 2}, {"pipeline": 2, "schedule": "zb-h1"}], ids=str)
+def test_compiled_blocks_multiply_in_fp8_too(layout: Any, alone: Any, root: Path, make_spec: Make) -> None:
+    found = train(make_spec({**layout, "micro_batch": 4}, precision="fp8", compile=True), root, work=exact)
     assert_equal(found, alone, 1e-10)
 
 

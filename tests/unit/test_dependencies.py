@@ -19,7 +19,7 @@ PRODUCT = ("api", "service", "workers", "strategies")
 #: Modules whose users install the extra; all others run without it.
 OF_EXTRA = {
     "s3": {"workers/storage/s3_bucket.py"},
-    "fp8": {"strategies/fp8.py"},
+    "fp8": {"strategies/fp8.py", "strategies/fp8_halves.py"},
     "pandas": {"service/schemas/dataframes.py"},
     "hub": {"workers/program/files/hub_remote.py"},
     "postgres": set[str](),

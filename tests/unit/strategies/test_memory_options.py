@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from shardyard.strategies.layout import Refusal
+from shardyard.strategies.memory_options import SPLIT_BACKWARD
 from shardyard.workers.spec import TrainSpec
 
 
@@ -42,6 +43,7 @@ def test_a_spec_reads_back_what_it_writes() -> None:
 ZBV = {"pipeline": 2, "schedule": "zbv"}
 PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
 ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
+PAIRS = {"pipeline": 2, "schedule": "dualpipev", "data": 2, "expert": 2}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,6 @@ ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
         ({"precision": "fp8", "layout": {"tensor": 2}}, "layout.tensor", "to 1", {"layout": {}}),
         ({"precision": "fp8", "layout": {"context": 2}}, "layout.context", "to 1", {"layout": {}}),
         ({"precision": "fp8", "layout": {"context": 2}}, "layout.context", "bf16", {"precision": "bf16"}),
-        ({"precision": "fp8", "layout": ZBV}, "layout.schedule", "1f1b", {"layout": {"pipeline": 2}}),
         ({"precision": "fp8", "model": {"family": "moe"}}, "precision", "bf16", {"precision": "bf16"}),
         (
             {"precision": "fp8", "data": {"seq_len": 100}, "layout": {"micro_batch": 2}},
@@ -58,9 +59,19 @@ ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
             "112",
             {"data": {"seq_len": 112}},
         ),
-        ({"compile": True, "layout": ZBV}, "compile", "compile to false", {"compile": False}),
-        ({"compile": True, "layout": ZB_H1}, "compile", "layout.schedule to", {"layout": {"pipeline": 2}}),
-        ({"precision": "fp8", "layout": ZB_H1}, "layout.schedule", "1f1b", {"layout": {"pipeline": 2}}),
+        ({"compile": True, "recompute": "selective", "layout": ZBV}, "compile", "compile to false", {"compile": False}),
+        (
+            {"compile": True, "recompute": "selective", "layout": ZB_H1},
+            "compile",
+            "recompute to full",
+            {"recompute": "full"},
+        ),
+        (
+            {"compile": True, "model": {"family": "moe"}, "layout": PAIRS},
+            "compile",
+            "layout.schedule to zbv",
+            {"layout": {**PAIRS, "schedule": "zbv"}},
+        ),
         (
             {"compile": True, "offload": {"activations": True}},
             "compile",
@@ -144,3 +155,11 @@ def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, c
 )
 def test_a_profile_measures_modules_as_they_run(changes: dict[str, Any]) -> None:
     _spec(**{**changes, "layout": {**changes.get("layout", {}), **PROFILED}}).check()
+
+
+@pytest.mark.parametrize("schedule", SPLIT_BACKWARD)
+@pytest.mark.parametrize(
+    "changes", [{"precision": "fp8"}, {"compile": True}, {"compile": True, "recompute": "full"}], ids=str
+)
+def test_a_schedule_that_splits_the_backward_pass_runs_with(changes: dict[str, Any], schedule: str) -> None:
+    _spec(**changes, layout={"pipeline": 2, "schedule": schedule}).check()
