@@ -74,13 +74,15 @@ def _leave_parameters_out(block: nn.Module) -> None:
             module.forward = AsItIs(module.forward)
         columns = getattr(module, "columns", None)
         if isinstance(columns, ShardedColumns):  # it multiplies by the weights of the module's layers
-            module.columns = AsItIs(columns)
+            module.columns = AsItIs(columns)  # type: ignore[assignment]
 
 
 def _keep_for_the_second_half() -> None:
-    """Let compiled backward passes leave what they read as it is: the schedule keeps the graph for its second half."""
+    """Let torch keep the graph of a compiled region after its backward pass, as the schedule does for its second half."""
     require("torch._functorch.config")
-    torch._functorch.config.donated_buffer = False
+    settings: Any = torch._functorch.config
+    # The default: what is set holds for one thread, and on GPUs backward passes have threads of their own.
+    settings._config["donated_buffer"].default = False
 
 
 def _whole_compiler() -> dict[str, Any]:

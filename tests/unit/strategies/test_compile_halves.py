@@ -5,11 +5,13 @@ The compiler's own back end generates C++ for them, which takes long. Its `aot_e
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+import torch._functorch.config
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
@@ -26,6 +28,8 @@ from shardyard.strategies.tensor_parallel.linear import ShardedColumns
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 
 CPU = torch.device("cpu")
+SETTINGS: Any = torch._functorch.config
+DONATED = SETTINGS._config["donated_buffer"]
 LAYERS = 3  # of a block
 PRODUCT, REGION = "aten::mm", "CompiledFunctionBackward"
 
@@ -45,7 +49,7 @@ class Block(nn.Module):
 @pytest.fixture(autouse=True)
 def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks are compiled to operators, in a process that has compiled nothing yet."""
-    monkeypatch.setattr(torch._functorch.config, "donated_buffer", True)
+    monkeypatch.setattr(DONATED, "default", True)
     monkeypatch.setattr(of_blocks, "_whole_compiler", lambda: None)
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda forward, options: real(forward, backend="aot_eager", options=options))
@@ -112,8 +116,8 @@ def test_each_product_runs_once_and_a_region_in_the_first_half_alone() -> None:
 
 
 def test_a_block_that_is_compiled_as_a_whole_would_run_all_of_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, torch may have mended issue 161904."""
-    monkeypatch.setattr(torch._functorch.config, "donated_buffer", False)
+    """If this fails, torch may have fixed issue 161904."""
+    monkeypatch.setattr(DONATED, "default", False)
     found, first, second = _halves(_compiled(1, halves=False))
     _assert_equal(found, _whole(_blocks(1)))
     assert first == {PRODUCT: 2 * LAYERS, REGION: 1} and second[PRODUCT] > LAYERS
@@ -126,9 +130,17 @@ def test_whole_passes_and_halves_may_alternate() -> None:
     _assert_equal(_whole(blocks), expected)
 
 
+def test_backward_passes_run_on_a_thread_of_their_own_as_on_gpus() -> None:
+    blocks, expected = _compiled(1), _whole(_blocks(1))
+    _assert_equal(_whole(blocks), expected)
+    with ThreadPoolExecutor(1) as thread:
+        found, _, _ = thread.submit(_halves, blocks).result()
+    _assert_equal(found, expected)
+
+
 def test_equal_blocks_share_their_code() -> None:
     graphs = []
-    for count in (1, 4):
+    for count in (2, 5):  # the first block's input is a leaf, which is another case
         torch._dynamo.reset()
         counters.clear()
         _whole(_compiled(count))
