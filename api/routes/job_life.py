@@ -75,10 +75,10 @@ async def retry(job: str, answer: Response, context: In, actor: Actor, idempoten
     },
     openapi_extra={"requestBody": _CLONE_BODY},
 )
-async def clone(  # noqa: PLR0917
+async def clone(
     job: str, request: HttpRequest, answer: Response, context: In, actor: Actor, idempotency_key: Key = None
 ) -> Job:
-    """Submit a copy of a job's spec, with its comments and its present layout, as a new job that begins with its first step.
+    """Submit a copy of a job's spec, with its comments and its present layout, as a new job that begins where the old one began.
 
     The old job may be in any state, and stays as it is. Its id is the new job's label `parent`.
     """

@@ -58,7 +58,9 @@ def numbered(cursor: str, sort: Sort, now: float) -> tuple[Numbering, numbered_j
 
 def of_number(last: numbered_jobs.Place, numbering: Numbering) -> str:
     """The cursor after a job in the order of a number."""
-    return f"{_digest(numbering.sort)}/{numbering.at!r}/{'none' if last.number is None else repr(last.number)}/{last.id}"
+    return (
+        f"{_digest(numbering.sort)}/{numbering.at!r}/{'none' if last.number is None else repr(last.number)}/{last.id}"
+    )
 
 
 def _digest(sort: Sort) -> str:

@@ -37,9 +37,7 @@ async def page(store: Store, job: str, *, text: str | None, after: str | None, l
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         found = await rows.page(tx, job_id, text, after, limit + 1)
-    items = [
-        LoggedMetric(name=row["name"], width=row["width"], **_numbers(row)) for row in found[:limit]
-    ]
+    items = [LoggedMetric(name=row["name"], width=row["width"], **_numbers(row)) for row in found[:limit]]
     return LoggedMetrics(items=items, next=items[-1].name if len(found) > limit else None)
 
 

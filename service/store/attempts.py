@@ -64,7 +64,9 @@ def spent(at: float) -> ColumnElement[float]:
 
 async def device_seconds(tx: AsyncConnection, job_ids: Sequence[str], now: float) -> dict[str, float]:
     """Job → device-seconds of all its attempts, up to `now` for one that has not ended. Jobs without an attempt are left out."""
-    statement = select(attempts.c.job_id, func.sum(spent(now)).label("spent")).join(jobs, jobs.c.id == attempts.c.job_id)
+    statement = select(attempts.c.job_id, func.sum(spent(now)).label("spent")).join(
+        jobs, jobs.c.id == attempts.c.job_id
+    )
     grouped = statement.where(attempts.c.job_id.in_(job_ids)).group_by(attempts.c.job_id)
     return {row.job_id: float(row.spent) for row in await tx.execute(grouped)}
 

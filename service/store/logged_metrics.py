@@ -95,7 +95,9 @@ async def names_of(tx: AsyncConnection, job_ids: Collection[str], text: str | No
 async def newest_of(tx: AsyncConnection, job_ids: Collection[str], names: Collection[str]) -> Sequence[RowMapping]:
     """The newest values and the extremes under these names, at most 400 jobs and names together, in one query."""
     wanted = ("job_id", "name", "last_step", "last", "lowest", "highest")
-    statement = select(*(series.c[column] for column in wanted)).where(series.c.job_id.in_(job_ids), series.c.name.in_(names))
+    statement = select(*(series.c[column] for column in wanted)).where(
+        series.c.job_id.in_(job_ids), series.c.name.in_(names)
+    )
     return (await tx.execute(statement)).mappings().all()
 
 

@@ -107,14 +107,11 @@ def _beyond(part: Part, after: Place, descending: bool) -> list[ColumnElement[bo
     return [here < there if descending else here > there, part.id != after.id]
 
 
-def without_number(
-    wanted: Filter, numbering: Numbering, before: str | None, limit: int
-) -> list[Select[tuple[str]]]:
+def without_number(wanted: Filter, numbering: Numbering, before: str | None, limit: int) -> list[Select[tuple[str]]]:
     """The queries of the jobs that have no number: the first `limit` of most of them, newest first, and all of the others."""
     earlier = () if before is None else (jobs.c.id < before,)
     most, *others = (
-        select(jobs.c.id).where(*only, *conditions(wanted), *earlier)
-        for only in _missing(numbering.sort, numbering.at)
+        select(jobs.c.id).where(*only, *conditions(wanted), *earlier) for only in _missing(numbering.sort, numbering.at)
     )
     # The others are few, and not ordered: else SQLite reads all jobs in that order to find them.
     return [most.order_by(jobs.c.id.desc()).limit(limit), *others]

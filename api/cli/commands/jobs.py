@@ -78,7 +78,9 @@ def _print_rows(
         return
     # Before the age, as on the page.
     columns = (*COLUMNS[:-1], escape(head), COLUMNS[-1])
-    screen.table(columns, [(*cells[:-1], numbers.get(job.id, ""), cells[-1]) for job, cells in zip(jobs, rows, strict=True)])
+    screen.table(
+        columns, [(*cells[:-1], numbers.get(job.id, ""), cells[-1]) for job, cells in zip(jobs, rows, strict=True)]
+    )
 
 
 def show(

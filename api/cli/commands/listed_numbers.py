@@ -20,7 +20,9 @@ def column(client: Client, jobs: Sequence[Job], sort: str) -> tuple[str, dict[st
         return "DEVICE TIME", _texts(jobs, lambda job: job.device_s)
     if order.order not in OF_METRICS:
         return None
-    found = {one.job: one.values for one in client.logged_values([job.id for job in jobs], [order.metric])} if jobs else {}
+    found = (
+        {one.job: one.values for one in client.logged_values([job.id for job in jobs], [order.metric])} if jobs else {}
+    )
     name = {Order.METRIC: "last", Order.LOWEST: "lowest", Order.HIGHEST: "highest"}[order.order]
     numbers = {job: getattr(values[order.metric], name) for job, values in found.items() if order.metric in values}
     head = order.metric if order.order == Order.METRIC else f"{order.order} {order.metric}"

@@ -118,7 +118,7 @@ class AsyncClient(
         idempotency_key: str | None = None,
         on_upload: Callable[[int, int], None] | None = None,
     ) -> AsyncJobHandle:
-        """Submit a copy of a job's spec as a new job, which begins with its first step. Returns the new job.
+        """Submit a copy of a job's spec as a new job, which begins where that job began. Returns the new job.
 
         The copy has the comments of the text and the job's present layout, and the job's id as its label `parent`. `name`: by default that
         of the job, with `-clone`. `set`: other values by the path of their key, such as `{"train.optimizer.lr": 1e-3}`.

@@ -1,6 +1,7 @@
 """The calls of `AsyncClient` about jobs that are one request each."""
 
 from collections.abc import Mapping, Sequence
+
 from ....service.schemas.certificate import Certificate
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.exec import Exec, Execs

@@ -17,7 +17,11 @@ TEXT = "name: tiny  # the smallest\ntrain: {steps: 20, layout: {data: 2}}\nlabel
 
 
 def job(**changes: Any) -> Job:
-    spec = {"name": "tiny", "train": {"steps": 20, "layout": {"tensor": 2}}, "labels": {"shardyard/sweep": "s", "a": "b"}}
+    spec = {
+        "name": "tiny",
+        "train": {"steps": 20, "global_batch": 8, "layout": {"tensor": 2}},
+        "labels": {"shardyard/sweep": "s", "a": "b"},
+    }
     fields = {"id": "job-1", "name": "tiny", "state": "failed", "spec": spec, "created_at": 1.0, **changes}
     return Job.model_validate(fields)
 
@@ -52,7 +56,9 @@ def test_without_a_text_the_spec_itself_is_cloned_but_for_its_place_in_a_sweep()
     assert sent_text(given, given.document).format == "json"
 
 
-def test_the_client_makes_paths_absolute_and_reports_what_has_no_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_the_client_makes_paths_absolute_and_reports_what_has_no_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = requests.cloned(job(), submitted(), None, {"train.data.files": ["a.txt"], "train.seed": 3})
     assert found.document["train"]["data"] == {"files": [f"{tmp_path}/a.txt"]} and found.document["train"]["seed"] == 3

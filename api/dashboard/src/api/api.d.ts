@@ -204,6 +204,28 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/clone": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Clone a job
+         * @description Submit a copy of a job's spec, with its comments and its present layout, as a new job that begins where the old one began.
+         *
+         *     The old job may be in any state, and stays as it is. Its id is the new job's label `parent`.
+         */
+        readonly post: operations["cloneJob"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/undelete": {
         readonly parameters: {
             readonly query?: never;
@@ -7701,6 +7723,25 @@ export interface components {
             readonly seconds: number;
         };
         /**
+         * JobClone
+         * @description In what a clone differs from its job.
+         */
+        readonly JobClone: {
+            /**
+             * Name
+             * @description Name of the new job. Default: that of the old one, with `-clone`.
+             * @default null
+             */
+            readonly name: string | null;
+            /**
+             * Set
+             * @description Values of its spec by the path of their key, such as `train.optimizer.lr` or `command[2]`.
+             */
+            readonly set?: {
+                readonly [key: string]: unknown;
+            };
+        };
+        /**
          * JobEdit
          * @description What changes of a job. A field that is null or left out stays as it is.
          */
@@ -10343,6 +10384,153 @@ export interface operations {
                 };
             };
             /** @description `job_not_ended`: the job has not ended; `job_succeeded`: the job has succeeded; `idempotency_conflict`: the idempotency key was used for another body; `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_deleted`: the job was deleted */
+            readonly 410: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `spec_too_large`: the body is too large */
+            readonly 413: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type`: unsupported content type */
+            readonly 415: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job; `unknown_code`: no such archive of code; `unknown_secret`: no such secret */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `files_too_slow`: the files could not be checked in time; `advisor_busy`: the layout advisor has not answered in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is corrupt; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            readonly 503: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly cloneJob: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        /** @description JSON, or the same as YAML with `Content-Type: application/yaml`. */
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["JobClone"];
+            };
+        };
+        readonly responses: {
+            /** @description The job already existed: same key, same body. */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Successful Response */
+            readonly 201: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `invalid_encoding`: the body is not utf-8; `invalid_syntax`: the body is not well-formed */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: not signed in */
+            readonly 401: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `foreign_origin`: sent from another site */
+            readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `model_not_found`: no such model; `version_not_found`: no such version of the model */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request_timeout`: the body did not arrive in time */
+            readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `checkpoint_deleted`: the checkpoint was deleted; `checkpoint_corrupt`: the checkpoint is corrupt */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;

@@ -27,7 +27,9 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
 
 
 def test_a_job_is_cloned_with_other_values(client: Client, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("name: tiny  # the smallest\ntrain: {steps: 20, global_batch: 8, layout: {data: 2}}\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: tiny  # the smallest\ntrain: {steps: 20, global_batch: 8, layout: {data: 2}}\n"
+    )
     job = client.submit(tmp_path / "job.yaml")
     made = job.clone()
     assert (made.name, made.state, made.labels) == ("tiny-clone", "queued", {"parent": job.id})

@@ -52,7 +52,11 @@ async def test_a_clone_that_cannot_be_made_names_the_field(api: httpx2.AsyncClie
         assert answer.json()["errors"][0]["field"] == field and answer.json()["errors"][0]["remedy"]
     assert (await api.post(f"/v1/jobs/{job}/clone", json={"set": {"a" * 201: 1}})).status_code == 422
     problem(await api.post("/v1/jobs/absent/clone", json={}), 404, "job_not_found")
-    problem(await api.post(f"/v1/jobs/{job}/clone", content=b"", headers={"Content-Type": "text/plain"}), 415, "unsupported_media_type")
+    problem(
+        await api.post(f"/v1/jobs/{job}/clone", content=b"", headers={"Content-Type": "text/plain"}),
+        415,
+        "unsupported_media_type",
+    )
     await api.delete(f"/v1/jobs/{job}")
     problem(await api.post(f"/v1/jobs/{job}/clone", json={}), 410, "job_deleted")
 

@@ -189,7 +189,7 @@ async def test_a_cursor_belongs_to_its_order(api: httpx2.AsyncClient) -> None:
     cursors = {}
     for sort in ("newest", "name", "duration", "-duration", "metric.a"):
         cursors[sort] = (await api.get("/v1/jobs", params={"limit": 1, "sort": sort})).json()["next"]
-    for sort, other in itertools.permutations(cursors):
+    for sort, other in itertools.permutations(cursors, 2):
         answer = await api.get("/v1/jobs", params={"sort": sort, "cursor": cursors[other]})
         assert problem(answer, 400, "invalid_cursor")["errors"][0]["remedy"]
     for sort in ("loss", "-newest", "metric.", "metric." + "a" * 201):

@@ -79,7 +79,9 @@ def _naive(order: Order, times: Times, runs: Runs) -> float | None:
     if order == Order.DURATION:
         started, finished = times
         return None if started is None or started >= AT else min(AT if finished is None else finished, AT) - started
-    spent = [devices * (min(AT if ended is None else ended, AT) - begun) for devices, begun, ended in runs if begun < AT]
+    spent = [
+        devices * (min(AT if ended is None else ended, AT) - begun) for devices, begun, ended in runs if begun < AT
+    ]
     return sum(spent) if spent else None
 
 
@@ -206,7 +208,12 @@ async def test_a_cursor_is_of_one_order_and_lasts_a_day(store: Store, submit: Su
 async def _fill(tx: AsyncConnection, like: str) -> list[str]:
     """Jobs of which most have ended, some run, and some never started, with an attempt and a metric."""
     rows = [
-        {"started_at": float(at), "finished_at": float(at + at % 97), "duration_s": float(at % 97), "device_s": float(at % 89)}
+        {
+            "started_at": float(at),
+            "finished_at": float(at + at % 97),
+            "duration_s": float(at % 97),
+            "device_s": float(at % 89),
+        }
         for at in range(MANY)
     ]
     never = {"started_at": None, "finished_at": None, "duration_s": None, "device_s": None}

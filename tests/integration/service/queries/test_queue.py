@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from harness.query_plans import query_plan
 from sqlalchemy import Select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.errors import InvalidCursor
