@@ -14,7 +14,7 @@ from ..store import numbered_jobs
 from ..store.jobs import Place
 from ..store.numbered_jobs import Numbering
 
-#: Seconds for which a list in the order of a number can be read on: all that ended since its first page is sorted anew for each page.
+#: Seconds for which a list in the order of a number can be read on: all that ended since its first page is sorted again for each page.
 LIFE_S: Final = 86_400.0
 
 _ID: Final = r"(?P<id>job-[0-9a-z]{26})"
