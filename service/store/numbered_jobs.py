@@ -79,17 +79,16 @@ async def page(
         return ordered
     beyond = after.id if after is not None and after.number is None else None
     last: set[str] = set()
-    for statement in without_number(wanted, numbering, beyond, limit - len(ordered)):
-        last |= set((await tx.execute(statement)).scalars())
+    for query in without_number(wanted, numbering, beyond, limit - len(ordered)):
+        last |= set((await tx.execute(query)).scalars())
     rest = sorted(last - found.keys(), reverse=True)[: limit - len(ordered)]
     return [*ordered, *(Place(job_id, None) for job_id in rest)]
 
 
-def with_number(
-    wanted: Filter, numbering: Numbering, after: Place | None, limit: int
-) -> list[Select[tuple[str, float]]]:
+def with_number(wanted: Filter, numbering: Numbering, after: Place | None, limit: int) -> list[Select[str, float]]:
     """The queries of the jobs that have the number: each has the first `limit` of its part, in order."""
-    statements, descending = [], numbering.sort.descending
+    statements: list[Select[str, float]] = []
+    descending = numbering.sort.descending
     for part in _parts(numbering.sort, numbering.at):
         statement = select(part.id.label("id"), part.number.label("number")).select_from(part.rows)
         statement = statement.where(*part.only, part.number.is_not(None), *conditions(wanted))
@@ -107,7 +106,7 @@ def _beyond(part: Part, after: Place, descending: bool) -> list[ColumnElement[bo
     return [here < there if descending else here > there, part.id != after.id]
 
 
-def without_number(wanted: Filter, numbering: Numbering, before: str | None, limit: int) -> list[Select[tuple[str]]]:
+def without_number(wanted: Filter, numbering: Numbering, before: str | None, limit: int) -> list[Select[str]]:
     """The queries of the jobs that have no number: the first `limit` of most of them, newest first, and all of the others."""
     earlier = () if before is None else (jobs.c.id < before,)
     most, *others = (

@@ -7,7 +7,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 
-async def query_plan(tx: AsyncConnection, statement: Select[Any]) -> str:
+async def query_plan(tx: AsyncConnection, statement: Select[*tuple[Any, ...]]) -> str:
     """The plan of the statement, which PostgreSQL also runs, as text."""
     here = tx.dialect.name == "postgresql"
     dialect = postgresql.dialect() if here else sqlite.dialect()  # type: ignore[no-untyped-call]

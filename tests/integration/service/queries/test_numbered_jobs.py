@@ -208,7 +208,7 @@ async def test_a_cursor_is_of_one_order_and_lasts_a_day(store: Store, submit: Su
 
 async def _fill(tx: AsyncConnection, like: str) -> list[str]:
     """Jobs of which most have ended, some run, and some never started, with an attempt and a metric."""
-    rows = [
+    rows: list[dict[str, float | None]] = [
         {
             "started_at": float(at),
             "finished_at": float(at + at % 97),
@@ -217,9 +217,9 @@ async def _fill(tx: AsyncConnection, like: str) -> list[str]:
         }
         for at in range(MANY)
     ]
-    never = {"started_at": None, "finished_at": None, "duration_s": None, "device_s": None}
+    never: dict[str, float | None] = dict.fromkeys(("started_at", "finished_at", "duration_s", "device_s"))
     for at in range(0, MANY, 20):
-        rows[at] |= never if at % 1000 else {**never, "started_at": float(at)}  # type: ignore[operator]
+        rows[at] |= never if at % 1000 else {**never, "started_at": float(at)}
     ids = await _copies(tx, like, rows)
     ran = [(at, id_) for at, id_ in enumerate(ids) if rows[at]["started_at"] is not None]
     made = {**ATTEMPT, "number": 1, "devices": 1}
