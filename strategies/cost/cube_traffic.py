@@ -18,7 +18,7 @@ and gate and up):
 - norms of heads: the same along all three lines, whole.
 - the loss: along the column line 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
-- a pipeline: as of a grid, see `grid_traffic.py`.
+- a pipeline: as of a grid, see `grid_traffic.py`. Both halves of a backward pass gather the gradients of outputs.
 
 Rows that l does not divide travel padded to equal chunks.
 """
@@ -64,11 +64,12 @@ def along_row(setting: Setting) -> Iterator[Part]:
     blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
     c = setting.compute
     inputs, outputs = (of.query + of.hidden) / side * tokens, _inside(setting) / side * tokens
-    scores = head * share(of.vocab, side, 0) * tokens
-    gathered = (2 * blocks + again) * inputs + blocks * outputs + scores
+    scores = share(of.vocab, side, 0) * tokens
+    twice, head_twice = first_rank.blocks_twice(setting), first_rank.head_twice(setting)
+    gathered = (2 * blocks + again) * inputs + (blocks + twice) * outputs + (head + head_twice) * scores
     yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
     yield Part("all_gather", "numbers of tokens", tokens * (2 if setting.packed and of.positions else 1), 8)
-    summed = blocks * inputs + (blocks + again) * outputs + scores
+    summed = blocks * inputs + (blocks + again) * outputs + head * scores
     yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)
     yield Part("all_reduce", "norms", sums_of_norms(setting) * 2 * tokens / side, widest(setting))
     yield from gradients_of_copies(setting, biases_into(setting))
@@ -81,7 +82,7 @@ def along_column(setting: Setting) -> Iterator[Part]:
     blocks, again, head = first_rank.blocks(setting), first_rank.times_recomputed(setting), first_rank.has_head(setting)
     c = setting.compute
     hidden = own * tokens  # two products into a block, and two out of it
-    gathered = (2 * (2 * blocks + again) + 2 * blocks + 2 * head + 1) * hidden
+    gathered = (2 * (2 * blocks + again) + 2 * (blocks + first_rank.blocks_twice(setting)) + 2 * head + 1) * hidden
     yield Part("all_gather", "2N·in · g and N·out · g per layer", gathered, c)
     summed = (2 * blocks + 2 * (blocks + again) + head + 1) * hidden
     yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)

@@ -21,14 +21,22 @@ def norms(setting: Setting) -> int:
     return 2 * blocks(setting) + has_head(setting)
 
 
-def norms_twice(setting: Setting) -> float:
-    """How many norms run their backward pass a second time, per micro-batch.
+def blocks_twice(setting: Setting) -> float:
+    """How many blocks run their backward pass in two halves, per micro-batch.
 
-    A norm computes the gradients of its input and of its parameters together. Where a schedule splits backward passes, both halves of one
-    need it. The first stage, which sends no gradient of its input, has whole backward passes.
+    The first stage, which sends no gradient of its input, has whole backward passes.
     """
-    later = sum(count for stage, count in setting.decoder.stages(setting.layout, 0) if stage)
-    return in_halves(setting) * (2 * later + (has_head(setting) and setting.layout.stages > 1))
+    return in_halves(setting) * sum(count for stage, count in setting.decoder.stages(setting.layout, 0) if stage)
+
+
+def head_twice(setting: Setting) -> float:
+    """The same of last norm and head."""
+    return in_halves(setting) if has_head(setting) and setting.layout.stages > 1 else 0
+
+
+def norms_twice(setting: Setting) -> float:
+    """How many norms run their backward pass a second time: it computes the gradients of input and parameters together."""
+    return 2 * blocks_twice(setting) + head_twice(setting)
 
 
 def recomputed(setting: Setting) -> list[tuple[int, int]]:

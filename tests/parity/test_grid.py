@@ -39,8 +39,9 @@ LEFT_OUT = {
 
 COUNT = int(os.environ.get("PARITY_COUNT", "6"))
 EXACT = 1e-10
-#: How far losses may be from those in fp64, and the updates of a parameter from their own size.
-NEAR = {"fp32": (1e-4, 0.01), "bf16": (0.01, 0.2), "fp16": (0.01, 0.2)}
+#: How far losses may be from those in fp64, and the updates of a parameter from their own size. A norm's weights are about 1, and small
+#: updates of them are rounded in fp32 to 1%.
+NEAR = {"fp32": (1e-4, 0.05), "bf16": (0.01, 0.2), "fp16": (0.01, 0.2)}
 #: AdamW's first updates are the signs of gradients, which rounding may turn.
 SGD = {"name": "sgd", "lr": 0.1}
 
@@ -78,9 +79,13 @@ def assert_near(precision: str, found: Any, expected: Any, first: dict[str, Any]
     of_losses, of_updates = NEAR[precision]
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=of_losses)
     assert found["parameters"].keys() == expected["parameters"].keys()
-    for name, value in expected["parameters"].items():
-        off, update = (np.linalg.norm(one - value) for one in (found["parameters"][name], first[name]))
-        assert off <= of_updates * update, f"{name}: off by {off / update:.3g} of its updates"
+    off = {
+        name: float(np.linalg.norm(found["parameters"][name] - value) / np.linalg.norm(first[name] - value))
+        for name, value in expected["parameters"].items()
+    }
+    worst = max(off, key=off.__getitem__)
+    print(f"{worst} is off by {off[worst]:.2g} of its updates")
+    assert off[worst] <= of_updates
 
 
 def assert_equals_late_loop(

@@ -123,7 +123,10 @@ def test_norms_of_heads_by_hand() -> None:
 
 
 def test_a_pipelines_first_rank_sends_for_its_own_stages() -> None:
-    """Of as many blocks ZBV's first rank has the head beside, and one whose norms run backward in two halves."""
+    """Of as many blocks ZBV's first rank has the head beside. It and one block run backward in two halves.
+
+    Both halves of their norms send all, and both halves of products gather the gradients of outputs.
+    """
     model = {"layers": 4, "dim": 32, "heads": 4, "kv_heads": 4, "hidden": 64}
     halves, both_ends = (
         traffic(_setting(model, {"pipeline": {"stages": 2, "blocks": blocks}, "schedule": schedule}))
@@ -135,10 +138,10 @@ def test_a_pipelines_first_rank_sends_for_its_own_stages() -> None:
         ("tensor_depth", "all_gather"): 2 * table,
         ("tensor_depth", "reduce_scatter"): table,
         ("tensor_depth", "all_reduce"): 2 * (1 + 3) * own,
-        ("tensor_row", "all_gather"): 256 / 2 * tokens,
+        ("tensor_row", "all_gather"): (2 * 256 + 3 * 32 + 2 * 64) / 2 * tokens,
         ("tensor_row", "reduce_scatter"): 256 / 2 * tokens,
         ("tensor_row", "all_reduce"): (2 + 3) * 2 * tokens / 2,
-        ("tensor_column", "all_gather"): 2 * own * tokens,
+        ("tensor_column", "all_gather"): (2 + 2) * own * tokens,
         ("tensor_column", "reduce_scatter"): own * tokens,
         ("tensor_column", "all_reduce"): 2 * (1 + 3) * own + 3 * 2 * tokens / 2,
     }
