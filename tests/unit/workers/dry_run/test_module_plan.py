@@ -79,7 +79,7 @@ def test_numbers_of_no_machine_are_cut_to_what_a_spec_may_hold() -> None:
 
 def test_a_tokenizer_of_an_unknown_user_is_no_error_of_the_module() -> None:
     with pytest.raises(DryRunUnavailable, match="home"):
-        planned_memory(spec(data={"tokenizer": "~nobody-of-this-name/tokenizer.json"}), "fp32", 1.0)
+        planned_memory(spec(data={"tokenizer": "~no-user-of-this-name/tokenizer.json"}), "fp32", 1.0)
 
 
 @NEEDS_COMPILER
@@ -125,7 +125,7 @@ def test_a_module_that_does_not_end_ends_with_its_time(tmp_path: Path) -> None:
 
 
 def ended(process: psutil.Process) -> bool:
-    """Whether a process ends; one that nobody waits for stays as a zombie."""
+    """Whether a process ends; one that no process waits for stays as a zombie."""
     until = time.monotonic() + PATIENCE_S
     while process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < until, "it still runs"
