@@ -11,6 +11,10 @@ from harness.terminal import Terminal
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
+from shardyard.workers.dry_run import module_plan
+from shardyard.workers.own_plan import digest
+from shardyard.workers.planned_memory import HeldBytes, PlannedMemory
+from shardyard.workers.spec import TrainSpec
 
 from ...conftest import SPEC, Gang, Plane
 
@@ -108,3 +112,28 @@ def test_without_a_formula_a_dry_run_names_the_command_that_measures(
     assert "not planned: there is no formula for a module of your own" in printed
     assert f"shardyard dry-run {path}" in printed
     assert client.jobs().items == []
+
+
+def test_a_submission_sends_the_plan_that_a_dry_run_finds(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned_memory(train: TrainSpec, precision: str, timeout_s: float) -> PlannedMemory:
+        assert precision == "fp32" and 0 < timeout_s <= 30
+        return PlannedMemory(of=digest(train), ranks=2, parameters=7, at_peak=HeldBytes(logits=2**30))
+
+    monkeypatch.setattr(module_plan, "planned_memory", planned_memory)
+    monkeypatch.setenv("SHARDYARD_DRY_RUN_S", "3")
+    path = tmp_path / "own.yaml"
+    spec = {**SPEC, "train": {**SPEC["train"], "model": {"import": "bigram:make"}}}
+    path.write_text(f"# mine\n{yaml.safe_dump(spec)}")
+    assert run(["submit", str(path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "at the peak" in printed and "logits 1.0 GiB" in printed and "by dry run" in printed
+    assert run(["submit", str(path)]) == 0
+    [job] = client.jobs().items
+    submitted = client.submitted_spec(job.id).text or ""
+    assert submitted.startswith("# mine") and "planned: {of: " in submitted
+    assert client.job(job.id).spec["train"]["planned"]["parameters"] == 7
+    assert run(["resources", job.id]) == 0
+    printed = capsys.readouterr().out
+    assert "by the submitter's dry run" in printed and "1.0 GiB" in printed
