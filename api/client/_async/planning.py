@@ -34,17 +34,16 @@ class AsyncPlanning(ABC):
         SHARDYARD_DRY_RUN_S; 0: not at all). Raises `ApiError` `dry_run_failed` if it fails. If there can be no dry run here,
         `on_unplanned` is given the reason.
         """
-        document = without_plan(requests.document(spec))
-        found = await self._send(requests.preview(document))
-        own = module_plan.of_preview(document, found, _PATIENCE * Settings().dry_run_s if plan_s is None else plan_s)
-        if own is None:
-            return found
-        try:
-            planned = await in_thread(own.planned)
-        except DryRunUnavailable as error:
-            _say(on_unplanned, error)
-            return found
-        return await self._fitted(own, requests.preview(planned))
+        document = requests.document(spec)
+        bare = without_plan(document)
+        found = await self._send(requests.preview(bare))
+        own = module_plan.of_preview(bare, found, _PATIENCE * Settings().dry_run_s if plan_s is None else plan_s)
+        if own is not None:
+            try:
+                document = await in_thread(own.planned)
+            except DryRunUnavailable as error:
+                _say(on_unplanned, error)
+        return found if document is bare else await self._fitted(own, requests.preview(document))
 
     async def _planned(
         self, document: Any, plan_s: float | None, on_unplanned: OnUnplanned | None

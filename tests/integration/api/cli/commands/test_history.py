@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 from harness.terminal import Terminal
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
+from shardyard.strategies import cxx_compiler
 from shardyard.workers.dry_run import module_plan
 from shardyard.workers.own_plan import digest
 from shardyard.workers.planned_memory import HeldBytes, PlannedMemory
@@ -18,6 +20,7 @@ from shardyard.workers.spec import TrainSpec
 
 from ...conftest import SPEC, Gang, Plane
 
+EXAMPLES = Path(__file__).parents[5] / "examples"
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
@@ -137,3 +140,19 @@ def test_a_submission_sends_the_plan_that_a_dry_run_finds(
     assert run(["resources", job.id]) == 0
     printed = capsys.readouterr().out
     assert "by the submitter's dry run" in printed and "1.0 GiB" in printed
+
+
+@pytest.mark.full
+@pytest.mark.skipif(cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here")
+def test_the_example_of_a_module_is_planned_here(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDYARD_DRY_RUN_S", str(PATIENCE_S))
+    model = {"import": "bigram:make", "code": str(EXAMPLES / "own_module")}
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "train": {**SPEC["train"], "model": model}}))
+    assert run(["submit", str(path), "--dry-run", "--json"]) == 0
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    held = {one["kind"]: one["bytes"] for one in memory["kinds"]}
+    parameters = 4 * (2 * 256 * 64 + (64 * 256 + 256) + (256 * 64 + 64) + (64 * 256 + 256))
+    assert memory["source"] == "dry run" and held["parameters"] >= parameters <= held["optimizer"] / 2

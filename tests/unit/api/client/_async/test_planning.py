@@ -147,6 +147,9 @@ async def test_a_preview_where_there_can_be_no_dry_run_says_why(monkeypatch: pyt
     reasons: list[str] = []
     found = await Service().preview(document(), plan_s=60.0, on_unplanned=reasons.append)
     assert found.memory is None and found.needs_dry_run and reasons == ["A dry run needs torch."]
+    plan = {"of": "0" * 64, "ranks": 2, "parameters": 1, "at_peak": {"activations": 7}}
+    found = await Service().preview(document(planned=plan), plan_s=60.0)
+    assert found.memory is not None and found.memory.bytes == 7, "the one that is in the spec"
 
 
 async def test_what_does_not_fit_is_refused_with_the_first_change_that_fits(dry_runs: list[TrainSpec]) -> None:
