@@ -15,6 +15,11 @@ from . import zero_plus_plus
 from .estimate import Setting
 
 
+def sums_whole(setting: Setting) -> bool:
+    """Whether gradients are summed whole over micro-batches, until a stage's last backward pass (`fsdp.py`)."""
+    return setting.layout.pipeline > 1 and setting.batch.microbatches > 1
+
+
 def at_loss(setting: Setting, block: int, ends: int, blocks: int) -> float:
     """Bytes beside the shards of a rank with `blocks` blocks of `block` numbers, and `ends` numbers of embedding, norm and head."""
     if setting.layout.zero != 3 or setting.layout.pipeline == 1:

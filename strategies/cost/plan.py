@@ -232,10 +232,8 @@ def _summed(rank: Rank) -> float:
     setting = rank.setting
     g, zero = setting.gradients, setting.layout.zero
     if zero == 3:
-        several = setting.batch.microbatches > 1
-        if setting.layout.pipeline > 1 and several:  # whole until a stage's last backward pass: `fsdp.py`
-            return setting.master * rank.parameters
-        return 0 if setting.memory_options.offload.parameters else setting.master * rank.shard
+        here = not setting.memory_options.offload.parameters
+        return setting.master * (rank.parameters if gathered.sums_whole(setting) else rank.shard * here)
     if zero == 0:  # 2BW's later stages also sum the next step's
         return g * rank.parameters * (2 if rank.place and setting.sums_two_steps else 1)
     return g * (rank.shard if setting.each_microbatch else rank.padded)

@@ -36,7 +36,11 @@ def test_a_job_is_cloned_with_other_values(client: Client, tmp_path: Path) -> No
     assert (made.name, made.state, made.labels) == ("tiny-clone", "queued", {"parent": job.id})
     assert made.spec["train"] == job.spec["train"]
     assert "# the smallest" in (client.submitted_spec(made.id).text or "")
-    asked: dict[str, Any] = {"set": {"train.steps": 30, "labels.why": "longer"}, "name": "longer", "idempotency_key": "k"}
+    asked: dict[str, Any] = {
+        "set": {"train.steps": 30, "labels.why": "longer"},
+        "name": "longer",
+        "idempotency_key": "k",
+    }
     other = client.clone("tiny", **asked)
     assert (other.name, other.spec["train"]["steps"], other.labels["why"]) == ("longer", 30, "longer")
     assert client.clone("tiny", **asked).id == other.id

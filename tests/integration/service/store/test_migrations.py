@@ -13,6 +13,7 @@ from sqlalchemy import JSON, Connection, column, insert, select, table, text, up
 from shardyard.service.dispatch import retention
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import ingest
+from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import jobs, live_tail
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.queries.logs import page
