@@ -34,10 +34,11 @@ def train(
     resume: Path | str | None = None,
     device: str = "cpu",
     work: Any = None,
+    patience_s: float = PATIENCE_S,
 ) -> Result:
     """`{"losses": [per step], "events": [(kind, data)] of rank 0, "parameters": {name: array}}` of the run.
 
-    `work` is done by each rank instead of `train_rank`, which it may call.
+    `work` is done by each rank instead of `train_rank`, which it may call. `patience_s`: for their results.
     """
     wanted = TrainSpec.model_validate(spec)
     run = Run(
@@ -48,7 +49,7 @@ def train(
         resume=resume,
         device=device,
     )
-    results = spawn(work or train_rank, run.train.layout.world_size, run.model_dump_json())
+    results = spawn(work or train_rank, run.train.layout.world_size, run.model_dump_json(), patience_s=patience_s)
     events = results[0]["events"]
     return {
         "events": events,
@@ -58,7 +59,7 @@ def train(
     }
 
 
-def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
+def spawn(work: Any, world: int, *arguments: Any, patience_s: float = PATIENCE_S) -> list[Any]:
     """`work(rank, world, port, *arguments)` on `world` processes forked from one warm server.
 
     A rank that fails fails the call with its traceback; of several that failed by now, the first, by which the others may have failed.
@@ -79,7 +80,7 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
             theirs.close()
             pipes.append(mine)
             processes.append(process)
-        return _collect(pipes, processes)
+        return _collect(pipes, processes, patience_s)
     finally:
         for process in processes:
             process.kill()
@@ -88,14 +89,14 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
             pipe.close()
 
 
-def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
+def _collect(pipes: list[Any], processes: list[Any], patience_s: float) -> list[Any]:
     results: list[Any] = [None] * len(pipes)
     waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
     failed: list[tuple[float, int, str]] = []
     while waiting:
-        ready: list[Any] = multiprocessing.connection.wait(list(waiting), PATIENCE_S)
+        ready: list[Any] = multiprocessing.connection.wait(list(waiting), patience_s)
         if not ready:
-            raise TimeoutError(f"ranks {sorted(waiting.values())} gave no result within {PATIENCE_S} s")
+            raise TimeoutError(f"ranks {sorted(waiting.values())} gave no result within {patience_s} s")
         for pipe in ready:
             rank = waiting.pop(pipe)
             try:
