@@ -137,9 +137,10 @@ def test_a_submission_sends_the_plan_that_a_dry_run_finds(
     submitted = client.submitted_spec(job.id).text or ""
     assert submitted.startswith("# mine") and "planned: {of: " in submitted
     assert client.job(job.id).spec["train"]["planned"]["parameters"] == 7
+    capsys.readouterr()
     assert run(["resources", job.id]) == 0
-    printed = capsys.readouterr().out
-    assert "by the submitter's dry run" in printed and "1.0 GiB" in printed
+    shown = capsys.readouterr()
+    assert "by the submitter's dry run" in shown.err and "1.0 GiB" in shown.out
 
 
 @pytest.mark.full
