@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
+from ...service.settings import Settings
 from ...service.spec import JobSpec
 from ...strategies.layout import ModelFacts, Refusal
 from ...workers.dry_run.processes import DryRunFailed, DryRunUnavailable
 from ...workers.fitting_changes import Change, few_changes
-from ...workers.planned_memory import PlannedMemory
+from ...workers.planned_memory import PlannedMemory, without_plan
 from ...workers.spec import Dtype, TrainSpec
 from .transport import ApiError
 
@@ -87,6 +88,11 @@ def train_of(document: Any) -> TrainSpec | None:
     except ValidationError:
         return None
     return None if train.model.import_ is None else train
+
+
+def plans(document: Any, plan_s: float | None) -> bool:
+    """Whether the client dry-runs a module of the spec before it submits it. `plan_s`: as of its `submit`."""
+    return (Settings().dry_run_s if plan_s is None else plan_s) > 0 and train_of(without_plan(document)) is not None
 
 
 def of_preview(document: Any, found: Preview, seconds: float) -> OwnModule | None:

@@ -13,7 +13,7 @@ import typer
 from ....service.schemas.job import Job
 from ....service.settings import Settings
 from ... import pidfile, spec_file
-from ...client import FINAL, ApiError, Client, Event
+from ...client import FINAL, ApiError, Client, Event, module_plan
 from ...errors import InvalidParameter
 from ...spec_overrides import with_overrides
 from ..exit_codes import ExitCode, of_state
@@ -103,6 +103,8 @@ def run(
         raise typer.Exit(run_local(given.document, screen))
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, given.document)
+        if module_plan.plans(given.document, None):
+            screen.planning()
         submitted = client.submit(given, on_upload=screen.uploading, on_unplanned=screen.unplanned)
         screen.warnings(submitted.warnings)
         layout = ", ".join(filter(None, (submitted.layout, submitted.batch)))  # a program has no batch

@@ -8,7 +8,7 @@ import typer
 
 from ....service.schemas.memory_plan import MemoryPlan
 from ....service.schemas.preview import Preview
-from ...client import Client, requests
+from ...client import Client, module_plan, requests
 from ...errors import InvalidParameter
 from ...spec_file import GivenSpec
 from ...spec_overrides import with_overrides
@@ -45,12 +45,15 @@ def submit(
         if isinstance(document, dict) and "sweep" in document:
             _submit_sweep(screen, client, document, key, json, wait=wait, dry_run=dry_run)
             return
+        plan_s = 0.0 if no_plan else None
+        if module_plan.plans(document, plan_s):
+            screen.planning()
         if dry_run:
             reasons: list[str] = []
-            found = client.preview(given, plan_s=0.0 if no_plan else None, on_unplanned=reasons.append)
+            found = client.preview(given, plan_s=plan_s, on_unplanned=reasons.append)
             _preview(screen, found, reasons, shlex.join([spec, *(overrides or [])]), json)
             return
-        submit_job(screen, client, given, key, json, wait=wait, plan_s=0.0 if no_plan else None)
+        submit_job(screen, client, given, key, json, wait=wait, plan_s=plan_s)
 
 
 def submit_job(

@@ -65,6 +65,10 @@ class Screen:
     def hint(self, text: str) -> None:
         self.err.print(escape(text), style="bold")
 
+    def planning(self) -> None:
+        """Print what a submission of a module of the user's own waits for."""
+        self.say("Dry-running the module for its memory plan; SHARDYARD_DRY_RUN_S=0 leaves it out.")
+
     def unplanned(self, reason: str) -> None:
         """Print why a job whose model is a module of the user's own has no memory plan."""
         self.hint(f"The memory of the module is not planned: {reason}")

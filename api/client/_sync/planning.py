@@ -50,10 +50,9 @@ class Planning(ABC):
         self, document: Any, plan_s: float | None, on_unplanned: OnUnplanned | None
     ) -> tuple[Any, OwnModule | None]:
         """The spec to submit, with a new plan if its module can be dry-run here in time; else as it is given, which is no error."""
-        bare = without_plan(document)
-        seconds = Settings().dry_run_s if plan_s is None else plan_s
-        if seconds <= 0 or module_plan.train_of(bare) is None:
+        if not module_plan.plans(document, plan_s):
             return document, None
+        bare, seconds = without_plan(document), Settings().dry_run_s if plan_s is None else plan_s
         try:
             found = self._send(requests.preview(bare))
         except Unreachable:

@@ -146,3 +146,20 @@ def test_a_preview_can_be_read_by_programs(
     client.found = preview(memory=PLAN)
     assert run(["submit", spec, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["memory"]["source"] == "dry run"
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds", "says"), [([], "60", True), (["--no-plan"], "60", False), ([], "0", False)]
+)
+def test_what_a_submission_of_a_module_waits_for_is_said(
+    client: type[FakeClient],
+    spec: str,
+    more: list[str],
+    seconds: str,
+    says: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SHARDYARD_DRY_RUN_S", seconds)
+    assert run(["submit", spec, *more]) == 0
+    assert ("Dry-running the module" in capsys.readouterr().err) == says and len(client.asked) == 1
