@@ -122,7 +122,7 @@ def document_end(spec: DataSpec, tokenizer: Tokenizer) -> int | None:
     return tokenizer.end
 
 
-def vocab_size(spec: DataSpec, own: int | None) -> int:
+def vocab_size(spec: DataSpec, own: int | None = None) -> int:
     """Number of token ids of `spec.tokenizer`; `own`, the model's, where the tokenizer cannot be read. Raises `DataError` without one."""
     try:
         return load_tokenizer(spec).vocab
