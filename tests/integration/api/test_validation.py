@@ -150,7 +150,10 @@ async def test_a_source_of_the_users_own(api: httpx2.AsyncClient, tmp_path: Path
         (own({"siez": 8}), ("invalid_spec", "train.data.options.siez", "Did you mean 'size'?")),
         (own({}), ("invalid_spec", "train.data.options", "Add size to data.options.")),
         (own({"size": 8}, model={}), ("invalid_layout", "train.data.source", "Name the module in model.import")),
-        (own({"size": 8}, layout={"tensor": 2}), ("invalid_layout", "train.layout.tensor", "ZeRO 0 to 3 and pipelines work")),
+        (
+            own({"size": 8}, layout={"tensor": 2}),
+            ("invalid_layout", "train.layout.tensor", "ZeRO 0 to 3 and pipelines work"),
+        ),
         (
             own({"size": 8}, layout={"pipeline": {"stages": 2, "split": "profile"}}),
             ("invalid_layout", "train.layout.pipeline", "Leave split: profile out"),
