@@ -23,7 +23,7 @@ from .transport import ApiError
 
 #: Is given why there is no plan.
 OnUnplanned = Callable[[str], None]
-#: Makes the plan of a spec in a dtype, in at most so many seconds.
+#: Makes the plan of a spec, computed in a dtype, within a number of seconds.
 MakePlan = Callable[[TrainSpec, Dtype, float], PlannedMemory]
 
 _UNKNOWN = ModelFacts(None, None, None, None)

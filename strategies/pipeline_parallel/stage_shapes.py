@@ -25,7 +25,7 @@ class Examples(Protocol):
         """What `stage` takes by position."""
 
     def outputs(self, stage: int, stages: int) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """What `stage` of so many returns."""
+        """What `stage` returns; `stages`: their number."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class MetricHistory:
         self.newest = first
         """That of the highest step, and of several the last one."""
         self.every = 1
-        """Of so many values one is kept."""
+        """How many logged values there are for each one that is kept."""
         self._steps, self._times, self._values = array("q"), array("q"), array("d")
         self._logged = 0
         self._last = first

@@ -259,7 +259,7 @@ class MlflowRuns:
     def metric_history(self, body: Json) -> Json:
         """A page of all values of a metric, in the order in which they were logged. Raises MlflowError.
 
-        `kept_every`, which clients ignore, is there if the history is thinned: of so many values one is kept.
+        `kept_every`, which clients ignore, is there if the history is thinned: how many logged values there are for each one that is kept.
         """
         run, key = self._run(body), text(body, "metric_key")
         start, size = read_page(body, MOST_PAGE)
