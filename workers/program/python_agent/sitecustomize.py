@@ -1,12 +1,13 @@
 """Python imports this at the start of each process of a program: it lets Shardyard see where the process is, and why it failed.
 
-It does five things, and changes nothing else in the program:
+It does six things, and changes nothing else in the program:
 
 - An exception that ends the process is reported, with its traceback.
 - `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
 - In a process that has joined such a group, or made a step of an optimizer of torch, a thread records it when asked (`step_recorder.py`).
 - In a driver of Ray a thread reports all stacks, and Ray Train's reports are logged.
+- At the end of a process that has torch.distributed, threads of gloo that are late are waited for, as they could abort it.
 
 Reports go to a UNIX socket of the rank's trainer process, in the kernel's abstract namespace: there is no file that could remain.
 
@@ -16,6 +17,7 @@ that this file is part of are loaded by their paths, because the package may not
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import importlib.abc
@@ -56,6 +58,7 @@ def begin(name: str) -> None:
     sys.meta_path.append(_ThisPackage())
     if not name:
         return
+    atexit.register(_let_late_threads_end)  # before the program registers any, so that it is the last
     role = os.environ.get(RAY_ROLE)
     if role == "node":  # whose exceptions Ray passes to the driver
         _silence_placement_group_cleaner()
@@ -66,6 +69,12 @@ def begin(name: str) -> None:
     if role == "driver":
         _begin_to_report(name, {"driver": True})
         _log_train_reports()
+
+
+def _let_late_threads_end() -> None:
+    if C10D in sys.modules:
+        with contextlib.suppress(ImportError, OSError):  # the program ends without it
+            _loaded("gloo_threads").let_late_ones_end()
 
 
 def _log_train_reports() -> None:

@@ -275,6 +275,26 @@ def test_the_programs_own_start_up_code_runs(tmp_path: Path, hook: str, monkeypa
     )
 
 
+#: Rank 0's thread of gloo gets the other's message while the end of the interpreter holds the GIL, and waits for that. Without the agent
+#: torch 2.13 aborts rank 0 then, each time.
+LATE = """
+import atexit, ctypes, time
+atexit.register(ctypes.PyDLL(None).usleep, 1_500_000)
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    dist.all_reduce(torch.ones(2), async_op=True)
+else:
+    time.sleep(0.7)
+    dist.all_reduce(torch.ones(2))
+    time.sleep(1)
+"""
+
+
+def test_a_late_thread_of_gloo_does_not_abort_a_program_at_its_end(tmp_path: Path) -> None:
+    assert [rank["failed"] for rank in run(LATE, tmp_path)] == [None, None]
+
+
 TORCHRUN = ("-m", "torch.distributed.run")
 
 
