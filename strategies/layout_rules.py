@@ -19,7 +19,7 @@ def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: 
 
 
 def _check_parameter_server(layout: Layout, facts: ModelFacts) -> None:
-    """A worker computes the whole model, and a server holds whole parameters: no axis may shard them, or change the workers."""
+    """A worker computes the whole model, and a server holds whole parameters: no axis may shard them."""
     if not layout.servers:
         return
     leave = "or leave layout.parameter_server out."
@@ -31,9 +31,6 @@ def _check_parameter_server(layout: Layout, facts: ModelFacts) -> None:
     if layout.zero:
         message = f"the servers hold the optimizer's state already, and ZeRO-{layout.zero} would shard it over workers."
         raise Refusal("layout.zero", message, f"Set layout.zero to 0, {leave}")
-    if layout.elastic is not None:
-        message = f"with parameter servers the number of workers is fixed, and {layout.elastic} is a range."
-        raise Refusal("layout.data", message, f"Set layout.data to a number, {leave}")
     if facts.experts is not None:
         message = "parameter servers have no path for the experts' balancing biases, which each step changes."
         raise Refusal("layout.parameter_server", message, "Use a model without experts, or leave it out.")

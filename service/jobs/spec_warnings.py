@@ -90,8 +90,9 @@ def _own_clocks(train: TrainSpec) -> _Found:
         late = f"up to {(2 * options.ahead + 1) * (workers - 1):,}"
         yield (
             "layout.parameter_server",
-            f"mode {options.mode} makes {workers} updates in a step, each by the gradients of one worker, {late} updates of others after "
-            "the values that they were taken at: the optimisation changes.",
+            f"mode {options.mode} makes {train.layout.elastic or workers} updates in a step, each by the gradients of one worker, {late} "
+            "updates of others after the values that they were taken at: the optimisation changes"
+            + (", and again with the number of workers." if train.layout.elastic else "."),
             "Compare the loss with mode: sync, and lower optimizer.lr if it is worse.",
         )
     if train.replica_check.every:

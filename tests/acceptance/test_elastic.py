@@ -16,7 +16,7 @@ from shardyard.api.client import Client
 ENDLESS = 100_000
 SAME: dict[str, Any] = {
     "precision": "fp64",
-    "global_batch": 32,
+    "global_batch": 24,
     "schedule": {"name": "constant"},
     "eval": {"batches": 1},
     "checkpoint": {"final": False},
@@ -51,11 +51,29 @@ def trains(client: Client, job: str, ranks: int, steps: int) -> int:
     return since + steps
 
 
+#: Layouts of four ranks, which two ranks can go on with, and the text of these two.
+REPLICAS: tuple[Any, ...] = ({"data": {"min": 1, "max": 4}}, ("data 4", "data 2"))
+WORKERS: dict[str, Any] = {"data": {"min": 1, "max": 3}}
+SERVED: tuple[Any, ...] = (
+    WORKERS | {"parameter_server": {"servers": 1}},
+    ("data 3, 1 parameter server", "data 1, 1 parameter server"),
+)
+STALE: tuple[Any, ...] = (
+    WORKERS | {"parameter_server": {"servers": 1, "mode": "stale", "bound": 2}},
+    ("data 3, 1 parameter server (stale, bound 2)", "data 1, 1 parameter server (stale, bound 2)"),
+)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1500)
-def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: ControlPlane, nodes: Nodes) -> None:
+@pytest.mark.parametrize(("layout", "texts"), [REPLICAS, SERVED, STALE], ids=["replicas", "servers", "stale"])
+def test_a_job_goes_on_with_fewer_replicas_and_grows_again(
+    plane: ControlPlane, nodes: Nodes, layout: dict[str, Any], texts: tuple[str, str]
+) -> None:
+    """Workers beside parameter servers, too. Where these have clocks of their own, losses depend on the number of workers."""
+    most, fewer = texts
     with plane.client() as client:
-        body = spec("elastic", steps=ENDLESS, layout={"data": {"min": 1, "max": 4}}, **SAME)
+        body = spec("elastic", steps=ENDLESS, layout=layout, **SAME)
         job = client.submit(body | {"policy": {"elastic_grace_s": 3.0, "max_restarts": 0}}).id
         trains(client, job, 4, 5)
         nodes.kill_node(nodes.nodes[1])
@@ -69,7 +87,7 @@ def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: ControlPlane, 
         assert [point.step for point in points[:last]] == list(range(1, last + 1))
         events = list(client.events(job))
         reported = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "reshard"]
-        assert reported == [("data 2", "no_room"), ("data 4", "devices_free")]
+        assert reported == [(fewer, "no_room"), (most, "devices_free")]
         causes = [event.data["cause"] for event in events if event.kind == "incident"]
         assert "devices_lost" in causes and set(causes) <= {
             "node_lost",
@@ -80,6 +98,8 @@ def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: ControlPlane, 
         first, second = (max(p.step for p in points if p.attempt == attempt) for attempt in (1, 2))
         saved = [event.data["step"] for event in events if event.kind == "checkpoint"]
         assert saved[:2] == [first, second], "each attempt went on from the very last step of the one before"
+        if "stale" in most:
+            return
         whole = client.submit(spec("whole", steps=last, layout={"data": 1}, **SAME)).id
         assert client.wait(whole, timeout_s=600).state == "succeeded"
         curve = [point.loss for point in client.metrics(whole, max_points=10_000).points]

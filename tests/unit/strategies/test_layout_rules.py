@@ -63,7 +63,6 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         (Layout(parameter_server=SERVER, context=2), 8, "layout.context", "layout.context to 1"),
         (Layout(parameter_server=SERVER, data=2, expert=2), 8, "layout.expert", "layout.expert to 1"),
         (Layout(parameter_server=SERVER, data=2, zero=2), 8, "layout.zero", "layout.zero to 0"),
-        (Layout(parameter_server=SERVER, data={"min": 1, "max": 2}), 8, "layout.data", "to a number"),
         (Layout(parameter_server=SERVER, data=3), 8, "global_batch", "for example 9"),
         (GRID.with_(micro_batch=1), 8, "layout.micro_batch", "[2, 4, 8]"),
         (GRID.with_(data=8), 8, "global_batch", "for example 16"),

@@ -24,6 +24,13 @@ def test_every_degree_that_fits_the_batch_is_a_form_the_largest_first() -> None:
     assert largest.batch == "global batch 12 = 12 data × 1 micro-batches × 1 sequences"
 
 
+@pytest.mark.parametrize("mode", [{}, {"mode": "stale", "bound": 2}, {"mode": "async"}])
+def test_the_number_of_parameter_servers_stays(mode: dict[str, Any]) -> None:
+    spec = train(1, 4, 8, parameter_server={"servers": 2, **mode})
+    layouts = [(one.data, one.world_size) for one in elastic_layouts(spec, spec.facts())]
+    assert layouts == [(4, 6), (2, 4), (1, 3)]
+
+
 def test_what_other_parts_of_the_layout_forbid_is_passed_over() -> None:
     assert degrees(train(1, 4, 8, zero=1)) == [4, 2], "ZeRO needs two replicas"
     assert degrees(train(2, 8, 8, zero=3, shard=2)) == [8, 4], "HSDP needs two groups"

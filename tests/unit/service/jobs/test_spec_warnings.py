@@ -50,6 +50,11 @@ def spec(**fields: Any) -> JobSpec:
         ),
         ({"layout": {**STALE, "parameter_server": ASYNC}}, "train.layout.parameter_server", "up to 2,001 updates"),
         (
+            {"layout": {**STALE, "data": {"min": 1, "max": 2}}},
+            "train.layout.parameter_server",
+            "1 to 2 updates in a step, each by the gradients of one worker, up to 5",
+        ),
+        (
             {"layout": {**STALE, "data": 1}, "replica_check": {"every": 2}},
             "train.replica_check.every",
             "never compared",
