@@ -276,18 +276,24 @@ def test_the_programs_own_start_up_code_runs(tmp_path: Path, hook: str, monkeypa
 
 
 #: Rank 0's thread of gloo gets the other's message while the end of the interpreter holds the GIL, and waits for that. Without the agent
-#: torch 2.13 aborts rank 0 then, each time.
+#: torch 2.13 aborts rank 0 then, each time. The end goes on when rank 1 has the sum and rank 0 has had time to get its own.
 LATE = """
-import atexit, ctypes, time
-atexit.register(ctypes.PyDLL(None).usleep, 1_500_000)
+import atexit, ctypes, os, pathlib, time
+if os.environ["RANK"] == "0":
+    os.mkfifo("end")
+    atexit.register(ctypes.PyDLL(None).read, os.open("end", os.O_RDWR), ctypes.create_string_buffer(1), 1)
+    atexit.register(pathlib.Path("ending").touch)
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     dist.all_reduce(torch.ones(2), async_op=True)
 else:
-    time.sleep(0.7)
+    while not os.path.exists("ending"):
+        time.sleep(0.01)
+    time.sleep(0.2)
     dist.all_reduce(torch.ones(2))
     time.sleep(1)
+    os.write(os.open("end", os.O_RDWR), b"x")
 """
 
 
