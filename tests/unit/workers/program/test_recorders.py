@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.control_plane import until
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.program.agents import Agents, listening
@@ -43,6 +44,11 @@ def running(agents: Agents, folder: Path, script: str = SCRIPT) -> Iterator["sub
             process.kill()
 
 
+def until_known(agents: Agents) -> None:
+    """A process says that it can record itself, and goes on: what it prints then may be here before."""
+    until(lambda: bool(agents.recorders._connections), PATIENCE_S, "the process to be known")
+
+
 class Orders:
     """Orders as they come from the actor, and their answers."""
 
@@ -69,6 +75,7 @@ def test_an_unchanged_script_is_recorded_and_ends_as_it_would(tmp_path: Path) ->
         assert "no process of this rank has made a step" in orders.answer()["failed"]
         with running(agents, tmp_path) as process:
             assert process.stdout is not None and process.stdout.readline() == b"step\n"
+            until_known(agents)
             orders.order(tmp_path / "trace", seconds=0.0)
             while orders.answers.empty() and process.stdout.readline():
                 pass
@@ -92,6 +99,7 @@ def test_a_program_that_ends_while_it_is_recorded_ends_as_it_would(tmp_path: Pat
     )
     with listening(print) as agents, running(agents, tmp_path, script) as process:
         assert process.stdout is not None and process.stdout.readline()
+        until_known(agents)
         orders = Orders(agents)
         orders.order(tmp_path / "trace", seconds=PATIENCE_S)
         assert any(b"True" in line for line in iter(process.stdout.readline, b""))
@@ -111,6 +119,7 @@ time.sleep(600)
 """
     with listening(print) as agents, running(agents, tmp_path, script) as process:
         assert process.stdout is not None and process.stdout.readline() == b"joined\n"
+        until_known(agents)
         orders = Orders(agents)
         orders.pending.order(RecordingOrder("m", "memory", 1, str(tmp_path / "m")))
         assert "CUDA devices only" in orders.answer()["failed"]
