@@ -3,13 +3,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 
 import pytest
+from harness.patience import PATIENCE_S
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader, Dataset
 
@@ -63,14 +65,27 @@ def failure_of(error: Exception) -> Failure:
 
 
 class Slow(Dataset[int]):
-    """Its items come after the time limit of the loader."""
+    """Its item comes when `over` has something to read."""
+
+    def __init__(self, over: Connection) -> None:
+        self.over = over
 
     def __len__(self) -> int:
         return 1
 
     def __getitem__(self, _: int) -> int:
-        time.sleep(1.0)
+        self.over.poll(PATIENCE_S)
         return 0
+
+
+def waits_for_a_loader() -> None:
+    """Its worker goes on when the time limit has passed, and not before, however long this process waits for a core."""
+    over, end = Pipe(duplex=False)
+    with over, end:
+        try:
+            next(iter(DataLoader(Slow(over), num_workers=1, timeout=0.05)))
+        finally:
+            end.send(None)
 
 
 def with_no_listener(open_it: Callable[[int], object]) -> None:
@@ -111,7 +126,7 @@ OWN_CONNECTIONS: dict[str, tuple[str, Callable[[], object]]] = {
         "timed out after",
         lambda: subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.01, check=True),
     ),
-    "DataLoader": ("timed out after", lambda: next(iter(DataLoader(Slow(), num_workers=1, timeout=0.05)))),
+    "DataLoader": ("timed out after", waits_for_a_loader),
 }
 
 
