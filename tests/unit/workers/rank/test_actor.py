@@ -48,6 +48,7 @@ async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytes
         ) as ras:
             monkeypatch.setenv("NCCL_RAS_ADDR", ras.env["NCCL_RAS_ADDR"])
             monkeypatch.setattr(nccl_ras, "GREETING_S", PATIENCE_S)  # this process may wait for a core
+            monkeypatch.setattr(nccl_ras.ask, "__defaults__", (PATIENCE_S,))
             report = await rank.ask_nccl()
         assert report is not None and report.communicators == 1 and len(ras.received) == 2
 
