@@ -5,10 +5,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from ..service.errors import InvalidSpec
-from ..service.layout_choice import as_chosen
+from ..service.layout_choice import with_present_layout
 from ..service.schemas.job import Job
 from ..service.schemas.submitted_spec import SubmittedSpec
-from ..service.spec import JobSpec
+from ..service.spec import AnySpec, kind_of
 from ..service.spec_text import SpecText
 from .spec_document import read_text
 from .spec_file import GivenSpec
@@ -35,14 +35,13 @@ def _copied(job: Job, submitted: SubmittedSpec) -> GivenSpec:
         return GivenSpec({**job.spec, "labels": _of_user(job.spec.get("labels") or {})})
     document = read_text(SpecText(submitted.format, submitted.text))
     if submitted.layout_changed or job.layout_choice is not None:
-        written = document["train"]
-        document = {**document, "train": {**written, **as_chosen(written, _read(job))}}
+        document = with_present_layout(document, _read(job))
     return GivenSpec(document, submitted.text if submitted.format == "yaml" else None)
 
 
-def _read(job: Job) -> JobSpec:
+def _read(job: Job) -> AnySpec:
     try:
-        return JobSpec.model_validate(job.spec)
+        return kind_of(job.spec).model_validate(job.spec)
     except ValidationError:
         remedy = "Use a client of the server's version."
         raise InvalidSpec(f"This version cannot read the spec of {job.id}.", remedy=remedy) from None

@@ -1,10 +1,12 @@
 """What is shown of a layout that the layout advisor chose, from the spec as it is stored, and how another job takes a layout over."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from ..strategies.layout import Layout
-from .spec import JobSpec
+from .spec import AnySpec, CommandSpec
+
+#: The keys of a command's spec that are its layout.
+_OF_COMMAND: Final = frozenset(("ranks", "elastic", "ranks_per_node"))
 
 
 def layout_choice(spec: Mapping[str, Any]) -> str | None:
@@ -23,19 +25,23 @@ def layout_choice(spec: Mapping[str, Any]) -> str | None:
     return f"chosen by the layout advisor for {auto.get('devices')}{also}; predicted step time {_time(auto['step_s'])}"
 
 
-def as_chosen(written: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
-    """The present layout of `spec`, and what was chosen with it, for the part `train` of a text that has another one."""
-    train = spec.train
+def with_present_layout(document: Mapping[str, Any], spec: AnySpec) -> dict[str, Any]:
+    """The document of a job's text with the layout that its `spec` has by now, and what was chosen with it."""
+    if isinstance(spec, CommandSpec):
+        whole = spec.model_dump(mode="json", include={*_OF_COMMAND})
+        own = spec.model_dump(mode="json", exclude_defaults=True, include={*_OF_COMMAND})
+        return {**document, **_present(document, whole, own)}
+    written, train = document["train"], spec.train
+    whole = train.layout.model_dump(mode="json")
+    own = train.layout.model_dump(mode="json", exclude_defaults=True, exclude={"auto"})
     options = train.model_dump(mode="json", exclude_defaults=True, include={"recompute", "offload"})
-    return {"layout": _layout(written.get("layout"), train.layout), **options}
+    return {**document, "train": {**written, "layout": _present(written.get("layout"), whole, own), **options}}
 
 
-def _layout(written: Any, layout: Layout) -> dict[str, Any]:
+def _present(written: Any, whole: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The keys that the text has, and others that are not as by default."""
-    whole = layout.model_dump(mode="json")
     names = written.keys() if isinstance(written, dict) else ()
-    own = layout.model_dump(mode="json", exclude_defaults=True, exclude={"auto"})
-    return {name: whole[name] for name in names} | own
+    return {name: whole[name] for name in names if name in whole} | own
 
 
 def _time(seconds: float) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...workers.storage.uri import below
 from ..errors import InvalidSpec, JobNotEnded, JobSucceeded, ShardyardError, UnknownCheckpoint
-from ..layout_choice import as_chosen
+from ..layout_choice import with_present_layout
 from ..queries.jobs import existing
 from ..schemas.job import Job
 from ..settings import Settings
@@ -60,8 +60,8 @@ def _text(submitted: RowMapping, spec: AnySpec, read: Read) -> SpecText | None:
         after = _with(document, wanted, ("name", "labels", *of_program))
         if "train" in document:
             after["train"] = _with(document["train"], wanted["train"], ("resume_from", "resume_data"))
-            if isinstance(spec, JobSpec) and (submitted["layout_changed"] or spec.train.layout.auto is not None):
-                after["train"] |= as_chosen(document["train"], spec)
+        if submitted["layout_changed"] or (isinstance(spec, JobSpec) and spec.train.layout.auto is not None):
+            after = with_present_layout(after, spec)
         again = kind_of(after).model_validate(after).model_dump(mode="json", by_alias=True)
     except (ShardyardError, ValidationError):
         return None

@@ -50,6 +50,19 @@ def test_a_clone_has_the_present_layout() -> None:
         cloned(job(spec={"name": "tiny", "train": {"of_a_later_version": 1}}), submitted(layout_changed=True))
 
 
+@pytest.mark.parametrize(
+    "now", [{"ranks": 2}, {"ranks": 4, "ranks_per_node": 2}, {"ranks": 3, "elastic": {"min": 1, "max": 3}}]
+)
+def test_a_clone_of_a_command_has_its_present_ranks(now: dict[str, Any]) -> None:
+    text = "name: tiny\ncommand: [python, train.py]  # ours\nranks: {min: 2, max: 8}\n"
+    spec = {"name": "tiny", "command": ["python", "train.py"], "elastic": None, **now}
+    given = cloned(job(spec=spec), submitted(text, layout_changed=True))
+    layout = {name: given.document.get(name) for name in ("ranks", "ranks_per_node", "elastic")}
+    assert layout == {"ranks_per_node": None, "elastic": None} | now
+    assert "command: [python, train.py]  # ours\n" in sent_text(given, given.document).text
+    assert cloned(job(spec=spec), submitted(text)).document["ranks"] == {"min": 2, "max": 8}
+
+
 def test_without_a_text_the_spec_itself_is_cloned_but_for_its_place_in_a_sweep() -> None:
     given = cloned(job(), submitted(None))
     assert given.document["train"] == job().spec["train"] and given.document["labels"] == {"a": "b", "parent": "job-1"}

@@ -14,7 +14,7 @@ from shardyard.service.jobs.submit import Request, cancel, requested
 from shardyard.service.queries.submitted_specs import submitted_spec
 from shardyard.service.schemas.job import Job, JobEdit
 from shardyard.service.settings import Settings
-from shardyard.service.spec import JobSpec
+from shardyard.service.spec import CommandSpec, JobSpec, kind_of
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.spec_text import SpecText
 from shardyard.service.store.engine import Store
@@ -37,7 +37,8 @@ def settings(tmp_path: Path) -> Settings:
 
 async def sent(store: Store, settings: Settings, text: str = TEXT, key: str | None = None) -> Job:
     given = SpecText("yaml", text)
-    spec = JobSpec.model_validate(read_text(given))
+    document = read_text(given)
+    spec = kind_of(document).model_validate(document)
     return (await requested(store, settings, spec, Request(key, "a", "tester", text=given)))[0]
 
 
@@ -79,3 +80,12 @@ async def test_a_retry_has_the_layout_that_its_job_got_later(store: Store, setti
     new, text = await again(store, settings, job)
     assert (new.world_size, text) == (1, TEXT.replace("{data: 2}", "{data: 1}"))
     assert not (await submitted_spec(store, new.id)).layout_changed
+
+
+async def test_a_retry_of_a_command_has_the_ranks_that_its_job_got_later(store: Store, settings: Settings) -> None:
+    text = "name: try  # the third\ncommand: [python, train.py]\nranks: {min: 1, max: 4}\n"
+    job = await sent(store, settings, text)
+    spec = CommandSpec.model_validate({**job.spec, "ranks": 2, "elastic": None})
+    await reshard(store, settings, job.id, spec, "tester")
+    new, found = await again(store, settings, job)
+    assert (new.world_size, found) == (2, text.replace("{min: 1, max: 4}", "2"))
