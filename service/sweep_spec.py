@@ -257,7 +257,7 @@ def _with(owner: Any, parts: list[str | int], value: Any, path: str) -> Any:
         return value
     first, *rest = parts
     if isinstance(first, int):
-        if not isinstance(owner, list) or first >= len(owner):
+        if not isinstance(owner, list) or not 0 <= first < len(owner):
             raise Refusal(
                 f"sweep.parameters.{path}", f"The spec has no item {first} there.", "Name an item that is in the spec."
             )

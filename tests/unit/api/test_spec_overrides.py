@@ -16,7 +16,10 @@ def test_values_are_yaml_at_the_path_of_their_key() -> None:
     assert SPEC["train"] == {"steps": 5, "data": {"files": ["a", "b"]}}
 
 
-@pytest.mark.parametrize("text", ["train.steps", "=3", "name.first=x", "train.data.files[7]=x", "a[x]=1"])
+@pytest.mark.parametrize(
+    "text",
+    ["train.steps", "=3", "name.first=x", "a[x]=1", *(f"train.data.files[{item}]=x" for item in (2, 7, -1, -3))],
+)
 def test_what_has_no_place_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter):
         overridden(SPEC, [text])
