@@ -48,7 +48,8 @@ def numbered(cursor: str, sort: Sort, now: float) -> tuple[Numbering, numbered_j
     if found is None or found["sort"] != _digest(sort):
         raise _invalid(cursor)
     at, number = float(found["at"]), None if found["number"] == "none" else float(found["number"])
-    if not (math.isfinite(at) and math.isfinite(number or 0.0)):
+    # A later time than any clock has: device times up to it may overflow in the database.
+    if at > now + LIFE_S or not math.isfinite(number or 0.0):
         raise _invalid(cursor)
     if at < now - LIFE_S:
         remedy = "Read the list again from its first page."
