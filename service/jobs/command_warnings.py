@@ -24,8 +24,8 @@ _BEFORE: Final = frozenset({"!", "do", "else", "env", "exec", "if", "nohup", "po
 _FETCH: Final = frozenset(
     {"aws", "cd", "cp", "curl", "git", "gsutil", "hf", "ln", "mv", "pushd", "rsync", "tar", "unzip", "wget"}
 )
-#: Relative paths: of a program, and of a script anywhere in a command.
-_PROGRAM: Final = re.compile(r"(?![-/~$])[^\s$]*/[^\s$]*")
+#: Relative paths: of a program, and of a script anywhere in a command. Each is compared in one pass, however long the word is.
+_PROGRAM: Final = re.compile(r"(?![-/~$])[^\s$/]*/[^\s$]*")
 _SCRIPT: Final = re.compile(r"(?![-/~$])[^\s=:$*]+\.(py|sh)")
 
 

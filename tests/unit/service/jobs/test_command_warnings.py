@@ -57,6 +57,11 @@ def test_a_command_that_finds_its_files_is_not(command: str | list[str]) -> None
     assert warnings(spec(command)) == []
 
 
+def test_a_long_word_is_read_in_one_pass() -> None:
+    command = ["a/" * 1_000_000 + "$"]  # longer than a spec may have it, of which one took seconds
+    assert warnings(spec(["true"]).model_copy(update={"command": command})) == []
+
+
 ONE = "Write the script itself, as in command: [python, train.py]"
 
 
