@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -55,8 +56,10 @@ def clone(
         except (ApiError, ShardyardError):
             screen.hint(f"Your text is kept. Submit it with: shardyard submit {path}")
             raise
-        path.unlink()
-        path.parent.rmdir()
+        except typer.Exit:  # at the end of a job that is waited for
+            shutil.rmtree(path.parent)
+            raise
+        shutil.rmtree(path.parent)  # with what the editor has put beside it
 
 
 def _saved(path: Path) -> bool:

@@ -1,0 +1,74 @@
+"""The text that an editor has changed is submitted, and removed once it is."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from shardyard.api.cli.commands import clone as command
+from shardyard.api.client import ApiError
+from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.submitted_spec import SubmittedSpec
+
+TEXT = "name: tiny  # the smallest\ncommand: [python, train.py]\n"
+#: An editor that keeps the text that it found, as many do.
+EDITOR = """#!/bin/sh
+cp "$1" "$1~"
+sed -i 's/train/eval/' "$1"
+"""
+
+
+class Service:
+    """A client of a service that has one job."""
+
+    def __init__(self, url: str | None) -> None:
+        del url
+
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def job(self, _: str) -> Job:
+        spec = {"name": "tiny", "command": ["python", "train.py"]}
+        return Job.model_validate({"id": "job-1", "name": "tiny", "state": "failed", "spec": spec, "created_at": 1.0})
+
+    def submitted_spec(self, job: str) -> SubmittedSpec:
+        return SubmittedSpec(job=job, format="yaml", text=TEXT)
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    path, folder = tmp_path / "editor", tmp_path / "temporary"
+    path.write_text(EDITOR)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    folder.mkdir()
+    monkeypatch.setenv("VISUAL", str(path))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr(command, "Client", Service)
+    return folder
+
+
+@pytest.mark.parametrize("ends", [None, typer.Exit(0), ApiError("invalid_spec", "It is wrong.", 422, [])])
+def test_the_text_stays_only_if_it_was_not_submitted(
+    left: Path, monkeypatch: pytest.MonkeyPatch, ends: Exception | None
+) -> None:
+    submitted: list[Any] = []
+
+    def submit_job(_screen: object, _client: object, given: Any, *_: object, **__: object) -> None:
+        submitted.append(given.document)
+        if ends is not None:
+            raise ends
+
+    monkeypatch.setattr(command, "submit_job", submit_job)
+    try:
+        command.clone("tiny", edit=True)
+    except (typer.Exit, ApiError) as error:
+        assert error is ends
+    assert [document["command"] for document in submitted] == [["python", "eval.py"]]
+    assert sorted(path.name for path in left.rglob("*.yaml")) == (["tiny.yaml"] if isinstance(ends, ApiError) else [])
+    assert bool(list(left.iterdir())) is isinstance(ends, ApiError)
