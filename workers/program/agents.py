@@ -25,7 +25,7 @@ from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
 from .artifact_uploads import ArtifactUploads
-from .recorders import Recorders
+from .recorders import Recorders, is_alive
 
 #: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
 ANSWER_S: Final = 1.5
@@ -105,8 +105,8 @@ class Agents:
         does not answer has no phase.
         """
         with self._lock:
-            known = {one: connection for one, connection in self._connections.items() if _is_alive(one)}
-            drivers = {one: connection for one, connection in self._drivers.items() if _is_alive(one)}
+            known = {one: connection for one, connection in self._connections.items() if is_alive(one)}
+            drivers = {one: connection for one, connection in self._drivers.items() if is_alive(one)}
         deadline = time.monotonic() + ANSWER_S
         answer = _first_answer(known, pid)
         if known and answer is None:
@@ -175,7 +175,7 @@ class Agents:
             return
         known = self._drivers if "driver" in hello else self._connections
         with self._lock:
-            for other in [one for one in known if one == pid or not _is_alive(one)]:
+            for other in [one for one in known if one == pid or not is_alive(one)]:
                 known.pop(other).close()
             known[pid] = connection
 
@@ -319,13 +319,3 @@ def _first_line(connection: socket.socket) -> tuple[bytes, bytes]:
         _receive(connection, buffer)
     line, _, rest = bytes(buffer).partition(b"\n")
     return line, rest
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -32,9 +32,10 @@ class Recorders:
         self._one = threading.Lock()  # held by the thread that has an order carried out
 
     def add(self, pid: int, connection: socket.socket) -> None:
+        """A process that connects. Those that have ended are forgotten: a program may start any number, one after the other."""
         with self._lock:
-            if (other := self._connections.pop(pid, None)) is not None:
-                other.close()
+            for other in [one for one in self._connections if one == pid or not is_alive(one)]:
+                self._connections.pop(other).close()
             self._connections[pid] = connection
 
     def record(self, emit: EmitEvent, order: RecordingOrder) -> None:
@@ -59,8 +60,8 @@ class Recorders:
             known = dict(self._connections)
         for pid, connection in known.items():
             with contextlib.suppress(OSError):
-                os.kill(pid, 0)
-                return _asked(connection, order)
+                if is_alive(pid):
+                    return _asked(connection, order)
             with self._lock:
                 if self._connections.get(pid) is connection:
                     self._connections.pop(pid).close()
@@ -92,3 +93,14 @@ def _asked(connection: socket.socket, order: RecordingOrder) -> dict[str, Any]:
 
 def _failed(why: str) -> dict[str, Any]:
     return {"failed": why, "steps": 0}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.program.agents import Agents, listening
 from shardyard.workers.program.environment import environment
+from shardyard.workers.program.recorders import Recorders
 from shardyard.workers.trainer.pending_profile import PendingProfile, RecordingOrder
 
 #: Steps until its folder has the file `stop`; then ends within a step, with operators after its last one.
@@ -88,6 +90,19 @@ def test_an_unchanged_script_is_recorded_and_ends_as_it_would(tmp_path: Path) ->
             assert process.wait(PATIENCE_S) == 5
         orders.order(tmp_path / "late")
         assert "no process of this rank" in orders.answer()["failed"]
+
+
+def test_a_process_that_has_ended_holds_no_connection() -> None:
+    """A program may start thousands, one after the other."""
+    recorders, (one, of_one), (other, of_other) = Recorders(), socket.socketpair(), socket.socketpair()
+    process = subprocess.Popen(["true"])
+    recorders.add(process.pid, one)
+    process.wait(PATIENCE_S)
+    recorders.add(os.getpid(), other)
+    assert one.fileno() == -1 and other.fileno() != -1
+    recorders.close()
+    of_one.close()
+    of_other.close()
 
 
 @pytest.mark.parametrize("ending", ["raise SystemExit(5)", "raise ValueError(3)"])
