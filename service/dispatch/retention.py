@@ -8,6 +8,7 @@ dies leaves the job's row, and the next sweep continues. Each transaction remove
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, Final
 
 from ...strategies.layout import Refusal
@@ -19,11 +20,10 @@ from ..settings import Settings
 from ..store import removals
 from ..store.engine import Store
 from . import size_retention
+from .batches import JOBS, job_ids, repeat
 
 log = logging.getLogger(__name__)
 
-#: Jobs that are deleted, or read, in one transaction.
-_JOBS: Final = 100
 #: The actor of jobs that are deleted by age.
 ACTOR: Final = "retention"
 
@@ -42,51 +42,35 @@ async def sweep(store: Store, settings: Settings) -> None:
         await _remove_old(store, kind, days)
     await _remove_deleted(store, settings)
     if settings.keep_jobs_days > 0:
-        await _remove_old_sweeps(store, settings.keep_jobs_days)
+        await repeat(store, partial(removals.remove_old_sweep, days=settings.keep_jobs_days))
     await size_retention.fit(store, settings)
-
-
-async def _remove_old_sweeps(store: Store, days: float) -> None:
-    more = True
-    while more:
-        async with store.write() as tx:
-            more = await removals.remove_old_sweep(tx, days)
 
 
 async def _delete_old(store: Store, days: float) -> None:
     while True:
         async with store.write() as tx:
-            if await removals.mark_old(tx, days, ACTOR, _JOBS) < _JOBS:
+            if await removals.mark_old(tx, days, ACTOR, JOBS) < JOBS:
                 return
 
 
 async def _remove_old(store: Store, kind: str, days: float) -> None:
     """Of jobs whose specs say nothing of the kind after `days`, if that is not 0."""
-    after = ""
-    while True:
-        async with store.read() as tx:
-            found = await removals.outdated(tx, kind, days, after, _JOBS)
-        for after in found:
-            for table in removals.KINDS[kind]:
-                more = True
-                while more:
-                    async with store.write() as tx:
-                        more = await removals.remove_old(tx, table, after)
-        if len(found) < _JOBS:
-            return
+    async for job_id in job_ids(store, partial(removals.outdated, kind=kind, days=days)):
+        for table in removals.KINDS[kind]:
+            await repeat(store, partial(removals.remove_old, table=table, job_id=job_id))
 
 
 async def _remove_deleted(store: Store, settings: Settings) -> None:
     after = ""
     while True:
         async with store.write() as tx:
-            await removals.begin(tx, settings.undelete_s, settings.cluster, _JOBS)
-            found = await removals.begun(tx, settings.cluster, after, _JOBS)
+            await removals.begin(tx, settings.undelete_s, settings.cluster, JOBS)
+            found = await removals.begun(tx, settings.cluster, after, JOBS)
         for row in found:
             after = row["id"]
             if await _remove_files(settings, row["id"], row["spec"]):
                 await _remove_rows(store, row["id"])
-        if len(found) < _JOBS:
+        if len(found) < JOBS:
             return
 
 
@@ -128,9 +112,6 @@ def _emptied(folder: Folder) -> None:
 
 async def _remove_rows(store: Store, job_id: str) -> None:
     for table in removals.OF_JOBS:
-        more = True
-        while more:
-            async with store.write() as tx:
-                more = await removals.remove_rows(tx, table, job_id)
+        await repeat(store, partial(removals.remove_rows, table=table, job_id=job_id))
     async with store.write() as tx:
         await removals.finish(tx, job_id)

@@ -5,17 +5,17 @@ sweep that dies leaves true sizes, and of two dispatchers that sweep at once eac
 """
 
 import logging
+from functools import partial
 from typing import Final
 
 from ..settings import Settings
 from ..store import size_bounds
 from ..store.engine import Store
 from ..store.size_bounds import Kind
+from .batches import JOBS, job_ids, repeat
 
 log = logging.getLogger(__name__)
 
-#: Jobs that are read in one transaction.
-_JOBS: Final = 100
 #: Log lines that are counted in one transaction.
 LINES: Final = 2000
 _GIB: Final = 1 << 30
@@ -33,28 +33,13 @@ async def fit(store: Store, settings: Settings) -> None:
 
 async def _count_lines(store: Store, *, every: bool) -> None:
     """Count lines that an earlier version stored: those of every job, or of jobs with a bound of their own."""
-    after = ""
-    while True:
-        async with store.read() as tx:
-            found = await size_bounds.uncounted(tx, every, after, _JOBS)
-        for after in found:
-            more = True
-            while more:
-                async with store.write() as tx:
-                    more = await size_bounds.count_some(tx, after, LINES)
-        if len(found) < _JOBS:
-            return
+    async for job_id in job_ids(store, partial(size_bounds.uncounted, every=every)):
+        await repeat(store, partial(size_bounds.count_some, job_id=job_id, limit=LINES))
 
 
 async def _fit_jobs(store: Store, kind: Kind) -> None:
-    after = ""
-    while True:
-        async with store.read() as tx:
-            found = await size_bounds.oversized(tx, kind, after, _JOBS)
-        for after in found:
-            await _shrink(store, kind, after, None)
-        if len(found) < _JOBS:
-            return
+    async for job_id in job_ids(store, partial(size_bounds.oversized, kind=kind)):
+        await _shrink(store, kind, job_id, None)
 
 
 async def _fit_all(store: Store, kind: Kind, gib: float) -> None:
@@ -63,7 +48,7 @@ async def _fit_all(store: Store, kind: Kind, gib: float) -> None:
     while True:
         async with store.read() as tx:
             total = await size_bounds.stored(tx, kind)
-            found = await size_bounds.oldest(tx, kind, _JOBS) if total > most else ()
+            found = await size_bounds.oldest(tx, kind, JOBS) if total > most else ()
         if total <= most or total == before:
             return
         if not found:
@@ -79,7 +64,4 @@ async def _fit_all(store: Store, kind: Kind, gib: float) -> None:
 
 
 async def _shrink(store: Store, kind: Kind, job_id: str, most: int | None) -> None:
-    more = True
-    while more:
-        async with store.write() as tx:
-            more = await size_bounds.shrink(tx, kind, job_id, most)
+    await repeat(store, partial(size_bounds.shrink, kind=kind, job_id=job_id, most=most))
