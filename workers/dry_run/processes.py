@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import IO, Final
 
 from ...strategies.layout import Layout, Refusal
 from ..gpu_models import GpuModel
@@ -20,6 +21,8 @@ from .report import DryRun
 NO_DEVICE: Final = 3
 #: Python's arguments that start it.
 PROGRAM: Final[tuple[str, ...]] = ("-P", "-m", "shardyard.workers.dry_run")
+#: Bytes at the end of its standard error in which the last line is looked for.
+_END: Final = 1 << 16
 
 
 class DryRunFailed(RuntimeError):
@@ -71,13 +74,17 @@ def _answers(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
     """One process's reports, one request after the other."""
     lines = "".join(request.line() for request in requests)
     try:
-        done = subprocess.run(
-            [sys.executable, *PROGRAM],
-            input=lines.encode(),
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        # Its errors go to no pipe, of which the end is waited for: a module may leave processes behind.
+        with tempfile.TemporaryFile() as errors:
+            done = subprocess.run(
+                [sys.executable, *PROGRAM],
+                input=lines.encode(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                timeout=timeout_s,
+                check=False,
+            )
+            last = _last_line(errors) or f"it exited with {done.returncode}"
     except subprocess.TimeoutExpired:
         raise DryRunUnavailable(f"The dry run took longer than {timeout_s:.0f} s.") from None
     except OSError as error:
@@ -87,13 +94,18 @@ def _answers(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
         if "refusal" in answer:
             raise Refusal(**answer["refusal"])
     if done.returncode or len(answers) < len(requests):
-        errors = done.stderr.decode(errors="replace").strip()
-        last = (errors.splitlines() or [f"it exited with {done.returncode}"])[-1]
         if done.returncode == NO_DEVICE:
             raise DryRunUnavailable(last)
         ranks = ", ".join(str(request.rank) for request in requests[len(answers) :][:1])
         raise DryRunFailed(f"The dry run of rank {ranks} failed: {last}")
     return [json_codec.read(DryRun, answer["report"]) for answer in answers]
+
+
+def _last_line(file: IO[bytes]) -> str:
+    """The last line of a file, read by its place: processes that share its offset may write meanwhile."""
+    size = os.fstat(file.fileno()).st_size
+    lines = os.pread(file.fileno(), _END, max(0, size - _END)).decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def disagreements(reports: Mapping[int, DryRun]) -> list[str]:

@@ -1,7 +1,10 @@
 import json
+import os
+from pathlib import Path
 
 import pytest
 from harness.dry_run import SPEC
+from harness.patience import PATIENCE_S
 
 from shardyard.strategies import cxx_compiler
 from shardyard.strategies.layout import Layout, Refusal
@@ -75,6 +78,19 @@ def test_a_dry_run_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(processes, "PROGRAM", ("-c", "import time; time.sleep(3600)"))
     with pytest.raises(DryRunUnavailable, match="longer than"):
         dry_runs([Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0])], timeout_s=0.1)
+
+
+def test_what_a_module_leaves_running_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As the service process of a library for logging, which has the standard error of the dry run."""
+    fifo = tmp_path / "ends"
+    os.mkfifo(fifo)
+    left = f"import subprocess, sys; subprocess.Popen(['cat', {str(fifo)!r}], stdout=sys.stderr)"
+    monkeypatch.setattr(processes, "PROGRAM", ("-c", f"{left}; sys.stderr.write('it is wrong\\n'); sys.exit(1)"))
+    try:
+        with pytest.raises(DryRunFailed, match="rank 0 failed: it is wrong"):
+            dry_runs([Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0])], timeout_s=PATIENCE_S)
+    finally:
+        fifo.open("wb").close()
 
 
 def test_where_no_process_can_be_started_there_is_no_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
