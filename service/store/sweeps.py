@@ -193,7 +193,7 @@ async def change(tx: AsyncConnection, sweep_id: str, number: int, values: Mappin
 
 
 async def change_all(tx: AsyncConnection, sweep_id: str, changes: Mapping[int, Mapping[str, Any]]) -> None:
-    """Store columns by the trial's number. Trials that change by_values take one statement: a cancellation may change a thousand."""
+    """Store columns by the trial's number. Trials with equal values take one statement: a cancellation may change a thousand."""
     by_values: dict[str, list[int]] = {}
     for number, values in changes.items():
         by_values.setdefault(json.dumps(values, sort_keys=True), []).append(number)
