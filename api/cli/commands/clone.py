@@ -1,4 +1,7 @@
-"""`shardyard clone`: submits a copy of a job's spec, with its comments, as a new job. The old job stays as it is."""
+"""`shardyard clone`: submits a copy of a job's spec, with its comments, as a new job. The old job stays as it is.
+
+The job may be another user's: no code that its spec names is run here.
+"""
 
 import os
 import shlex
@@ -44,7 +47,7 @@ def clone(
         found = client.job(job)
         given = with_overrides(cloned(found, client.submitted_spec(found.id), name), overrides or [])
         if not edit:
-            submit_job(screen, client, given, key, json, wait=wait)
+            submit_job(screen, client, given, key, json, wait=wait, plan_s=0)
             return
         path = Path(tempfile.mkdtemp(prefix="shardyard-"), f"{found.name}.yaml")
         path.write_text(text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False))
@@ -52,7 +55,7 @@ def clone(
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)
         try:
-            submit_job(screen, client, read(path), key, json, wait=wait)
+            submit_job(screen, client, read(path), key, json, wait=wait, plan_s=0)
         except (ApiError, ShardyardError):
             screen.hint(f"Your text is kept. Submit it with: shardyard submit {path}")
             raise

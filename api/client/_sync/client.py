@@ -120,12 +120,13 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         """Submit a copy of a job's spec as a new job, which begins where that job began. Returns the new job.
 
         The copy has the comments of the text and the job's present layout, and the job's id as its label `parent`. `name`: by default that
-        of the job, with `-clone`. `set`: other values by the path of their key, such as `{"train.optimizer.lr": 1e-3}`.
+        of the job, with `-clone`. `set`: other values by the path of their key, such as `{"train.optimizer.lr": 1e-3}`. Code that the spec
+        names, which may be another user's, is not run here: the copy has no new memory plan.
         Repeating a call with the same key gives the same job. Raises `ApiError` as `submit`.
         """
         found = self.job(job)
         spec = requests.cloned(found, self.submitted_spec(found.id), name, set or {})
-        return self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload)
+        return self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload, plan_s=0)
 
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""

@@ -9,6 +9,8 @@ import pytest
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
+from shardyard.workers.dry_run import module_plan
+from shardyard.workers.dry_run.processes import DryRunUnavailable
 
 from ...conftest import SPEC
 
@@ -53,6 +55,26 @@ def test_a_clone_has_the_text_and_the_values_of_the_command_line(
     assert run(["clone", new["id"], "--name", "other", *url]) == 0
     assert client.job("other").labels["parent"] == new["id"]
     assert job.refresh().state == "queued"
+
+
+def test_a_clone_runs_no_code_of_another_user_here(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[object] = []
+
+    def planned_memory(*given: object) -> None:
+        ran.append(given)
+        raise DryRunUnavailable("A dry run needs more time.")
+
+    monkeypatch.setattr(module_plan, "planned_memory", planned_memory)
+    monkeypatch.setenv("SHARDYARD_DRY_RUN_S", "60")
+    model = {"import": "net:make", "code": str(tmp_path)}
+    train = {"model": model, "steps": 2, "global_batch": 8, "data": {"seq_len": 64}}
+    job = client.submit({"name": "own", "train": train}, plan_s=0)
+    assert run(["clone", "own", "train.steps=3", "--url", client.url]) == 0
+    assert client.clone(job.id, set={"train.steps": 4}).spec["train"]["steps"] == 4
+    assert ran == []
+    assert client.submit({"name": "mine", "train": train}).name == "mine" and len(ran) == 1
 
 
 def test_a_clone_keeps_the_present_layout(client: Client, spec: str) -> None:
