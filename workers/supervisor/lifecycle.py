@@ -16,7 +16,7 @@ from .gang import Gang
 from .gang_state import Phase
 from .journal.journal import until_answered
 from .policies.failures import Failure, brief
-from .ranks.handles import RankHandle, within
+from .ranks.handles import TRAINER_END_S, RankHandle, within
 from .ranks.members import Member, call_each, drain, leases_kept, nodes
 from .ranks.neighbours import assignments
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_actors_and_group
@@ -33,6 +33,7 @@ MOVES: Final[dict[Phase, tuple[Phase, ...]]] = {
     "ended": (),
 }
 STOP_GRACE_S: Final = 1.0
+#: Seconds for the last events of ranks that are killed. Those of ranks that are done get `TRAINER_END_S`: nobody waits for the end.
 DRAIN_S: Final = 2.0
 #: Seconds that the ranks may take to end after a common step and to save it; a cancel interrupts that.
 SAVE_S: Final = 3600.0
@@ -158,7 +159,7 @@ class Lifecycle:
         else:
             await choose_root_cause(gang)
             await call_each(gang.members, lambda rank: rank.stop(0.0, DRAIN_S))
-        await drain(gang.members, DRAIN_S)
+        await drain(gang.members, TRAINER_END_S if gang.all_done else DRAIN_S)
         gang.pump.flush(gang.members)
         gang.traces.end_gang()
         await gang.placement.remove(gang.members)

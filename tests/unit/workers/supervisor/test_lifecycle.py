@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 from harness.patience import PATIENCE_S
+from pytest import MonkeyPatch
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor import lifecycle as life
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState
@@ -71,6 +73,30 @@ async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one
     lifecycle.gang.stopping = "cancel"
     await lifecycle._save()
     assert saved == [True], "a cancelled job saves nothing"
+
+
+async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_of_ranks_that_are_killed(
+    monkeypatch: MonkeyPatch,
+) -> None:
+    """On a busy machine a trainer's exit takes a while, and what its program printed last comes with it."""
+    monkeypatch.setattr(life, "DRAIN_S", 0.0)
+    spec, spool = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20)
+    state = GangState(phase="ending", ranks=[RankState(0, done=True)])
+    gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    async def read() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        spool.add("log", {})
+
+    handle: Any = SimpleNamespace(release=nothing)
+    member, gang.journal.settled, gang.placement.remove = gang.members[0], nothing, nothing  # type: ignore[method-assign]
+    member.handle, member.reader = handle, asyncio.create_task(read())
+    await Lifecycle(gang)._end()
+    assert [event["kind"] for event in spool.take(0)] == ["log", "state"]
 
 
 async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:
