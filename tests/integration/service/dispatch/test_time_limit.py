@@ -36,8 +36,8 @@ async def test_it_is_asked_to_save_and_has_failed(
     asked, stop = list[str](), cluster.stop
 
     async def note(gang: str, reason: str) -> None:
+        await stop(gang, reason)  # raises until there is the gang, which the time may be up before
         asked.append(reason)
-        await stop(gang, reason)
 
     monkeypatch.setattr(cluster, "stop", note)
     cluster.script = run_until_stopped
