@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness.control_plane import ControlPlane, spec
 from harness.page import RECORDER, open_tab, signed_in
-from harness.patience import PATIENCE_MS
+from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
@@ -70,7 +70,7 @@ def submit(url: str, token: str, spec: dict[str, Any]) -> str:
     """Submit by REST; the job's id."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     request = urllib.request.Request(f"{url}/v1/jobs", json.dumps(spec).encode(), headers, method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return str(json.load(answer)["id"])
 
 
