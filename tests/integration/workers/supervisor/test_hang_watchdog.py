@@ -21,6 +21,8 @@ LAYOUT = {"data": 2, "tensor": 2}
 SEEDS = int(os.environ.get("SHARDYARD_HANGS") or 1)
 #: A rank that computes may get no core for some seconds on a busy machine, and is not to be accused for it.
 HANG_S = 10.0
+#: Seconds for which rank 0, and so all of them, rest before each step until one is held: a training that no one holds is over soon.
+REST_S = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +39,17 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
     whole = await unbroken(cluster, "moving", tmp_path / "whole", LAYOUT, steps=steps)
     folder = tmp_path / "hung"
     hung = replace(train_gang("hung", folder, LAYOUT, max_repairs=99, steps=steps), hang_timeout_s=HANG_S)
-    await cluster.start_gang(hung)
     events: list[Event] = []
     accused: list[tuple[int, str]] = []
     for seed in range(SEEDS):
+        rests = _rest(folder)
+        await cluster.start_gang(hung)  # does nothing if it is there
         events += await follow(cluster, hung.name, after=len(events), until=is_running)
         events += await follow(cluster, hung.name, after=len(events), until=is_step(newest(events) + 3))
         rank, how = random.Random(seed).randrange(4), ("stuck", "stopped")[seed % 2]
         accused.append((rank, how))
         _hold(folder, rank, how)
+        rests.unlink()
         events += await follow(cluster, hung.name, after=len(events), until=is_incident)
     events += await follow(cluster, hung.name, after=len(events))
 
@@ -68,6 +72,14 @@ def newest(events: list[Event]) -> int:
 
 def is_incident(event: Event) -> bool:
     return bool(event["kind"] == "incident")
+
+
+def _rest(folder: Path) -> Path:
+    """The file while which is there all ranks rest. It is there at once: who looks for it must not find it empty."""
+    part, file = folder / "0.part", folder / "0.slow"
+    part.write_text(f"{REST_S}")
+    part.rename(file)
+    return file
 
 
 def _hold(folder: Path, rank: int, how: str) -> None:
