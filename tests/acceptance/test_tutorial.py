@@ -23,7 +23,7 @@ def test_the_tutorial_works_as_written(plane: ControlPlane, tmp_path: Path) -> N
 def test_the_page_for_a_script_of_your_own_runs_it_on_this_machine(tmp_path: Path) -> None:
     """Up to the first command that needs a control plane."""
     write_files(SCRIPT, tmp_path)
-    done = run_script(shell(SCRIPT, end="## Submit it"), tmp_path, os.environ, PATIENCE_S)
+    done = run_script(shell(SCRIPT, end="## Submit it"), tmp_path, os.environ, 2 * PATIENCE_S)
     for rank in range(2):
         assert f"[rank {rank}] rank {rank} begins after step 0\n" in done.stdout, done.stdout
         assert f"[rank {rank}] step 100: loss " in done.stdout, done.stdout

@@ -92,7 +92,7 @@ def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane:
     sizes: dict[str, int] = {}
     page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
     with plane.client() as client:
-        job = client.cancel(client.submit(spec("large", steps=1)).id)
+        job = client.cancel(client.submit(spec("large", steps=1_000_000)).id)  # more than it may train before that
         client.wait(job.id, PATIENCE_S)
     with ThreadPoolExecutor(1) as thread:  # this one has Playwright's loop
         thread.submit(asyncio.run, _fill(plane, job.id)).result()
