@@ -39,11 +39,11 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
     whole = await unbroken(cluster, "moving", tmp_path / "whole", LAYOUT, steps=steps)
     folder = tmp_path / "hung"
     hung = replace(train_gang("hung", folder, LAYOUT, max_repairs=99, steps=steps), hang_timeout_s=HANG_S)
+    rests = _rest(folder)
+    await cluster.start_gang(hung)
     events: list[Event] = []
     accused: list[tuple[int, str]] = []
     for seed in range(SEEDS):
-        rests = _rest(folder)
-        await cluster.start_gang(hung)  # does nothing if it is there
         events += await follow(cluster, hung.name, after=len(events), until=is_running)
         events += await follow(cluster, hung.name, after=len(events), until=is_step(newest(events) + 3))
         rank, how = random.Random(seed).randrange(4), ("stuck", "stopped")[seed % 2]
@@ -51,6 +51,8 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
         _hold(folder, rank, how)
         rests.unlink()
         events += await follow(cluster, hung.name, after=len(events), until=is_incident)
+        if seed + 1 < SEEDS:
+            _rest(folder)
     events += await follow(cluster, hung.name, after=len(events))
 
     incidents = [event["data"] for event in events if event["kind"] == "incident"]
