@@ -33,7 +33,7 @@ MOVES: Final[dict[Phase, tuple[Phase, ...]]] = {
     "ended": (),
 }
 STOP_GRACE_S: Final = 1.0
-#: Seconds for the last events of ranks that are killed. Those of ranks that are done get `TRAINER_END_S`: nobody waits for the end.
+#: Seconds for the last events of ranks that are killed. Those of ranks that are done get `TRAINER_END_S`.
 DRAIN_S: Final = 2.0
 #: Seconds that the ranks may take to end after a common step and to save it; a cancel interrupts that.
 SAVE_S: Final = 3600.0

@@ -82,7 +82,7 @@ async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_
     monkeypatch.setattr(life, "DRAIN_S", 0.0)
     spec, spool = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20)
     state = GangState(phase="ending", ranks=[RankState(0, done=True)])
-    gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+    gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
 
     async def nothing(*_: object) -> None:
         pass
@@ -92,9 +92,9 @@ async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_
             await asyncio.sleep(0)
         spool.add("log", {})
 
-    handle: Any = SimpleNamespace(release=nothing)
-    member, gang.journal.settled, gang.placement.remove = gang.members[0], nothing, nothing  # type: ignore[method-assign]
-    member.handle, member.reader = handle, asyncio.create_task(read())
+    gang.journal.settled = gang.placement.remove = nothing
+    member = gang.members[0]
+    member.handle, member.reader = SimpleNamespace(release=nothing), asyncio.create_task(read())
     await Lifecycle(gang)._end()
     assert [event["kind"] for event in spool.take(0)] == ["log", "state"]
 
