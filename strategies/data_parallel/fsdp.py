@@ -28,6 +28,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from ..activation_memory.state_file import StateFile
 from ..comm_overlap import Overlap
+from ..layout import Refusal
 from ..mesh import GROUPS, REPLICA, Mesh
 from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, ties
 from ..precision import Precision
@@ -51,8 +52,8 @@ class ShardPlace:
 class FullyShard:
     """Shards each block, then the rest of its part.
 
-    `fill(module)` writes a module's values just before it is sharded, so that no rank ever holds the whole model. Raises
-    `StateDiskError` if the file of `place` has no room, and later if it cannot be read.
+    `fill(module)` writes a module's values just before it is sharded, so that no rank ever holds the whole model. Raises `Refusal` for
+    blocks that share a parameter, `StateDiskError` if the file of `place` has no room, and later if it cannot be read.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class FullyShard:
         overlap: Overlap,
         place: ShardPlace,
     ) -> None:
+        for part in parts:
+            check_shared(part)
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
         dims = {p.name: _dim(p.value, _parts(p.replicas, mesh)) for p in whole}
@@ -138,6 +141,25 @@ class FullyShard:
         """Drop gathered parameters, which otherwise only a backward pass drops: they would be stale after the next update."""
         for module in self._sharded:
             module.reshard()
+
+
+def check_shared(part: nn.Module) -> None:
+    """Raise `Refusal` for a trained parameter of several blocks, or of a block and the rest: each would get a shard of its own."""
+    units = [*blocks(part)]
+    inside = {module for block in units for module in block.modules()}
+    every = [block.parameters() for block in units]
+    every += [module.parameters(recurse=False) for module in part.modules() if module not in inside]
+    seen: dict[nn.Parameter, int] = {}
+    for number, values in enumerate(every):
+        unit = min(number, len(units))  # what is in no block is sharded together
+        for value in values:
+            if seen.setdefault(value, unit) != unit and value.requires_grad and _can_be_cut(value):
+                first, *_, last = [name for name, of in part.named_parameters(remove_duplicate=False) if of is value]
+                raise Refusal(
+                    "layout.zero",
+                    f"{first} and {last} of {type(part).__name__} are one parameter, and ZeRO-3 shards each block by itself.",
+                    "Keep it in a module outside the blocks, or set layout.zero to 2.",
+                )
 
 
 def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Parameter]:
