@@ -16,8 +16,8 @@ from .estimate import Setting
 
 
 def sums_whole(setting: Setting) -> bool:
-    """Whether gradients are summed whole over micro-batches, until a stage's last backward pass (`fsdp.py`)."""
-    return setting.layout.pipeline > 1 and setting.batch.microbatches > 1
+    """Whether gradients are summed whole until a stage's last backward pass (`fsdp.py`), also those of a step's only micro-batch."""
+    return setting.layout.pipeline > 1
 
 
 def at_loss(setting: Setting, block: int, ends: int, blocks: int) -> float:

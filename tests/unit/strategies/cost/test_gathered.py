@@ -12,6 +12,8 @@ from shardyard.workers.device_choices import DeviceKind
 from shardyard.workers.spec import TrainSpec
 
 BLOCKS = 6
+#: Numbers of one block.
+BLOCK = 4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512
 MODEL = {"dim": 512, "heads": 8, "kv_heads": 8, "hidden": 1536, "layers": BLOCKS, "vocab": 512}
 
 
@@ -54,6 +56,13 @@ def test_so_many_sums_are_in_transit(layout: dict[str, Any], prefetch: int, sums
 def test_more_in_transit_is_planned() -> None:
     """Each block more: its gradients, and as many that the others sent; and one block's shard of the gradients."""
     few, more = (plan(setting({"data": 4}, prefetch=prefetch)) for prefetch in (2, 3))
-    block = 4 * (4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512)
+    block = 4 * BLOCK
     activations = few.by_kind["activations"] - more.by_kind["activations"]
     assert more.peak - few.peak + activations == pytest.approx(2 * block + block / 4, rel=0.01)
+
+
+def test_a_pipeline_has_whole_gradients_of_an_only_micro_batch_too() -> None:
+    """Torch's schedules let `fully_shard` reduce after a stage's last backward pass: at the first block, those of all blocks after it."""
+    only = setting({"data": 2, "pipeline": 2, "schedule": "gpipe", "micro_batch": 4})
+    assert only.batch.microbatches == 1
+    assert plan(only).by_kind["gradients"] == 4 * (BLOCKS // 2 - 1) * BLOCK
