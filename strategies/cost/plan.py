@@ -70,13 +70,8 @@ def plan(setting: Setting) -> Plan:
         moments.append((ranks[0], "reduced", _server(setting)))
     rank, moment, held = max(moments, key=lambda one: sum(one[2].values()))
     by_kind: dict[Kind, int] = {kind: round(held[kind]) for kind in KINDS if held.get(kind)}
-    return Plan(
-        by_kind,
-        moment,
-        _host(rank),
-        _notes(setting) + moved_state.notes(setting, rank.own),
-        round(moved_state.on_disk(setting, rank.own)),
-    )
+    notes = _notes(setting) + moved_state.notes(setting, rank.own)
+    return Plan(by_kind, moment, _host(rank), notes, round(moved_state.on_disk(setting, rank.own)))
 
 
 def least_bytes(setting: Setting) -> float:
@@ -100,6 +95,7 @@ class Rank:
     in_stages: tuple[int, ...]  # blocks of each of its stages
     parameters: int
     shard: int
+    copied: int  # of the shard, those of a second copy on this rank, which has no optimizer state
     padded: int  # in chunks of ZeRO-1, each as large as the largest
     secondary: float  # bytes of ZeRO++'s second shard
     block: int  # numbers of one block
@@ -119,7 +115,7 @@ class Rank:
     @property
     def own(self) -> int:
         """The parameters whose optimizer state it keeps."""
-        return self.parameters if self.setting.layout.zero == 0 else self.shard
+        return self.parameters if self.setting.layout.zero == 0 else self.shard - self.copied
 
 
 def _server(setting: Setting) -> Held:
@@ -143,14 +139,16 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     block = [weight.of(layout) for weight in decoder.block]
     embed = [weight.of(layout) for weight in (decoder.embed if 0 in stages else ())]
     ends = [*embed, *(weight.of(layout) for weight in (decoder.end if last else ()))]
-    if last and setting.tied_ends and 0 not in stages:  # it has the shared embedding too
-        ends += [weight.of(layout) for weight in decoder.embed[:1]]
+    tied = [decoder.embed[0].of(layout)] if last and setting.tied_ends else []
+    copies = tied if 0 in stages and layout.zero == 3 else []  # ZeRO-3 shards that of each stage by itself (`fsdp.py`)
+    ends += copies if 0 in stages else tied
     return Rank(
         setting=setting,
         place=place,
         in_stages=own,
         parameters=blocks * elements(block) + elements(ends),
         shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
+        copied=chunks(copies, setting.cut),
         padded=blocks * padded(block, setting.cut) + padded(ends, setting.cut),
         module_shard=max(chunks(block, setting.cut) if blocks else 0, chunks(ends, setting.cut)),
         secondary=zero_plus_plus.secondary_bytes(setting, [*block * blocks, *ends]),
@@ -223,7 +221,7 @@ def _lasting(rank: Rank) -> Held:
     if setting.compute != m:  # ZeRO-1 and 2 gather from a rank's rounded values
         masters = masters * (1 - away) + (setting.compute * away if zero in (1, 2) else 0)
     whole = setting.compute * rank.parameters * versions_of(setting.layout, rank.place)
-    values = m * own + rank.secondary if zero == 3 else whole
+    values = m * rank.shard + rank.secondary if zero == 3 else whole
     return {"parameters": values, "optimizer": (masters + moments) * own}
 
 
@@ -386,7 +384,7 @@ def _host(rank: Rank) -> dict[str, int]:
         passes = rank.passes / setting.layout.stages_per_rank
         found["activations"] = round(setting.tokens * rank.blocks * most * passes)
     if setting.snapshots:
-        found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest, rank.place)
+        found[SNAPSHOTS] = fullest_bytes(setting, rank.shard - rank.copied, rank.largest, rank.place)
     return found
 
 

@@ -17,10 +17,10 @@ BLOCK = 4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512
 MODEL = {"dim": 512, "heads": 8, "kv_heads": 8, "hidden": 1536, "layers": BLOCKS, "vocab": 512}
 
 
-def setting(layout: dict[str, Any], device: DeviceKind = "cpu", prefetch: int = 2) -> Setting:
+def setting(layout: dict[str, Any], device: DeviceKind = "cpu", prefetch: int = 2, **model: Any) -> Setting:
     train = TrainSpec.model_validate(
         {
-            "model": MODEL,
+            "model": {**MODEL, **model},
             "data": {"seq_len": 32},
             "precision": "fp32",
             "steps": 2,
@@ -66,3 +66,14 @@ def test_a_pipeline_has_whole_gradients_of_an_only_micro_batch_too() -> None:
     only = setting({"data": 2, "pipeline": 2, "schedule": "gpipe", "micro_batch": 4})
     assert only.batch.microbatches == 1
     assert plan(only).by_kind["gradients"] == 4 * (BLOCKS // 2 - 1) * BLOCK
+
+
+def test_a_tied_head_on_the_rank_of_its_embedding_is_a_copy_without_optimizer_state() -> None:
+    """ZBV's first rank has both ends. In ZeRO-3 each has a shard, which is gathered, and gradients of its own."""
+    layout = {"data": 2, "pipeline": 2, "schedule": "zbv", "micro_batch": 1}
+    own, tied = (plan(setting(layout, vocab=32000, tied=tied)) for tied in (False, True))
+    assert own.moment == tied.moment
+    of_head = 4 * 32000 * 512 // 2
+    assert own.by_kind["optimizer"] - tied.by_kind["optimizer"] == 2 * of_head
+    assert {**own.by_kind, "optimizer": 0} == {**tied.by_kind, "optimizer": 0}
+    assert own.host["snapshots"] - tied.host["snapshots"] == 2 * 3 * of_head
