@@ -4,7 +4,8 @@ A mixture's feed-forward sees `top_k` rows per token, counted as if each expert 
 every token once. Beside what its experts keep it keeps the router's input and logits in fp32, the rows in the experts' order, their
 results twice but for one row per token (before and after they are weighted), where each row went, and with sequence parallelism its whole
 input. With a capacity, experts over several ranks get buffers of fixed size, of as many rows as an expert could get, and the results leave
-them once more (`expert_parallel.py`). Selective recompute computes grouped products again, which only devices other than CPUs have.
+them once more (`expert_parallel.py`). Selective recompute computes products of all experts together again: batched ones, and on GPUs those
+grouped in bf16. Products expert by expert it keeps.
 
 Context parallelism: attention keeps the heads that a rank has after Ulysses' exchange, with the copies of key/value heads. An all-gather
 works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider. Ring Self-Attention
@@ -28,7 +29,7 @@ def block_bytes(setting: Setting, mode: str) -> float:
     """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
     of, layout = setting.decoder, setting.layout
     repeated = setting.compute > 2 and not setting.packed
-    again = mode == "selective" and of.experts is not None and setting.device != "cpu"
+    again = mode == "selective" and of.experts is not None and _computes_together(setting)
     hidden = of.hidden * ((0 if again else setting.expert_rows) + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
     scores = setting.seq_len if _keeps_scores(setting) else None
@@ -41,6 +42,11 @@ def block_bytes(setting: Setting, mode: str) -> float:
     if again:  # of the mixture itself its logits, and results of shared experts and of the sum over tensor ranks
         return plain + _WIDE * of.experts + setting.compute * of.dim * (_whole_rows(setting) + (layout.tensor > 1))
     return plain + _routing_bytes(setting)
+
+
+def _computes_together(setting: Setting) -> bool:
+    """Whether experts are multiplied in one product, and not in a loop (`workers/models/experts.py`)."""
+    return setting.fixed_buffers or (setting.device != "cpu" and setting.precision == "bf16")
 
 
 def _whole_rows(setting: Setting) -> float:
