@@ -288,8 +288,9 @@ def _prefetch(part: nn.Module, depth: int) -> None:
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The repeated blocks of a model: the children of its first container of modules."""
-    for child in module.children():
+    """The repeated blocks of a model: the children of its `blocks`, which a pipeline divides, else of its first container of modules."""
+    named = dict(module.named_children())
+    for child in (named.get("blocks"), *named.values()):
         if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential):
             yield from child.children()
             return

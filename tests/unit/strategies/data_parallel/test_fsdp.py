@@ -1,10 +1,10 @@
-"""Which parameters ZeRO-3 can shard block by block."""
+"""What the blocks of a model are, and which parameters ZeRO-3 can shard block by block."""
 
 import pytest
 import torch
 from torch import nn
 
-from shardyard.strategies.data_parallel.fsdp import check_shared
+from shardyard.strategies.data_parallel.fsdp import blocks, check_shared
 from shardyard.strategies.layout import Refusal
 
 
@@ -58,3 +58,17 @@ def test_what_no_rank_has_a_part_of_may_be_shared() -> None:
         block.frozen = nn.Parameter(torch.zeros(4), requires_grad=False)
     model.blocks["second"].frozen = model.blocks["first"].frozen
     check_shared(model)
+
+
+def test_the_blocks_are_those_that_a_pipeline_divides() -> None:
+    model = Model()
+    model.embed, model.head = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Identity()
+    assert next(iter(dict(model.named_children()))) == "embed"
+    assert list(blocks(model)) == list(model.blocks.values())
+
+
+def test_without_that_name_they_are_in_the_first_container() -> None:
+    model = nn.Module()
+    model.norm, model.layers, model.heads = (nn.LayerNorm(4), nn.ModuleList([nn.Linear(4, 4)]), nn.ModuleList())
+    assert list(blocks(model)) == list(model.layers)
+    assert list(blocks(nn.Linear(4, 4))) == []
