@@ -36,6 +36,12 @@ def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.d
     convert = _converter(precision.emulated)
     split = _splitter() if halves else None
     for block in blocks:
+        if isinstance(block, nn.Linear):  # torchao would return another module in its place
+            raise Refusal(
+                "precision",
+                f"a block that is a {type(block).__name__} alone cannot be converted to fp8 where it is.",
+                "Set precision to bf16, or put the layer into a module that is the block.",
+            )
         if not any(fits(module) for module in block.modules()):
             raise Refusal(
                 "precision",

@@ -44,6 +44,12 @@ def test_a_block_without_such_a_layer_is_refused() -> None:
         apply_fp8([nn.ModuleDict({"odd": nn.Linear(8, 8)})], EMULATED, CPU)
 
 
+def test_a_block_that_is_a_layer_alone_is_refused() -> None:
+    """torchao exchanges what is inside a module. The layer itself would stay in bf16."""
+    with pytest.raises(Refusal, match="a block that is a Linear alone cannot be converted"):
+        apply_fp8([nn.Linear(32, 48)], EMULATED, CPU)
+
+
 def test_a_cpu_is_refused() -> None:
     with pytest.raises(Refusal, match=r"computes on cpu\. Use bf16"):
         apply_fp8([_block()], PRECISIONS["fp8"], CPU)
