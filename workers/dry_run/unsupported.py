@@ -1,4 +1,7 @@
-"""What a dry run does not cover: options that need values, which fake tensors do not have. Imports no torch."""
+"""What a dry run does not cover: options that need values, which fake tensors do not have, and what ranks ask each other.
+
+Imports no torch.
+"""
 
 from ...strategies.layout import Refusal
 from ..spec import TrainSpec
@@ -12,4 +15,9 @@ def unsupported(train: TrainSpec) -> Refusal | None:
     if train.data.is_own:
         message = "A dry run has token ids alone, and a source of your own has other samples."
         return Refusal("data.source", message, "Train a few steps: a probe measures memory and traffic.")
+    if train.model.import_ is not None and train.layout.pipeline > 1:
+        message = "A dry run has no other ranks, from which each stage of a module of your own learns what it gets."
+        return Refusal(
+            "layout.pipeline", message, "Set it to 1, or train a few steps: a probe measures memory and traffic."
+        )
     return None

@@ -43,17 +43,17 @@ def report(rank: int, **by_kind: int) -> DryRun:
     return DryRun(rank, 4, "", 77, 0, 10**9, "build", 5, by_kind, (), (), (), {})
 
 
-def test_the_rank_that_needs_most_is_sent_in_the_precision_of_the_server() -> None:
+def test_what_a_rank_needs_is_sent_in_the_precision_of_the_server() -> None:
     asked: list[Request] = []
 
     def run(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
         asked.extend(requests)
         assert timeout_s == 7.0
-        return [report(0, parameters=4, activations=9), report(2, parameters=5, logits=3)]
+        return [report(0, parameters=4, activations=9)]
 
-    train = spec(layout={"data": 2, "pipeline": 2})
+    train = spec(layout={"data": 4})
     found = planned_memory(train, "fp16", 7.0, run)
-    assert [one.rank for one in asked] == [0, 2]
+    assert [one.rank for one in asked] == [0]
     assert {one.train.precision.compute for one in asked} == {"fp16"} and {one.vocab for one in asked} == {256}
     assert (found.at_peak.parameters, found.at_peak.activations, found.host_bytes) == (4, 9, 5)
     assert (found.of, found.ranks, found.parameters) == (digest(train), 4, 77)
@@ -61,7 +61,12 @@ def test_the_rank_that_needs_most_is_sent_in_the_precision_of_the_server() -> No
 
 @pytest.mark.parametrize(
     "change",
-    [{"compile": True}, {"data": {"source": "a:c"}}, {"data": {"tokenizer": "/nowhere/tokenizer.json"}}],
+    [
+        {"compile": True},
+        {"layout": {"pipeline": 2}},
+        {"data": {"source": "a:c"}},
+        {"data": {"tokenizer": "/nowhere/tokenizer.json"}},
+    ],
     ids=str,
 )
 def test_where_there_can_be_none_nothing_is_run(change: dict[str, Any]) -> None:

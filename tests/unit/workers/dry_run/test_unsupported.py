@@ -16,6 +16,8 @@ OWN = {"import": "a:b"}
         ({"precision": "fp8"}, "precision"),
         ({"compile": True}, "compile"),
         ({"model": OWN, "data": {"source": "a:c"}}, "data.source"),
+        ({"model": OWN, "layout": {"pipeline": 2}}, "layout.pipeline"),
+        ({"layout": {"pipeline": 2}}, None),
         ({"model": OWN, "compile": "auto"}, None),
         ({"precision": "bf16"}, None),
     ],
