@@ -68,6 +68,13 @@ def test_a_step_of_pipedream_is_a_forward_pass_and_a_backward_pass_for_each_rank
     assert found.passes.seconds == pytest.approx(9 / 3 * found.passes.compute)
 
 
+@pytest.mark.parametrize(("tied", "thirds"), [(False, 3), (True, 9)])
+def test_without_clipping_pipedream_has_no_bubble_unless_both_ends_share_a_weight(tied: bool, thirds: int) -> None:
+    model = {"family": "gpt2", "preset": "1.3B", **SIZES, "tied": tied}
+    found = timed({"pipeline": 4, "schedule": "pipedream"}, model=model, optimizer={"clip_norm": None})
+    assert found.passes.seconds == pytest.approx(thirds / 3 * found.passes.compute)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: str) -> None:
     found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4}, recompute="full")
