@@ -4,7 +4,7 @@ import math
 
 from .batch import Batch
 from .layout import Layout, ModelFacts, Refusal, divisors, profiled
-from .memory_options import SPLIT_BACKWARD
+from .memory_options import splits_backward
 
 
 def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
@@ -290,16 +290,21 @@ def check_whole_samples(layout: Layout) -> None:
                 "samples of a source of your own cannot be cut yet, and every rank needs whole ones.",
                 f"Leave layout.{axis} out. Data parallelism, ZeRO 0 to 3 and pipelines work.",
             )
-    if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
-        raise Refusal(
-            "layout.schedule",
-            f"{layout.schedule} splits the backward pass, and torch cannot split that of blocks which share what their stage computes, "
-            "such as a bias or an encoder's output.",
-            "Set layout.schedule to interleaved, 1f1b or gpipe.",
-        )
+    if splits_backward(layout):
+        raise cannot_split(layout)
     if profiled(layout):
         raise Refusal(
             "layout.pipeline",
             "a profile times modules one by one with token ids, and a source of your own has other samples.",
             "Leave split: profile out, or say the blocks of each stage: pipeline: {stages: 2, blocks: [2, 2]}.",
         )
+
+
+def cannot_split(layout: Layout) -> Refusal:
+    """What refuses the layout's schedule for blocks that share weights, or values that weights make."""
+    return Refusal(
+        "layout.schedule",
+        f"{layout.schedule} splits the backward pass, and torch cannot split that of blocks which share what their stage computes, "
+        "such as a bias or an encoder's output.",
+        "Set layout.schedule to interleaved, 1f1b or gpipe.",
+    )

@@ -4,13 +4,16 @@ What is neither a block nor an end of the model is on every stage. A module of t
 then it is on their stages alone. A weight that several stages hold is one weight: they are tied (`tied_weights.py`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from torch import nn
 
 from ..cost.stage_balance import ModuleCosts, stage_blocks
 from ..layout import Layout, Refusal
+from ..layout_rules import cannot_split
+from ..memory_options import splits_backward
 from ..param_shard import Tie, note_ties
 
 #: What is before the blocks, and after them.
@@ -25,7 +28,10 @@ def module_costs(model: nn.Module) -> ModuleCosts:
 
 
 def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> nn.Module:
-    """Reduce `model`, in place, to one stage. Raises `Refusal` for a module that is not embed → blocks → norm → head."""
+    """Reduce `model`, in place, to one stage.
+
+    Raises `Refusal` for a module that is not embed → blocks → norm → head, or that has no such stages.
+    """
     if layout.stages == 1:
         return model
     blocks, _ = _whole(model)
@@ -44,6 +50,8 @@ def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> n
             f"the first stage has no block, and what {type(model).__name__} begins with belongs to blocks (used_by)."
         )
         raise Refusal("layout.pipeline", message, "Give the first stage a block, or leave blocks out.")
+    if splits_backward(layout) and _share_inside(model, stages):
+        raise cannot_split(layout)
     note_ties(model, _ties(model, stage, stages))
     keep(model, stages[stage], stage == 0, stage == layout.stages - 1)
     return model
@@ -92,16 +100,31 @@ def _ties(model: nn.Module, stage: int, stages: Sequence[range]) -> dict[str, Ti
     """The notes of `stage` on its weights that other stages of the whole `model` hold too."""
     places = _places(model, stages)
     every = tuple(range(len(stages)))
-    names: dict[nn.Parameter, list[str]] = {}
-    for name, value in model.named_parameters(remove_duplicate=False):
-        names.setdefault(value, []).append(name)
     found: dict[str, Tie] = {}
-    for same in names.values():
+    for same in _names(model.named_parameters(remove_duplicate=False)):
         held = {name: places.get(_owner(name), every) for name in same}
         holders = tuple(sorted({one for each in held.values() for one in each}))
         if len(holders) > 1:
             found |= {name: Tie(same[0], holders, stage) for name in same if stage in held[name]}
     return found
+
+
+def _share_inside(model: nn.Module, stages: Sequence[range]) -> bool:
+    """Whether two blocks of one stage use the same trained weight. The first stage does not count: its backward passes are whole."""
+    trained = [(name, value) for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad]
+    places, owners = _places(model, stages), {_owner(name) for name, _ in trained}
+    users = [[f"blocks.{user}" for user in given] for name, given in used_by(model).items() if name in owners]
+    users += [[owner for owner in {_owner(name) for name in same} if owner in places] for same in _names(trained)]
+    counts = (Counter(places[one] for one in each if one.startswith("blocks.")) for each in users)
+    return any(count > 1 for each in counts for (stage,), count in each.items() if stage)
+
+
+def _names(values: Iterable[tuple[str, nn.Parameter]]) -> Iterable[list[str]]:
+    """The names of each parameter."""
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, value in values:
+        names.setdefault(value, []).append(name)
+    return names.values()
 
 
 def _places(model: nn.Module, stages: Sequence[range]) -> dict[str, tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """Stages of a module of the user's own: what each holds, which weights are tied, and that together they compute what the whole does."""
 
+import copy
 import importlib
 import sys
 from collections.abc import Iterator
@@ -156,3 +157,25 @@ def test_a_name_that_is_not_there_is_refused(used_by: dict[str, list[str]], mess
     with pytest.raises(Refusal, match=message) as caught:
         split(model, 0, layout_of(1, 2), module_costs(model))
     assert caught.value.field == "layout.pipeline"
+
+
+@pytest.mark.parametrize("used_by", [{"scale": ["b", "c"]}, {}], ids=["used by", "same block"])
+def test_blocks_of_a_stage_that_share_a_weight_have_no_split_backward_pass(used_by: dict[str, list[str]]) -> None:
+    """Torch frees the graph of one block's weights with that of the other's."""
+    model = Scaled()
+    model.blocks["d"] = nn.Linear(3, 3) if used_by else model.blocks["c"]
+    model.__dict__["used_by"], costs = used_by, module_costs(model)
+    split_later, whole = ((1, 3), "zb-h1"), ((1, 3), "1f1b")
+    with pytest.raises(Refusal, match="zb-h1 splits the backward pass") as caught:
+        _split(model, *split_later, costs)
+    assert caught.value.field == "layout.schedule"
+    _split(copy.deepcopy(model), *whole, costs)
+    _split(copy.deepcopy(model), (3, 1), "zb-h1", costs)  # the first stage's passes are whole
+    for value in (model.scale, *model.blocks["c"].parameters()):
+        value.requires_grad_(False)
+    _split(model, *split_later, costs)
+
+
+def _split(model: nn.Module, blocks: tuple[int, int], schedule: str, costs: ModuleCosts) -> None:
+    layout = Layout.model_validate({"pipeline": {"stages": 2, "blocks": blocks}, "schedule": schedule})
+    split(model, 1, layout, costs)
