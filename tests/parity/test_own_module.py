@@ -43,6 +43,10 @@ def not_a_module():
 
 def bad_shape():
     return nn.Embedding(256, 4)
+
+
+def statistics():
+    return nn.Sequential(nn.Embedding(256, 4), nn.BatchNorm1d(4))
 '''
 
 
@@ -89,6 +93,7 @@ def test_dropout_draws_the_same_after_a_resume(own: Make, root: Path, make_spec:
         ({"pipeline": 2}, "make", "cannot be split"),
         ({}, "not_a_module", "returned a int"),
         ({}, "missing", "cannot import my_model:missing"),
+        ({}, "statistics", "1 is a BatchNorm1d with running statistics"),
         ({}, "bad_shape", r"returned \(16, 32, 4\)|index|out of"),
     ],
 )

@@ -202,10 +202,22 @@ def _imported(spec: ModelSpec) -> nn.Module:
     model = made(spec)
     if not isinstance(model, nn.Module):
         raise Refusal("model.import", f"{spec.import_} returned a {type(model).__name__}.", "Return an nn.Module.")
+    _check_statistics(model)
     for module in model.modules():
         if not hasattr(module, "log"):
             module.__dict__["log"] = log
     return model
+
+
+def _check_statistics(model: nn.Module) -> None:
+    """Raise `Refusal` for running statistics: each replica would have its own, and checkpoints have parameters alone."""
+    for name, module in model.named_modules():
+        if getattr(module, "num_batches_tracked", None) is not None:
+            raise Refusal(
+                "model.import",
+                f"{name or 'the module'} is a {type(module).__name__} with running statistics, which no checkpoint would have.",
+                "Set track_running_stats to False, or use nn.GroupNorm or nn.LayerNorm.",
+            )
 
 
 def _check_documents(model: nn.Module) -> None:
