@@ -102,6 +102,25 @@ async def test_a_connection_of_the_users_own_that_fails_may_be_to_a_node_that_di
     assert gang.root_cause.cause == ("node_lost" if dead else "exception")
 
 
+@pytest.mark.parametrize("dead", [True, False])
+async def test_a_lost_peer_may_be_on_a_node_that_has_not_been_missed_yet(
+    dead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that lives reports it first. Without the node the repair would place a rank there again, and fail."""
+    gang, asked = training(max_repairs=1), list[set[int]]()
+    gang.failures = [Failure("exception", 1, "RuntimeError: Connection closed by peer", "node-a")]
+
+    async def lost_node(_: Any, accused: set[int]) -> Failure | None:
+        asked.append(set(accused))
+        return Failure("node_lost", None, "node node-b took rank 0 along", "node-b") if dead else None
+
+    monkeypatch.setattr(repair, "lost_node", lost_node)
+    monkeypatch.setattr(repair, "ROOT_CAUSE_S", 0.0)
+    assert await Generations(gang).decide()
+    assert asked == [{0, 1}]
+    assert gang.repair is not None and gang.repair.cause == ("node_lost" if dead else "exception")
+
+
 async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:
     gang = training(max_repairs=1)
     gang.failures = [Failure("hang", None, "no progress")]
