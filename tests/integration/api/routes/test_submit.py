@@ -64,7 +64,6 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     (train(layout={"auto": {"world": 2}, "tensor": 3}), "invalid_layout", "train.layout", "another number of ranks"),
     (train(layout={"auto": {"world": 2}, "ring_window": 2}), "invalid_layout", "train.layout.ring_window", "Leave"),
     (train(layout={**SERVED, "tensor": 2}), "invalid_layout", "train.layout.tensor", "to 1"),
-    (train(layout={**SERVED, "data": {"min": 1, "max": 2}}), "invalid_layout", "train.layout.data", "to a number"),
     (train(checkpoint={"uri": "gs://bucket/a"}), "invalid_spec", "train.checkpoint.uri", "s3://bucket/prefix"),
     (train(checkpoint={"uri": 7}), "invalid_spec", "train.checkpoint.uri", "text"),
     (train(resume_from="s3://bucket/a?b"), "invalid_spec", "train.resume_from", "without ?"),
