@@ -14,17 +14,17 @@ def actor_of(trainer: int) -> psutil.Process:
     """The rank actor of the trainer that is process `trainer`."""
     mine = _memory(trainer)
     assert mine, "a trainer without snapshots"
-    (owner,) = [rank for rank in rank_actors() if _memory(rank.pid) == mine]
-    return owner
+    memories = [(rank, _memory(rank.pid)) for rank in rank_actors()]
+    return min((memory.index(mine[0]), rank.pid, rank) for rank, memory in memories if mine[0] in memory)[2]
 
 
 def _memory(pid: int) -> list[int]:
-    """Its own two slots, by inode."""
+    """Its slots by inode, its own before those that it guards; the second of its own may come later."""
     try:
         found = [_identity(fd) for fd in sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda fd: int(fd.name))]
     except OSError:
         return []
-    return [inode for inode in found if inode is not None][:2]
+    return [inode for inode in found if inode is not None]
 
 
 def _identity(fd: Path) -> int | None:
