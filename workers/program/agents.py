@@ -18,6 +18,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+import psutil
+
 from ..messages.collective_record import GroupRecord
 from ..messages.event import read
 from ..messages.metric_block import MetricBlock, checked
@@ -25,7 +27,7 @@ from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
 from .artifact_uploads import ArtifactUploads
-from .recorders import Recorders, is_alive
+from .recorders import Recorders
 
 #: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
 ANSWER_S: Final = 1.5
@@ -105,8 +107,8 @@ class Agents:
         does not answer has no phase.
         """
         with self._lock:
-            known = {one: connection for one, connection in self._connections.items() if is_alive(one)}
-            drivers = {one: connection for one, connection in self._drivers.items() if is_alive(one)}
+            known = {one: connection for one, connection in self._connections.items() if psutil.pid_exists(one)}
+            drivers = {one: connection for one, connection in self._drivers.items() if psutil.pid_exists(one)}
         deadline = time.monotonic() + ANSWER_S
         answer = _first_answer(known, pid)
         if known and answer is None:
@@ -175,7 +177,7 @@ class Agents:
             return
         known = self._drivers if "driver" in hello else self._connections
         with self._lock:
-            for other in [one for one in known if one == pid or not is_alive(one)]:
+            for other in [one for one in known if one == pid or not psutil.pid_exists(one)]:
                 known.pop(other).close()
             known[pid] = connection
 

@@ -6,11 +6,12 @@ that lives.
 
 import contextlib
 import json
-import os
 import socket
 import threading
 import time
 from typing import Any, Final
+
+import psutil
 
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.pending_profile import PROFILED, RecordingOrder
@@ -34,7 +35,7 @@ class Recorders:
     def add(self, pid: int, connection: socket.socket) -> None:
         """A process that connects. Those that have ended are forgotten: a program may start any number, one after the other."""
         with self._lock:
-            for other in [one for one in self._connections if one == pid or not is_alive(one)]:
+            for other in [one for one in self._connections if one == pid or not psutil.pid_exists(one)]:
                 self._connections.pop(other).close()
             self._connections[pid] = connection
 
@@ -60,7 +61,7 @@ class Recorders:
             known = dict(self._connections)
         for pid, connection in known.items():
             with contextlib.suppress(OSError):
-                if is_alive(pid):
+                if psutil.pid_exists(pid):
                     return _asked(connection, order)
             with self._lock:
                 if self._connections.get(pid) is connection:
@@ -93,14 +94,3 @@ def _asked(connection: socket.socket, order: RecordingOrder) -> dict[str, Any]:
 
 def _failed(why: str) -> dict[str, Any]:
     return {"failed": why, "steps": 0}
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
