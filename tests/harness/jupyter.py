@@ -53,7 +53,23 @@ class Kernel:
         self._session = session
 
     def start(self, code: str) -> str:
-        """Begin to run code; returns the number of the message."""
+        """Begin to run code; returns the number of the message once the kernel has it, which a closed connection then leaves running."""
+        number = self._send(code)
+        while True:
+            kind, content = self._answer(number)
+            if kind == "status" and content["execution_state"] == "busy":
+                return number
+
+    def run(self, code: str) -> str:
+        """The value of the code's last expression, as text."""
+        number = self.start(code)
+        while True:
+            kind, content = self._answer(number)
+            assert kind != "error", content
+            if kind == "execute_result":
+                return str(content["data"]["text/plain"])
+
+    def _send(self, code: str) -> str:
         header = {
             "msg_id": uuid.uuid4().hex,
             "msg_type": "execute_request",
@@ -65,13 +81,9 @@ class Kernel:
         self._session.send_json({**message, "channel": "shell", "buffers": []})
         return header["msg_id"]
 
-    def run(self, code: str) -> str:
-        """The value of the code's last expression, as text."""
-        number = self.start(code)
+    def _answer(self, number: str) -> tuple[str, dict[str, Any]]:
+        """Kind and content of the next message that answers the one with this number."""
         while True:
             message: dict[str, Any] = self._session.receive_json(timeout=PATIENCE_S)
             if message["parent_header"].get("msg_id") == number:
-                kind = message["header"]["msg_type"]
-                assert kind != "error", message["content"]
-                if kind == "execute_result":
-                    return str(message["content"]["data"]["text/plain"])
+                return message["header"]["msg_type"], message["content"]
