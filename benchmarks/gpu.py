@@ -1,4 +1,4 @@
-"""One CUDA GPU, measured: kernels, memory, waits, snapshots, checkpoints, offload, recovery, determinism, tracing, speed.
+"""One CUDA GPU, measured: kernels, first values, memory, waits, snapshots, checkpoints, offload, recovery, determinism, tracing, speed.
 
     PYTHONPATH=typings python benchmarks/gpu.py [--only SECTION …] [--out DIR] [--seconds 600]
 

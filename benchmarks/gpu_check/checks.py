@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardyard.strategies import torch_version
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.spec import Run, TrainSpec
 
@@ -49,6 +50,12 @@ class Place:
         """Raises `Skip` on a CPU."""
         if not self.cuda:
             raise Skip(f"a CPU has no {what}")
+
+    def needs_tried_torch(self, what: str) -> None:
+        """Raises `Skip` on a version of torch whose private functions were not tried."""
+        if not torch_version.tried():
+            versions = ", ".join(f"{version}x" for version in torch_version.TRIED)
+            raise Skip(f"{what} needs torch {versions}, whose private functions were tried")
 
     def run(self, spec: Mapping[str, Any], job: str = "gpu-check", resume: str | None = None) -> Run:
         """The run of a train spec. Raises `Refusal` for what its model cannot do."""

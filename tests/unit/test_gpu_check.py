@@ -11,18 +11,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from shardyard.strategies import cxx_compiler
+from shardyard.strategies import cxx_compiler, torch_version
 from shardyard.strategies.layout import Refusal
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from gpu_check import processes, report  # noqa: E402
-from gpu_check.checks import Check, Skip, lines_of  # noqa: E402
+from gpu_check.checks import Check, Place, Skip, lines_of  # noqa: E402
 from gpu_check.report import Bound, Line, Machine, Report, measured, of_json, skipped  # noqa: E402
-from gpu_check.sections import NAMES, memory  # noqa: E402
-from gpu_check.sizes import FULL  # noqa: E402
+from gpu_check.sections import NAMES, first_values, kernels, memory  # noqa: E402
+from gpu_check.sizes import FULL, TINY  # noqa: E402
 
 MACHINE = Machine("GPU", "2.13.0", "3.11", "0.1.0", 8)
 
@@ -200,6 +201,29 @@ def test_a_check_that_raises_is_a_failed_line_with_its_error_and_one_that_cannot
     assert reasons["not here"] == "a CPU has none" and "torchao" in reasons["refused"]
     assert sum(line.name == "before" for line in lines) == 3, "what was measured before counts"
     assert {line.section for line in lines} == {"here"}
+
+
+@pytest.fixture
+def cpu(tmp_path: Path) -> Place:
+    return Place(torch.device("cpu"), TINY, tmp_path, tmp_path)
+
+
+def test_on_an_untried_torch_what_needs_private_functions_is_skipped_and_the_rest_measured(
+    cpu: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_version, "TRIED", ("1.0.",))
+    (state,) = (check for check in memory.checks(cpu) if check.name.endswith(", state"))
+    (line,) = lines_of("memory", [state], float("inf"))
+    assert line.verdict == "skipped" and "a probe needs torch 1.0.x" in line.reason
+    model, kernel = lines_of("kernels", kernels.checks(cpu)[:1], float("inf"))
+    assert model.name.startswith("model: ") and model.verdict == "ok"
+    assert kernel.verdict == "skipped" and "torch 1.0.x" in kernel.reason
+
+
+def test_first_values_are_compared_and_timed(cpu: Place) -> None:
+    bits, drawing = lines_of("first_values", first_values.checks(cpu), float("inf"))
+    assert (bits.value, bits.unit, bits.verdict) == (0, "of 2,045,063", "ok")
+    assert drawing.value is not None and drawing.value > 0
 
 
 def test_checks_after_the_time_limit_are_skipped() -> None:

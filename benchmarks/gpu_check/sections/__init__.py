@@ -2,6 +2,7 @@
 
 NAMES = (
     "kernels",
+    "first_values",
     "determinism",
     "memory",
     "synchronisations",

@@ -33,15 +33,16 @@ STEPS = 3
 
 
 def checks(at: Place) -> list[Check]:
-    return [Check(name, partial(_of, at, name, model)) for name, model in at.sizes.models.items()]
+    models = at.sizes.models.items()
+    peaks = [Check(name, partial(_peaks, at, name, model)) for name, model in models]
+    return [*peaks, *(Check(f"{name}, state", partial(_state, at, name, model)) for name, model in models)]
 
 
-def _of(at: Place, name: str, model: Model) -> Iterator[Line]:
+def _peaks(at: Place, name: str, model: Model) -> Iterator[Line]:
     formula, dry = by_formula(at, model), by_dry_run(name, model)
     yield measured(f"{name}: peak by the formula", formula / GIB, "GiB")
     if dry is not None:
         yield measured(f"{name}: peak by the dry run", dry / GIB, "GiB")
-    yield from _state(at, name, model)
     at.needs_cuda("counter of allocated bytes")
     peak = _peak(at, model)
     yield measured(f"{name}: peak as allocated", peak / GIB, "GiB")
@@ -90,6 +91,7 @@ def _key(model: Model) -> dict[str, Any]:
 
 def _state(at: Place, name: str, model: Model) -> Iterator[Line]:
     """What the probe of step 2 counts, with its hooks on the step."""
+    at.needs_tried_torch("a probe")
     with Engine(at, model.spec(probe={"every": 1000})) as engine:
         engine.block(2)
         (probe,) = engine.of_kind("probe")

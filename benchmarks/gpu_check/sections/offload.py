@@ -34,6 +34,7 @@ def _optimizer(at: Place) -> Iterator[Line]:
 
 def _activations(at: Place) -> Iterator[Line]:
     """What autograd keeps for the backward pass goes to the host and back; the probe counts it where it stays."""
+    at.needs_tried_torch("a probe")
     with Engine(at, at.sizes.small.spec(probe={"every": 1000})) as engine:
         engine.block(2)
         kept = engine.of_kind("probe")[0]["memory"]["activations"]["max"]
