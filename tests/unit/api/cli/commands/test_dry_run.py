@@ -1,11 +1,15 @@
 """`dry-run` needs no control plane: what is wrong is said with its option or field, and a spec that runs is reported."""
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.api.cli.commands import dry_run as command
 from shardyard.api.cli.main import run
@@ -26,6 +30,19 @@ train:
   precision: bf16
   steps: 1
   global_batch: 8
+"""
+
+#: 8 micro-batches of 70B on 512 ranks.
+LARGE = """\
+name: large
+train:
+  model: { preset: 70B, vocab: 128256 }
+  data: { seq_len: 8192 }
+  layout: { data: 64, tensor: 8, zero: 3, micro_batch: 1 }
+  recompute: full
+  precision: bf16
+  steps: 1
+  global_batch: 512
 """
 
 
@@ -112,3 +129,21 @@ def test_all_ranks_are_run_and_those_that_disagree_are_named(
     assert run(["dry-run", spec, "--rank", "all"]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "Ranks 2 and 3 start different collectives in the group of ranks 2,3." in said
+
+
+@pytest.mark.timing
+@NEEDS_COMPILER
+def test_70b_on_512_ranks_takes_at_most_15_seconds(tmp_path: Path) -> None:
+    """The whole command. The first of three runs compiles the device where none has."""
+    path, took = tmp_path / "large.yaml", []
+    path.write_text(LARGE)
+    for _ in range(3):
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "shardyard.api.cli", "dry-run", str(path), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        took.append(time.perf_counter() - began)
+        assert done.returncode == 0, done.stderr
+        (report,) = json.loads(done.stdout)["ranks"]
+        assert report["world_size"] == 512 and report["parameters"] > 70e9
+    print(f"{min(took):.1f} to {max(took):.1f} s")
+    assert min(took) <= 15
