@@ -1,4 +1,5 @@
-"""Decides whether a job whose attempt was lost is retried, from which budget, and when. `recovery.py` carries the decisions out.
+"""Decides whether a job whose attempt was lost is retried, from which budget, and when. `service/dispatch/retry.py` carries the
+decisions out.
 
 Machine faults and exceptions of the training code have separate budgets; a fault of the whole cluster uses none. Every new try
 waits twice as long as the one before, until an attempt makes progress again.
