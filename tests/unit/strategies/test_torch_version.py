@@ -1,12 +1,16 @@
 """Private functions of torch are refused where they were not tried, and used only until torch has public ones."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
+import torch.compiler.config
 import torch.distributed as dist
+import torch.distributed.fsdp
 import torch.distributed.pipelining
 import torch.distributed.tensor.parallel
+from harness.house import ROOT
 
 from shardyard.strategies import torch_version
 from shardyard.strategies.activation_memory import checkpointing, selective
@@ -34,12 +38,35 @@ PUBLIC = [
     (torch.distributed.tensor.parallel.ParallelStyle, "apply", "workers/models/tensor_plan.py"),
     (torch.nn.functional, "scaled_dot_product_attention_with_lse", "strategies/context_parallel/attention_kernels.py"),
     (torch.ops.aten, "scaled_dot_product_flash_attention", "strategies/context_parallel/attention_kernels.py"),
+    (torch.compiler.config, "donated_buffer", "strategies/compile.py"),
+    (torch, "foreach_norm", "strategies/grad_clip.py"),
+    (torch, "foreach_mul_", "strategies/grad_clip.py"),
+    (torch.distributed.fsdp, "FSDPParam", "strategies/data_parallel/shards_on_disk.py"),
+    (torch.distributed.fsdp, "FSDPParamGroup", "strategies/data_parallel/shards_on_disk.py"),
+    (torch.autograd.graph, "current_graph_task_id", "workers/step_recorder.py"),
+    (torch.cuda.memory, "record_memory_history", "workers/torch_recordings.py"),
+    (torch.autograd.profiler, "profiler_enabled", "workers/torch_recordings.py"),
+    (torch.ops.aten, "scaled_dot_product_efficient_attention", "workers/dry_run/fake_attention.py"),
+    (torch, "FakeTensorMode", "workers/dry_run/fake_tensors.py"),
+    (dist, "FakeProcessGroup", "workers/dry_run/fake_tensors.py"),
+    (torch.distributed.fsdp, "chunk_with_empty", "workers/dry_run/fake_shards.py"),
+    (torch.utils, "pytree", "workers/dry_run/memory_meter.py"),
+    (torch.autograd.graph, "current_graph_task_id", "workers/dry_run/memory_meter.py"),
+    (type(torch.ops.aten.add.Tensor), "schema", "workers/dry_run/operators.py"),
 ]
+#: What it replaces is torch's use of its own function, for which no public name would stand.
+NO_NAME = {"workers/dry_run/no_compiler.py"}
 
 
 @pytest.mark.parametrize(("owner", "name", "file"), PUBLIC, ids=lambda value: value if isinstance(value, str) else "")
 def test_torch_has_no_public_name_yet(owner: object, name: str, file: str) -> None:
     assert not hasattr(owner, name), f"the public API has come: use it. {name}, in {file}"
+
+
+def test_every_file_with_a_private_function_waits_for_a_public_name() -> None:
+    page = (ROOT / "docs" / "design" / "private-apis.md").read_text()
+    using = re.findall(r"^\| `([\w/]+\.py)` \|", page.partition("\n## Ray\n")[0], re.MULTILINE)
+    assert set(using) == {file for _, _, file in PUBLIC} | NO_NAME
 
 
 def test_attention_still_returns_no_log_sum_exp() -> None:
