@@ -8,7 +8,8 @@ import json
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -164,6 +165,35 @@ def mirrored() -> int:
     modules = [Path(file).name for file in files() if file.endswith(".py") and file.startswith(FLOORS)]
     modules = [name for name in modules if not name.startswith(("__", "v00")) and name != "env.py"]
     return 100 * sum(f"test_{name}" in tests for name in modules) // len(modules)
+
+
+def floors(top: str) -> dict[str, int]:
+    """Folder of `top` → how many folders there are on the longest way down from it by imports, itself included.
+
+    Imports within functions count, those for types alone do not. Raises RecursionError for folders that import each other.
+    """
+    paths = [Path(file).parts for file in files() if file.startswith(f"{top}/") and file.endswith(".py")]
+    below: dict[str, set[str]] = {parts[1]: set() for parts in paths if len(parts) > 2}
+    for parts in paths:
+        if parts[1] in below:
+            imported = _imported(parts, ast.parse(ROOT.joinpath(*parts).read_text()))
+            below[parts[1]] |= {path[1] for path in imported if path[0] == top and path[1] in below} - {parts[1]}
+
+    @cache
+    def height(folder: str) -> int:
+        return 1 + max(map(height, below[folder]), default=0)
+
+    return {folder: height(folder) for folder in below}
+
+
+def _imported(parts: Sequence[str], tree: ast.Module) -> Iterator[list[str]]:
+    """What the file of these path parts imports by relative names, from the root, each with its name at the end."""
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    for_types = {id(node) for block in typing for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
+            module = node.module.split(".") if node.module else []
+            yield from ([*parts[: -node.level], *module, alias.name] for alias in node.names)
 
 
 def _measure(file: str, text: str, found: Measured) -> None:

@@ -67,6 +67,12 @@ def test_every_path_in_backticks_exists() -> None:
     assert missing == []
 
 
+def test_workers_has_at_most_ten_floors() -> None:
+    """Drawn as its folders, each above all that it imports."""
+    found = house.floors("workers")
+    assert found["messages"] == 1 < found["trainer"] < found["supervisor"] == max(found.values()) <= 10
+
+
 def test_modules_have_a_test_of_their_name() -> None:
     """As many as today at least; the aim is four of five."""
     assert house.mirrored() >= json.loads(house.FILE.read_text())["mirrored"]["percent"]
