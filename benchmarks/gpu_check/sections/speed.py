@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from shardyard.strategies.cost.memory import state_bytes
+from shardyard.workers.device_choices import OLDEST
 from shardyard.workers.models.flops import flops_per_token
+from shardyard.workers.trainer.device_facts import decided
 from shardyard.workers.trainer.throughput import Throughput, peak_flops
 
 from ..checks import Check, Place, Skip
@@ -33,11 +35,23 @@ BOTH = 3
 
 
 def checks(at: Place) -> list[Check]:
-    return [
+    modes = [
         Check(f"{name}, {mode}", partial(_of, at, f"{name}, {mode}", model, changes))
         for name, model in at.sizes.models.items()
         for mode, changes in MODES.items()
     ]
+    return [Check("auto", lambda: _auto(at)), *modes]
+
+
+def _auto(at: Place) -> Iterator[Line]:
+    """What a spec that names neither gets on this device: bf16 and compiled blocks, where it is no older than Ampere."""
+    at.needs_cuda("choice of precision and compile")
+    train = at.run(at.sizes.small.spec(precision="auto", compile="auto")).train
+    found = decided(train, train.facts(256), at.device)
+    others = (found.train.precision.compute != "bf16") + (found.train.compile is not True)
+    bound = 0 if torch.cuda.get_device_capability(at.device) >= OLDEST else None
+    note = " ".join(found.reasons)
+    yield measured("`auto`: options other than bf16 and compiled", others, "of 2", at_most=bound, note=note)
 
 
 def _of(at: Place, name: str, model: Model, changes: Mapping[str, Any]) -> Iterator[Line]:
