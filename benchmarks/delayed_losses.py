@@ -24,7 +24,7 @@ from harness.ranks import train  # noqa: E402
 
 #: Steps between validations.
 EVERY: Final = 10
-#: Name → what its layout has beside four stages. 2BW needs six micro-batches or more; eight have four sequences each.
+#: Name → what its layout has beside four stages. 2BW needs four micro-batches or more; eight have four sequences each.
 RUNS: Final[dict[str, dict[str, Any]]] = {
     "1f1b": {"schedule": "1f1b", "micro_batch": 4},
     "2bw": {"schedule": "2bw", "micro_batch": 4},
