@@ -168,6 +168,7 @@ LATE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "2bw4-data2-tied": ({"pipeline": 4, "schedule": "2bw", "data": 2, "micro_batch": 1}, {"model": {**GPT2, "tied": True}}),
     "pipedream2": ({"pipeline": 2, "schedule": "pipedream", "data": 2}, {"model": LLAMA}),
     "pipedream4": ({"pipeline": 4, "schedule": "pipedream"}, {"model": GPT2}),
+    "pipedream4-data2": ({"pipeline": 4, "schedule": "pipedream", "data": 2}, {"model": LLAMA}),
     "pipedream3-synchronised-tied": (
         {"pipeline": 3, "schedule": "pipedream", "vertical_sync": True},
         {"model": {**GPT2, "tied": True}},

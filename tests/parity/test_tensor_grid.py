@@ -43,6 +43,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"model": {**GPT2, "tied": True}},
     ),
     "llama-cube-offload": ({"tensor": CUBE}, {"model": LLAMA, "offload": {"optimizer": 0.5, "activations": True}}),
+    "llama-three-by-three": (
+        {"tensor": {"mode": "2d", "shape": [3, 3]}},
+        {"model": {**LLAMA, "dim": 48, "heads": 6, "kv_heads": 3, "hidden": 96, "vocab": 257}, "global_batch": 12},
+    ),
     "llama-flat": ({"tensor": {"mode": "2.5d", "shape": [2, 2, 1]}}, {"model": LLAMA}),
     "llama-offload": ({}, {"model": LLAMA, "offload": {"optimizer": 0.5, "activations": True}}),
 }
