@@ -25,7 +25,7 @@ def test_links_are_between_nodes_where_there_are_several() -> None:
 
 
 def values(rank: int, world: int, port: int) -> dict[str, list[float]]:
-    """What each collective leaves on a rank, of float32 elements that are all rank + 1."""
+    """What each collective leaves on a rank, of float32 elements that are all rank + 1; what is received beside them begins as zeros."""
     import torch
     import torch.distributed as dist
 
@@ -36,7 +36,7 @@ def values(rank: int, world: int, port: int) -> dict[str, list[float]]:
     assert whole is not None
     span = measure._Span(whole, device)
     found = {}
-    zeros = torch.zeros
+    zeros, zeros_like = torch.zeros, torch.zeros_like
     for collective in COLLECTIVES:
         made: list[torch.Tensor] = []
 
@@ -44,11 +44,15 @@ def values(rank: int, world: int, port: int) -> dict[str, list[float]]:
             made.append(zeros(*shape, **more).fill_(rank + 1))  # type: ignore[call-overload]
             return made[-1]
 
-        torch.zeros = filled
+        def noted(*like: torch.Tensor, made: list[torch.Tensor] = made, **_more: object) -> torch.Tensor:
+            made.append(zeros_like(*like))
+            return made[-1]
+
+        torch.zeros, torch.zeros_like = filled, noted
         try:
             operation = measure._operation(span, collective, 2 * world)
         finally:
-            torch.zeros = zeros
+            torch.zeros, torch.zeros_like = zeros, zeros_like
         operation()
         found[collective] = [float(one.sum()) for one in made]
     return found
@@ -62,6 +66,8 @@ def test_what_is_timed_is_what_its_name_says() -> None:
     assert first["all_reduce"][0] == second["all_reduce"][0] == 3 * whole
     assert first["reduce_scatter"][1] == second["reduce_scatter"][1] == 3 * whole / 2
     assert first["all_gather"][0] == second["all_gather"][0] == 1 * 2 + 2 * 2
+    assert first["all_to_all"][2] == second["all_to_all"][2] == 1 * 2 + 2 * 2
+    assert (first["send_recv"][2], second["send_recv"][2]) == (2 * whole, 1 * whole)
 
 
 @pytest.mark.full
