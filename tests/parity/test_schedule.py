@@ -115,7 +115,15 @@ def test_recompute_changes_nothing(layout: Any, mode: str, root: Path, make_spec
 
 @pytest.mark.parametrize(
     ("schedule", "blocks", "more"),
-    [("1f1b", [0, 5], {}), ("interleaved", [2, 1, 1, 1], {}), ("zbv", [1, 2, 2, 0], {}), ("1f1b", [1, 4], {"zero": 1})],
+    [
+        ("1f1b", [0, 5], {}),
+        ("interleaved", [2, 1, 1, 1], {}),
+        ("zbv", [1, 2, 2, 0], {}),
+        ("1f1b", [1, 4], {"zero": 1}),
+        ("zb-h1", [1, 4], {}),
+        ("zb-h2", [4, 1], {"zero": 2}),
+        ("dualpipev", [1, 2, 1, 1], {}),
+    ],
 )
 def test_stages_have_the_blocks_that_a_layout_says(
     schedule: str, blocks: list[int], more: Any, root: Path, make_spec: Make, one_process: Make

@@ -209,6 +209,7 @@ SYNCHRONISED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "adamw-two-stages": ("llama", {"pipeline": 2}, {}),
     "sgd-three-stages": ("qwen3", {"pipeline": 3}, {"optimizer": SGD}),
     "adamw-four-stages": ("llama", {"pipeline": 4}, {"loss": TERMS}),
+    "adamw-four-stages-two-replicas": ("llama", {"pipeline": 4, "data": 2}, {}),
     "adamw-two-stages-tied-two-replicas": ("gpt2", {"pipeline": 2, "data": 2}, {"recompute": "full"}),
     "adamw-four-stages-apart": ("llama", {"pipeline": 4}, {"optimizer": NEVER_CLIPS, "loss": TERMS}),
 }
@@ -283,6 +284,7 @@ SMALLER = {"weights": "int8", "secondary": 2, "gradients": "int4", "block": 32}
 QUANTISED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "all-three": ("llama", {"data": 4, "zero": 3, "micro_batch": 2, "zero_plus_plus": SMALLER}, {}),
     "accumulates": ("llama", {"data": 4, "zero": 3, "micro_batch": 1, "zero_plus_plus": SMALLER}, {"loss": TERMS}),
+    "two-nodes-of-four": ("llama", {"data": 8, "zero": 3, "micro_batch": 1, "zero_plus_plus": {**SMALLER, "secondary": 4}}, {}),
     "weights": ("qwen3", {"data": 2, "zero": 3, "micro_batch": 2, "zero_plus_plus": {"weights": "int8", "block": 64}}, {}),
     "recomputes": ("llama", {"data": 4, "zero": 3, "micro_batch": 2, "zero_plus_plus": SMALLER}, {"recompute": "full"}),
     "groups": ("llama", {"data": 4, "zero": 3, "shard": 2, "micro_batch": 1, "zero_plus_plus": ROUNDED}, {}),

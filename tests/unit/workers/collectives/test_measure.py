@@ -90,11 +90,15 @@ def test_ranks_under_torchrun_print_one_report() -> None:
     [
         ({"data": 2, "parameter_server": {"servers": 2}}, ["world"]),
         ({"data": 2, "tensor": 2}, ["world", "replica", "tensor"]),
+        ({"tensor": {"mode": "2d", "shape": [2, 2]}}, ["world", "tensor_row", "tensor_column"]),
+        ({"context": 4, "ulysses": 2}, ["world", "ulysses", "ring"]),
+        ({"context": 4, "ring_window": 2}, ["world", "inner_ring", "outer_ring"]),
+        ({"data": 4, "expert": 2}, ["world", "expert_replica", "expert"]),
     ],
-    ids=["servers", "axes"],
+    ids=["servers", "axes", "grid", "hybrid", "double-ring", "experts"],
 )
 def test_every_rank_times_the_same_groups(layout: dict[str, object], axes: list[str]) -> None:
-    """A parameter server is in no group but the world's."""
+    """A parameter server is in no group but the world's. An axis of all ranks is the world's, too."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
