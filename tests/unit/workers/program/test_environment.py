@@ -1,6 +1,8 @@
 """What the environment of a rank's program has, and what of the job's own it keeps."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,6 +49,18 @@ def test_an_environment_of_conda_is_no_virtual_one() -> None:
 def test_the_agent_is_the_only_module_in_its_folder() -> None:
     """Everything there can be imported by a user's program by its bare name."""
     assert {path.stem for path in AGENT.glob("*.py")} == {"__init__", "sitecustomize"}
+
+
+def test_what_runs_in_a_programs_python_is_written_as_for_python_3_8() -> None:
+    """The agent, and what it loads by its path. Annotations are not evaluated."""
+    agent = AGENT / "sitecustomize.py"
+    loaded = re.findall(r"""_loaded\("(\w+)"\)""", agent.read_text())
+    assert {"gloo_threads", "recorder_dumps", "step_recorder", "thread_stacks", "torch_recordings"} <= {*loaded}
+    for path in (agent, *(AGENT.parents[1] / f"{name}.py" for name in loaded)):
+        tree = ast.parse(path.read_text(), str(path), feature_version=(3, 8))
+        annotated = any(isinstance(node, ast.AnnAssign | ast.arg) and node.annotation for node in ast.walk(tree))
+        later = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+        assert later or not annotated, path
 
 
 def test_text_is_for_a_shell_and_a_program_goes_to_the_nodes_and_back() -> None:
