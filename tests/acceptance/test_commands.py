@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -135,6 +136,36 @@ dist.destroy_process_group()
         memory = client.system(job.id, "rank/memory").curves
         largest = [max(value or 0 for value in curve.high or curve.mean) for curve in memory]
         assert len(largest) == 2 and min(largest) > 10 << 20, "of the program, not of the trainer process alone"
+
+
+@pytest.mark.full
+def test_a_hang_of_a_script_with_ddp_is_explained(plane: ControlPlane, tmp_path: Path) -> None:
+    """Rank 1 does not come to the backward pass, in which rank 0 waits for the all-reduce of DistributedDataParallel."""
+    script = """
+import os, time, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+def forgets():
+    while True:
+        time.sleep(1)
+for step in range(3):
+    loss = model(torch.ones(2, 4)).sum()
+    if step == 1 and dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        forgets()
+    loss.backward()
+dist.destroy_process_group()
+"""
+    with plane.client() as client:
+        job = submitted(client, tmp_path, script, policy={"hang_timeout_s": 5})
+        done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
+        assert done.state == "succeeded", done.message
+        incidents = client.incidents(job.id).items
+        assert [(one.cause, one.rank) for one in incidents] == [("hang", 1)], incidents
+        (incident,) = incidents
+        assert "forgets" in incident.message, incident.message
+        assert re.search(r"all_reduce \d+ of the world group \(ranks 0, 1\)", incident.message), incident.message
+        assert any("backward" in str(one.stack) for one in incident.stacks if 0 in one.ranks), incident.stacks
 
 
 def test_a_cancelled_program_gets_sigterm_and_leaves_no_process(plane: ControlPlane, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Gradients that are reduced during a stage's last backward pass are those that are reduced after the schedule, to the bit."""
+"""Gradients that are reduced during a stage's last backward pass are those that are reduced after the schedule, to the bit.
+
+Parameters that ZeRO-1 and ZeRO-2 have updated are gathered meanwhile: those of later blocks are in transit when a block begins.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +15,9 @@ from shardyard.workers.spec import Run, TrainSpec
 
 Make = Callable[..., Any]
 
-#: Small buckets: some of several parameters, and more of them than may be in transit.
-SMALL = {"overlap": {"bucket_mb": 0.02, "prefetch": 2}, "eval": {"batches": 1}, "steps": 3}
+#: Small buckets: some of several parameters, and more of them than may be in transit. A probe (step 2) and the first comparison of replicas
+#: (step 3) wait for all of them; step 5 begins with some in transit.
+SMALL = {"overlap": {"bucket_mb": 0.02, "prefetch": 2}, "eval": {"batches": 1}, "steps": 5}
 TIED = {"model": {**GPT2, "layers": 5, "tied": True}}
 NARROW = {"precision": {"compute": "bf16", "gradients": "compute"}}
 
@@ -49,6 +53,7 @@ def test_the_same_bits_as_after_the_schedule(name: str, root: Path, make_spec: M
     run = Run(job=name, train=spec, checkpoints=root / "checkpoints" / name, cache=root / "cache")
     for during, after in spawn(both_ways, spec.layout.world_size, run.model_dump_json()):
         assert during["started"] > after["started"] == 0
+        assert (during["coming"] > 0) == (spec.layout.zero > 0)
         assert during["losses"] == after["losses"] and during["norms"] == after["norms"]
         assert during["shards"] == after["shards"]
 
@@ -61,7 +66,8 @@ def both_ways(rank: int, world: int, port: int, orders: str) -> Any:
 
 
 def trained(run: Run, device: Any, during: bool) -> dict[str, Any]:
-    """The steps' losses and norms, the bits of all param shards, and how many buckets were sent before the schedules ended."""
+    """The steps' losses and norms, the bits of all param shards, how many buckets were sent before the schedules ended, and how many
+    calls that gather parameters were in transit when a block began."""
     from contextlib import nullcontext
 
     from shardyard.strategies.data_parallel.buckets import BucketOrder
@@ -75,7 +81,7 @@ def trained(run: Run, device: Any, during: bool) -> dict[str, Any]:
         setattr(BucketOrder, "finishing", lambda *_: nullcontext())  # noqa: B010
     try:
         built = allocate(run, make_mesh(run.train.layout, device))
-        started = _counted(built.parallel)
+        started, coming = _counted(built.parallel), _coming(built.parallel)
         events: list[Any] = []
         assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     finally:
@@ -83,6 +89,7 @@ def trained(run: Run, device: Any, during: bool) -> dict[str, Any]:
     steps = [data for kind, data in events if kind == "step"]
     return {
         "started": sum(started),
+        "coming": sum(coming),
         "losses": [data.get("loss") for data in steps],
         "norms": [data.get("grad_norm") for data in steps],
         "shards": [(shard.name, shard.offset, shard.tensor.numpy().tobytes()) for shard in built.parallel.data.shards],
@@ -91,7 +98,7 @@ def trained(run: Run, device: Any, during: bool) -> dict[str, Any]:
 
 def _counted(parallel: Any) -> list[int]:
     """Gets one number per bucket that is sent: whether that is before its schedule has ended."""
-    data = getattr(parallel.data, "_data", parallel.data)  # that of tied ends
+    data = _of_replicas(parallel)
     order, train = data._order, parallel.runner.train
     send, running, started = order._send, [False], []
 
@@ -108,3 +115,23 @@ def _counted(parallel: Any) -> list[int]:
 
     order._send, parallel.runner.train = sent, running_train
     return started
+
+
+def _coming(parallel: Any) -> list[int]:
+    """Gets one number per block that begins and had to wait: the calls that gather others' parameters and have not been waited for."""
+    gathers, coming = getattr(_of_replicas(parallel), "_gathers", None), list[int]()
+    if gathers is None:
+        return coming
+    settle = gathers.settle
+
+    def settled(needed: Any = None) -> None:
+        settle(needed)
+        if needed is not None:
+            coming.append(len(gathers._coming))
+
+    gathers.settle = settled
+    return coming
+
+
+def _of_replicas(parallel: Any) -> Any:
+    return getattr(parallel.data, "_data", parallel.data)  # that of tied ends
