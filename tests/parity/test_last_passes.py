@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.in_transit import coming_at_blocks, sent_during_passes
 from harness.models import GPT2, LLAMA
 from harness.ranks import group, spawn
 
@@ -81,7 +82,7 @@ def trained(run: Run, device: Any, during: bool) -> dict[str, Any]:
         setattr(BucketOrder, "finishing", lambda *_: nullcontext())  # noqa: B010
     try:
         built = allocate(run, make_mesh(run.train.layout, device))
-        started, coming = _counted(built.parallel), _coming(built.parallel)
+        started, coming = sent_during_passes(built.parallel), coming_at_blocks(built.parallel)
         events: list[Any] = []
         assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     finally:
@@ -94,44 +95,3 @@ def trained(run: Run, device: Any, during: bool) -> dict[str, Any]:
         "norms": [data.get("grad_norm") for data in steps],
         "shards": [(shard.name, shard.offset, shard.tensor.numpy().tobytes()) for shard in built.parallel.data.shards],
     }
-
-
-def _counted(parallel: Any) -> list[int]:
-    """Gets one number per bucket that is sent: whether that is before its schedule has ended."""
-    data = _of_replicas(parallel)
-    order, train = data._order, parallel.runner.train
-    send, running, started = order._send, [False], []
-
-    def sent(number: int) -> None:
-        started.append(int(running[0]))
-        send(number)
-
-    def running_train(*batch: Any) -> Any:
-        running[0] = True
-        try:
-            return train(*batch)
-        finally:
-            running[0] = False
-
-    order._send, parallel.runner.train = sent, running_train
-    return started
-
-
-def _coming(parallel: Any) -> list[int]:
-    """Gets one number per block that begins and had to wait: the calls that gather others' parameters and have not been waited for."""
-    gathers, coming = getattr(_of_replicas(parallel), "_gathers", None), list[int]()
-    if gathers is None:
-        return coming
-    settle = gathers.settle
-
-    def settled(needed: Any = None) -> None:
-        settle(needed)
-        if needed is not None:
-            coming.append(len(gathers._coming))
-
-    gathers.settle = settled
-    return coming
-
-
-def _of_replicas(parallel: Any) -> Any:
-    return getattr(parallel.data, "_data", parallel.data)  # that of tied ends

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from harness.broken_model import broken_model
+from harness.in_transit import coming_at_blocks, sent_during_passes
 from harness.models import GPT2
-from harness.ranks import assert_checkpoints_fit, train
+from harness.ranks import assert_checkpoints_fit, group, spawn, train
+
+from shardyard.workers.spec import Run, TrainSpec
 
 from .test_layouts import assert_equal, evaluations
 
@@ -115,3 +118,31 @@ def test_all_ranks_together_send_2_psi_per_worker(root: Path, make_spec: Make) -
     psi = sum(value.size for value in run["parameters"].values())
     sent = found["traffic_sum"]["parameter_server"]["send"]
     assert (sent["elements"], sent["bytes"]) == (2 * psi * 3, (4 + 2) * psi * 3)
+
+
+def test_messages_are_in_transit_while_workers_compute(root: Path, make_spec: Make) -> None:
+    """Gradients of later blocks during the backward pass, values of later blocks when one begins."""
+    small = {"overlap": {"bucket_mb": 0.01}, "eval": {"batches": 1}}
+    spec = TrainSpec.model_validate(make_spec(served(2, 1), steps=5, **small))
+    run = Run(job="in-transit", train=spec, checkpoints=root / "checkpoints", cache=root / "cache")
+    first, second, _ = spawn(in_transit, 3, run.model_dump_json())
+    assert first == second
+    pushed, pulled = first
+    assert pushed > 0
+    assert pulled > 0
+
+
+def in_transit(rank: int, world: int, port: int, orders: str) -> tuple[int, int]:
+    """How many messages a worker pushed before its passes had ended, and how many were still to be pulled when its blocks began."""
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.trainer.assemble import assemble
+    from shardyard.workers.trainer.build import allocate
+    from shardyard.workers.trainer.instruments import Instruments
+
+    run = Run.model_validate_json(orders)
+    built = allocate(run, make_mesh(run.train.layout, group(rank, world, port)))
+    serves = built.mesh.serves
+    pushed = [] if serves else sent_during_passes(built.parallel)
+    pulled = [] if serves else coming_at_blocks(built.parallel)
+    assemble(built, lambda *_: None, Instruments()).run()
+    return sum(pushed), sum(pulled)
