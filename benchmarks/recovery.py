@@ -6,7 +6,7 @@ All contenders take turns within each round; ratios are taken per round, and the
 loses a trainer, or a rank's actor with its trainer, without and with a warm spare; Ray Train a worker, which is both. Ray Train's clock
 stops at the first step of any number, though it trains some again; Shardyard's at the first that was not reported before. Steps lost are
 those that were reported and are trained again. Each round also takes the cost of snapshots (`snapshot_cost.py`), and how long a checkpoint
-of a job that saves often holds the training, in steps.
+of a job that saves often pauses training, in steps.
 """
 
 import argparse
@@ -150,14 +150,14 @@ def _steps(folder: Path) -> list[dict[str, Any]]:
 
 
 def stall(plane: ControlPlane, ranks: int) -> float:
-    """The longest that a checkpoint held the training, in steps of a job that has settled."""
+    """The longest that a checkpoint paused training, in steps of a job that has settled."""
     with plane.client() as client:
         job = client.submit(spec(ranks, steps=4 * SETTLED)).id
         done = client.wait(job, timeout_s=300)
         assert done.state == "succeeded", done.message
-        held = [event.data["held_s"] for event in client.events(job) if event.kind == "checkpoint"]
+        paused = [event.data["held_s"] for event in client.events(job) if event.kind == "checkpoint"]
         steps = [point.step_s for point in client.metrics(job, since=SETTLED).points if point.step_s is not None]
-        return float(max(held) / statistics.median(steps))
+        return float(max(paused) / statistics.median(steps))
 
 
 def snapshots(folder: Path, ranks: int) -> tuple[float, float]:
@@ -197,7 +197,7 @@ def measure(ranks: int, rounds: int, only: str | None = None) -> Found:
                     continue
                 found.stalls.append(stall(plane, ranks))
                 found.snapshots.append(snapshots(folder, ranks))
-                print(f"    a checkpoint held {found.stalls[-1]:.2f} steps", flush=True)
+                print(f"    a checkpoint paused training for {found.stalls[-1]:.2f} steps", flush=True)
                 clock, processors = found.snapshots[-1]
                 print(f"    a step with snapshots/without {clock:.3f}, by processor time {processors:.3f}", flush=True)
     finally:
@@ -217,7 +217,7 @@ def show(found: Found) -> None:
     print(
         f"  a step with snapshots/without {spread(clock, 3)}, by processor time {spread(processors, 3)}   target ≤ 1.02"
     )
-    print(f"  longest hold by a checkpoint, in steps {spread(found.stalls)}   target ≤ 1")
+    print(f"  longest pause by a checkpoint, in steps {spread(found.stalls)}   target ≤ 1")
 
 
 def spread(found: Sequence[float], digits: int = 2) -> str:

@@ -23,7 +23,7 @@ class Checkpoint(Value):
     path: str
     bytes: int | None = None
     seconds: float | None = Field(None, description="Seconds until the checkpoint was complete.")
-    held_s: float | None = Field(None, description="Seconds for which the save blocked training.")
+    held_s: float | None = Field(None, description="Seconds for which the save paused training.")
 
 
 class Checkpoints(Value):

@@ -1,4 +1,4 @@
-"""Saving without holding the training: param shards are copied, and a thread writes the copy while the next steps compute.
+"""Saving while training continues: param shards are copied, and a thread writes the copy while the next steps compute.
 
 One save at a time: the next waits for the one before. The training thread reports how a save ended.
 """
@@ -29,7 +29,7 @@ WRITE: Final = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Saved:
-    """How a save ended: `seconds` until the checkpoint was complete, of which the training was held for `held_s`."""
+    """How a save ended: `seconds` until the checkpoint was complete, for `held_s` of which training was paused."""
 
     step: int
     path: str

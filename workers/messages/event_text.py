@@ -25,7 +25,7 @@ def format_event(kind: str, data: dict[str, Any]) -> str | None:
         case "probe" if "bubble_measured" in data:
             return f"step {data['step']:>6}  {format_bubble(data)}"
         case "checkpoint":
-            took = f"{data['bytes']:,} bytes in {data['seconds']:.2f} s, training held for {data['held_s']:.2f} s"
+            took = f"{data['bytes']:,} bytes in {data['seconds']:.2f} s, training paused for {data['held_s']:.2f} s"
             return f"step {data['step']:>6}  saved {data['path']} ({took})"
         case "export":
             return (

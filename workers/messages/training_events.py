@@ -273,7 +273,7 @@ class CheckpointEvent(Event):
     seconds: float
     """Seconds from the begin of the save until it was complete."""
     held_s: float
-    """Seconds of the save in which training stood still."""
+    """Seconds of the save for which training was paused."""
     kept: tuple[int, ...] | None
     """Steps of all complete checkpoints of the job after the save. Null if they are not known."""
     digest: str | None = None

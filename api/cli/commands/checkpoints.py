@@ -68,7 +68,7 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
         items = [{**one.model_dump(mode="json"), "verdict": what, "message": why} for one, what, why in rows]
         screen.json({"items": items, "next": page.next})
     else:
-        columns = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING HELD", "STATE", "PATH")
+        columns = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING PAUSED", "STATE", "PATH")
         screen.table(columns, [_row(one, what) for one, what, _ in rows])
         _explain(screen, job, [why for _, _, why in rows if why], page.next)
         if verify and not on_cluster and any(what == "unknown" for _, what, _ in rows):

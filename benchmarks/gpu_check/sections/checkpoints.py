@@ -1,4 +1,4 @@
-"""Checkpoints: how long they hold the training, how fast they are written, and what steps feel of them."""
+"""Checkpoints: how long they pause training, how fast they are written, and what steps feel of them."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -8,27 +8,27 @@ from ..engine import Engine, interleaved, ratios
 from ..link import GIB, link
 from ..report import Line, measured, ratio
 
-#: A checkpoint may hold the training for this many times as long as the link needs for its bytes, and a little.
-HELD, LEAST_S = 2.0, 0.05
+#: A checkpoint may pause training for this many times as long as the link needs for its bytes, and a little.
+PAUSED, LEAST_S = 2.0, 0.05
 EVERY = 3
 STEPS = 4 * EVERY + 1
 
 
 def checks(at: Place) -> list[Check]:
-    return [Check("holding", lambda: _held(at)), Check("a step with checkpoints", lambda: _felt(at))]
+    return [Check("pauses", lambda: _pauses(at)), Check("a step with checkpoints", lambda: _felt(at))]
 
 
-def _held(at: Place) -> Iterator[Line]:
+def _pauses(at: Place) -> Iterator[Line]:
     spec = at.sizes.small.spec(checkpoint={"final": False, "every": EVERY, "keep": 1})
-    with Engine(at, spec, job="held") as engine:
+    with Engine(at, spec, job="pauses") as engine:
         engine.block(STEPS)
         saved = engine.of_kind("checkpoint")
     first, *later = saved
     size = first["bytes"]
-    bound = HELD * size / link(at).to_host + LEAST_S
-    yield measured("training held by the first checkpoint", first["held_s"], "s", note=f"{size / GIB:.2f} GiB")
-    held = median(each["held_s"] for each in later)
-    yield measured("training held by a later one", held, "s", at_most=bound if at.cuda else None)
+    bound = PAUSED * size / link(at).to_host + LEAST_S
+    yield measured("training paused by the first checkpoint", first["held_s"], "s", note=f"{size / GIB:.2f} GiB")
+    paused = median(each["held_s"] for each in later)
+    yield measured("training paused by a later one", paused, "s", at_most=bound if at.cuda else None)
     yield measured("written at", size / median(each["seconds"] for each in later) / GIB, "GiB/s")
 
 

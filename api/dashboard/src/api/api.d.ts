@@ -2093,7 +2093,7 @@ export interface components {
             readonly seconds: number | null;
             /**
              * Held S
-             * @description Seconds for which the save blocked training.
+             * @description Seconds for which the save paused training.
              */
             readonly held_s: number | null;
         };
@@ -8280,7 +8280,7 @@ export interface components {
             readonly seconds: number;
             /**
              * Held S
-             * @description Seconds of the save in which training stood still.
+             * @description Seconds of the save for which training was paused.
              */
             readonly held_s: number;
             /**

@@ -34,7 +34,7 @@ def test_a_probe_says_how_long_a_pipeline_waited() -> None:
 
 def test_a_checkpoint_says_how_long_training_was_held() -> None:
     saved = {"step": 4, "path": "/c/step-4", "bytes": 14_600_000, "seconds": 0.214, "held_s": 0.016}
-    line = "step      4  saved /c/step-4 (14,600,000 bytes in 0.21 s, training held for 0.02 s)"
+    line = "step      4  saved /c/step-4 (14,600,000 bytes in 0.21 s, training paused for 0.02 s)"
     assert format_event("checkpoint", saved) == line
 
 
