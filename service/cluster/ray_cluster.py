@@ -9,14 +9,11 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from ...workers.messages.exec_request import Exec
-from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
-from ...workers.messages.profile_request import Profile
 from ...workers.messages.secret import Secret
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..errors import ClusterError, GangLost
@@ -29,6 +26,9 @@ from .ray_connection import ANSWER_S, CONNECT_S, explain_token, import_ray, in_t
 from .ray_gangs import begin_operation, end_operation, find_supervisor, gang_names, make_supervisor, remove_gang
 from .ray_head import Head, Record, count_workers, lives
 from .ray_nodes import read_nodes
+from .supervisor_handle import SupervisorHandle
+
+T = TypeVar("T")
 
 #: Actors that are not needed any more are killed without a grace period: Ray ends them with its driver, too.
 END_S: Final = 2.0
@@ -52,7 +52,7 @@ class Cluster:
         self.entry = entry
         self.head = Head(settings.data_dir) if settings.ray_address is None else None
         self._record: Record | None = None
-        self._supervisors: dict[str, Any] = {}
+        self._supervisors: dict[str, SupervisorHandle] = {}
         self._warming: asyncio.Task[None] | None = None
         self._quiet_until = 0.0  # no workers are prepared before this time of the loop's clock
 
@@ -85,48 +85,27 @@ class Cluster:
         spec = replace(spec, cpus_per_rank=1 / self.settings.cpu_ranks_per_core, entry=spec.entry or self.entry)
         self._check_head()
         self._be_quiet(WARM_AFTER_START_S)
-        supervisor = await in_thread(make_supervisor, ANSWER_S, spec)
-        self._supervisors[spec.name] = supervisor
-        await self._call_supervisor(spec.name, lambda gang: gang.begin.remote(), CONNECT_S)
+        self._supervisors[spec.name] = await in_thread(make_supervisor, ANSWER_S, spec)
+        await self._call_supervisor(spec.name, lambda supervisor: supervisor.begin())
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         """Events after number `after`, which acknowledges those up to it. Waits for the first. Raises GangLost."""
-        answer = await self._call_supervisor(
-            gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S
-        )
-        return Pull(answer["events"], answer["last"], answer.get("version", 0), answer.get("misses_secrets", False))
+        return await self._call_supervisor(gang, lambda supervisor: supervisor.pull(after, wait_s))
 
     async def stop(self, gang: str, reason: str) -> None:
         """Stop a gang (`reason`: cancel, preempt). Its last event reports that it has ended. Raises GangLost."""
-        await self._call_supervisor(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
+        await self._call_supervisor(gang, lambda supervisor: supervisor.stop(reason))
 
     async def deliver(self, gang: str, order: UserOrder) -> bool:
         """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost.
 
         Returns whether its supervisor knows this kind of order.
         """
-
-        def give(supervisor: Any) -> Any:
-            match order:
-                case Fault():
-                    return supervisor.inject_fault.remote(order.to_json())
-                case Exec():
-                    return supervisor.execute.remote(order.to_json())
-                case Profile():
-                    return supervisor.profile.remote(order.to_json())
-                case _:
-                    return supervisor.trace.remote(order.to_json())
-
-        try:
-            await self._call_supervisor(gang, give, ANSWER_S)
-        except AttributeError:  # Ray's handle has the methods of the class by which the supervisor was started
-            return False
-        return True
+        return await self._call_supervisor(gang, lambda supervisor: supervisor.deliver(order))
 
     async def provide_secrets(self, gang: str, secrets: Sequence[Secret]) -> None:
         """Send the secrets that a pull misses. Raises GangLost."""
-        values = [secret.to_json() for secret in secrets]
-        await self._call_supervisor(gang, lambda supervisor: supervisor.provide_secrets.remote(values), ANSWER_S)
+        await self._call_supervisor(gang, lambda supervisor: supervisor.provide_secrets(secrets))
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""
@@ -165,7 +144,7 @@ class Cluster:
     async def close_gang(self, gang: str) -> None:
         """Remove everything that is left of a gang; harmless when nothing is."""
         with contextlib.suppress(GangLost):
-            await self._call_supervisor(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
+            await self._call_supervisor(gang, lambda supervisor: supervisor.close())
         self._supervisors.pop(gang, None)
         self._check_head()
         await in_thread(remove_gang, ANSWER_S, gang)
@@ -196,7 +175,7 @@ class Cluster:
         if self._record is not None and not lives(self._record):
             raise ClusterError("the embedded Ray head has died", remedy="It is started again at the next connection.")
 
-    async def _call_supervisor(self, gang: str, call: Callable[[Any], Any], timeout_s: float) -> Any:
+    async def _call_supervisor(self, gang: str, call: Callable[[SupervisorHandle], Awaitable[T]]) -> T:
         """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
@@ -206,8 +185,7 @@ class Cluster:
             raise GangLost(f"no supervisor {gang} on the cluster")
         self._supervisors[gang] = supervisor
         try:
-            async with asyncio.timeout(timeout_s):
-                return await call(supervisor)
+            return await call(supervisor)
         except (ActorUnavailableError, TimeoutError) as error:
             raise ClusterError(
                 f"{gang} does not answer: {error}", remedy="Look at the Ray cluster's health."

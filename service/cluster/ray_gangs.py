@@ -7,9 +7,11 @@ from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
 from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_actors_and_group
 from ...workers.tasks.checkpoint_task import Operation, perform
+from .supervisor_handle import SupervisorHandle
 
 
-def make_supervisor(spec: GangSpec) -> Any:
+def make_supervisor(spec: GangSpec) -> SupervisorHandle:
+    """The gang's supervisor, which is started unless it exists."""
     import ray
 
     options = {
@@ -20,7 +22,7 @@ def make_supervisor(spec: GangSpec) -> Any:
         "num_cpus": 0,
         "max_restarts": -1,  # a restarted supervisor continues from its journal
     }
-    return ray.remote(Supervisor).options(**options).remote(spec.to_json())
+    return SupervisorHandle(ray.remote(Supervisor).options(**options).remote(spec.to_json()))
 
 
 def begin_operation(operation: Operation, node: str | None) -> Any:
@@ -44,11 +46,12 @@ def end_operation(task: Any) -> None:
     ray.cancel(task, force=True)
 
 
-def find_supervisor(gang: str) -> Any:
+def find_supervisor(gang: str) -> SupervisorHandle | None:
+    """The living supervisor of a gang; None when there is none."""
     import ray
 
     try:
-        return ray.get_actor(gang, namespace=NAMESPACE)
+        return SupervisorHandle(ray.get_actor(gang, namespace=NAMESPACE))
     except ValueError:
         return None
 
@@ -67,5 +70,5 @@ def _ours(actor: dict[str, str]) -> bool:
 
 def remove_gang(gang: str) -> None:
     supervisor = find_supervisor(gang)
-    remove_actors_and_group(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor]))
+    remove_actors_and_group(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor.actor]))
     journal.erase(gang)
