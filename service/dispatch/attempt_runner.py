@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 #: Maximum tries to start or remove a gang on a cluster that does not respond.
 _TRIES = 3
 #: Seconds between two tries: the first pause, and the longest; doubled in between.
-_FIRST_BACK_OFF_S, _LAST_BACK_OFF_S = 0.25, 5.0
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.25, 5.0
 #: Seconds that removing a gang may take before its job becomes `cancelled`.
 _CLEAR_S = 1.0
 #: Seconds for storing events that a gang emitted before it had to end. Events that are not stored by then are lost.
@@ -209,7 +209,7 @@ class Attempt:
             try:
                 return await self.cluster.stop(gang, reason)
             except (GangLost, ClusterError):
-                await asyncio.sleep(_FIRST_BACK_OFF_S)
+                await asyncio.sleep(_FIRST_BACKOFF_S)
 
     async def _verdict(self, attempt: RowMapping, lost: GangLost) -> Cause:
         """Whether the gang alone is lost, or the whole cluster on which it was placed."""
@@ -228,7 +228,7 @@ class Attempt:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
-            await lose_attempt(tx, job, cause, self.settings.rules.back_off)
+            await lose_attempt(tx, job, cause, self.settings.rules.backoff)
 
     async def _clear(self, gang: str) -> None:
         """Remove the gang. If that fails, the dispatcher's sweep removes it later."""
@@ -240,7 +240,7 @@ class Attempt:
 
         Raises the last error after `tries` tries.
         """
-        back_off_s = _FIRST_BACK_OFF_S
+        backoff_s = _FIRST_BACKOFF_S
         while True:
             try:
                 return await request()
@@ -250,8 +250,8 @@ class Attempt:
                     raise
                 if isinstance(error, ClusterError):  # the store logs database errors
                     log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
-            await asyncio.sleep(back_off_s)
-            back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
 
 
 async def _end_tasks(*tasks: asyncio.Future[Any] | None) -> None:

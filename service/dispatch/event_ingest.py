@@ -220,7 +220,7 @@ class _Batch:
         if (reason := self._lost(to, cause)) is not None:
             reached = max((step["step"] for step in self.steps), default=0)
             lost = replace(cause, reason=reason)
-            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.back_off, reached)
+            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.backoff, reached)
             return
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1

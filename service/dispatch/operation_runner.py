@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 #: Maximum tries of an operation: a worker may run out of memory, a dispatcher or node may die.
 TRIES: Final = 5
 #: Seconds before the next try after an error of the cluster or the database.
-BACK_OFF_S: Final = 5.0
+BACKOFF_S: Final = 5.0
 
 
 class OperationRunner:
@@ -75,7 +75,7 @@ class OperationRunner:
         except ClusterError as error:
             log.warning("%s: %s", row["id"], error)
             if tries < TRIES:
-                await self._put_back(token, tries, BACK_OFF_S)
+                await self._put_back(token, tries, BACKOFF_S)
                 return
             outcome = failed("operation_lost", error.message)
         except asyncio.CancelledError:
@@ -105,12 +105,12 @@ class OperationRunner:
                         await checkpoint_catalogue.seen(tx, row["job_id"], row["step"], outcome.result, outcome.error)
                 return
             except DatabaseError:  # the store has logged it
-                await asyncio.sleep(BACK_OFF_S)
+                await asyncio.sleep(BACKOFF_S)
 
     async def _put_back(self, token: str, tries: int, seconds: float) -> None:
         """Give the operation back for another try after `seconds`. If the database does not answer, the lease expires."""
         try:
-            async with asyncio.timeout(BACK_OFF_S), self.store.write() as tx:
+            async with asyncio.timeout(BACKOFF_S), self.store.write() as tx:
                 await rows.put_back(tx, token, seconds, tries)
         except (TimeoutError, DatabaseError) as error:
             log.warning("an operation could not be given back: %s", error)

@@ -38,9 +38,7 @@ _ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
 _NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE}
 
 
-async def lose_attempt(
-    tx: AsyncConnection, job: RowMapping, cause: Cause, back_off: Backoff, reached: int = 0
-) -> State:
+async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backoff: Backoff, reached: int = 0) -> State:
     """Queue the job again, or fail it if its budget is used up. A job in `cancelling` is cancelled, one in `pausing` paused.
 
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is reported but not stored. Returns
@@ -63,7 +61,7 @@ async def lose_attempt(
         return await _settle(tx, job, State.FAILED, replace(cause, reason=reason, message=message))
     furthest = max(reached, await steps.furthest(tx, job["id"]))
     fault = Fault(cause.reason or "lost", furthest - job["furthest"], earlier)
-    verdict = decide(job["id"], _spent(job), fault, back_off)
+    verdict = decide(job["id"], _spent(job), fault, backoff)
     if isinstance(verdict, Enough):
         final = replace(cause, reason=verdict.reason, message=_said(verdict.note, cause.message))
         return await _settle(tx, job, State.FAILED, final)

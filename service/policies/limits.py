@@ -17,6 +17,6 @@ class ArtifactLimits:
 
 @dataclass(frozen=True)
 class Rules:
-    back_off: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = field(default_factory=Backoff)
     cordon: Limits = field(default_factory=Limits)
     artifacts: ArtifactLimits = field(default_factory=ArtifactLimits)

@@ -115,7 +115,7 @@ class Enough:
     note: str | None = None
 
 
-def decide(job_id: str, spent: Spent, fault: Fault, back_off: Backoff) -> Again | Enough:
+def decide(job_id: str, spent: Spent, fault: Fault, backoff: Backoff) -> Again | Enough:
     """Decide whether a job that lost its attempt is retried."""
     if fault.reason in (RESHARD, PAUSE, DEVICES_LOST):
         return Again(0.0, spent, "")
@@ -123,7 +123,7 @@ def decide(job_id: str, spent: Spent, fault: Fault, back_off: Backoff) -> Again 
     if enough is not None:
         return enough
     setbacks = 1 if fault.new_steps >= PROGRESS_STEPS else spent.setbacks + 1
-    wait_s = back_off.wait_s(job_id, setbacks)
+    wait_s = backoff.wait_s(job_id, setbacks)
     restarts = spent.restarts + (fault.reason in INFRASTRUCTURE - FREE)
     retries = spent.retries + (fault.reason not in INFRASTRUCTURE)
     after = Spent(restarts, spent.max_restarts, retries, spent.max_retries, setbacks)

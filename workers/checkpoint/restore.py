@@ -32,7 +32,7 @@ class Warn(Protocol):
 
 
 #: Seconds before each further request to storage that did not answer.
-BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
+BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
 def restore(
@@ -55,14 +55,14 @@ def restore(
 
 def _with_retries(request: Callable[[], T], warn: Warn) -> T:
     """Repeat `request` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
-    for number, seconds in enumerate(BACK_OFF_S):
+    for number, seconds in enumerate(BACKOFF_S):
         try:
             return request()
         except StorageError as error:
             if not error.passing:
                 raise
             if number == 0:
-                warn(error.code, f"{error}; trying again for {sum(BACK_OFF_S):.0f} s.")
+                warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
         time.sleep(seconds)
     return request()
 

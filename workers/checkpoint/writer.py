@@ -21,7 +21,7 @@ from .retention import clear, folder, prune
 from .staging_buffer import StagingBuffer
 
 #: Seconds before the second and the third try of a checkpoint that must be saved.
-BACK_OFF_S: Final = (1.0, 2.0)
+BACKOFF_S: Final = (1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Writer:
 
     def write(self, order: Order) -> Written:
         """Collective among the writers."""
-        for seconds in (0.0, *BACK_OFF_S)[: order.tries]:
+        for seconds in (0.0, *BACKOFF_S)[: order.tries]:
             time.sleep(seconds)
             written = self._try(order)
             if written.error is None:

@@ -44,7 +44,7 @@ from .shared_folder import EndRequested, FolderUnavailable, remove_unused, share
 T = TypeVar("T")
 
 #: Seconds before each further try of storage that did not answer.
-BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0)
+BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 #: Seconds to wait for another rank of the node that fetches, and for which an unused copy is kept.
 WAIT_S: Final = 3600.0
 KEPT_S: Final = 3600.0
@@ -268,7 +268,7 @@ def answering(program: Program, meeting: RankMeeting, emit: EmitEvent) -> Iterat
 
 def _tried(do: Callable[[], T]) -> T:
     """The result, after further tries where storage does not answer. Raises what the last one raises."""
-    for seconds in BACK_OFF_S:
+    for seconds in BACKOFF_S:
         try:
             return do()
         except StorageError as error:

@@ -226,7 +226,7 @@ class Generations:
 
         gang = self.gang
         assert gang.repair is not None
-        await asyncio.sleep(gang.budget.back_off_s)
+        await asyncio.sleep(gang.budget.backoff_s)
         await (
             gang.journal.settled()
         )  # a supervisor that has a successor must not end the trainers of that one's generation

@@ -59,8 +59,8 @@ def share_of(gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS) -> CpuSha
     if not gpu or node is None or node < 0:
         return None
     kind = (_text(own / "vendor"), _text(own / "class"))
-    alike = (one for one in devices.iterdir() if (_text(one / "vendor"), _text(one / "class")) == kind)
-    peers = sorted(one.name for one in alike if _number(one / "numa_node") == node)
+    same_kind = (one for one in devices.iterdir() if (_text(one / "vendor"), _text(one / "class")) == kind)
+    peers = sorted(one.name for one in same_kind if _number(one / "numa_node") == node)
     cores = _cores(parse_cpus(_text(own / "local_cpulist")) & set(allowed), sysfs)
     count, place = len(peers), peers.index(gpu)
     mine = cores[len(cores) * place // count : len(cores) * (place + 1) // count]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 #: Seconds between two looks at whether the rank is to end.
 LOOK_S: Final = 0.2
 #: Seconds before each further try of a source that did not answer.
-BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
+BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 def begun(do: Callable[[], T], name: str) -> "Future[T]":
@@ -47,7 +47,7 @@ def result_of(future: "Future[T]", is_to_stop: Callable[[], bool]) -> T:
 
 def tried(do: Callable[[], T], is_to_stop: Callable[[], bool]) -> T:
     """The result, after further tries where the source does not answer. Raises what the last one raises, and EndRequested."""
-    for seconds in BACK_OFF_S:
+    for seconds in BACKOFF_S:
         try:
             return do()
         except Unanswered as error:

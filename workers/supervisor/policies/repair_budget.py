@@ -8,7 +8,7 @@ NOT_FROM_MEMORY: Final = frozenset({"replica_mismatch"})
 #: After this many repairs in a row without a new step the gang ends: the training itself causes the fault.
 MAX_IDLE: Final = 3
 #: Seconds before the second, third … repair in a row that brought no new step.
-BACK_OFF_S: Final = (0.0, 1.0, 5.0)
+BACKOFF_S: Final = (0.0, 1.0, 5.0)
 
 
 @dataclass(frozen=True)
@@ -51,5 +51,5 @@ class RepairBudget:
         return True
 
     @property
-    def back_off_s(self) -> float:
-        return BACK_OFF_S[self.idle]
+    def backoff_s(self) -> float:
+        return BACKOFF_S[self.idle]

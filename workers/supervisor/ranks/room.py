@@ -28,8 +28,8 @@ def choose_nodes(spec: GangSpec) -> Choice:
     from ray.util import placement_group_table
 
     nodes = ray.nodes()
-    alike = len({(place_of(node), _model(node), image_of(node)) for node in nodes if node["Alive"]}) <= 1
-    return chosen(spec, nodes, () if alike else placement_group_table().values())
+    uniform = len({(place_of(node), _model(node), image_of(node)) for node in nodes if node["Alive"]}) <= 1
+    return chosen(spec, nodes, () if uniform else placement_group_table().values())
 
 
 def node_places() -> dict[str, Place]:

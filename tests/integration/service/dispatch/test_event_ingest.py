@@ -114,7 +114,7 @@ async def test_a_step_that_is_reported_again_stays_and_one_that_is_trained_again
     assert [item.data["step"] for item in news.items if item.kind == "step"] == [2, 3]
 
 
-async def test_an_attempt_that_got_on_resets_the_back_off(
+async def test_an_attempt_that_got_on_resets_the_backoff(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     """Steps count once: what a later attempt trains again is no progress."""

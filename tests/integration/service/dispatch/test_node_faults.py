@@ -106,7 +106,7 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
 @POSTGRESQL_IN_FULL
 async def test_a_server_elsewhere_is_no_fault_of_the_node(store: Store, settings: Settings, faulty: Faulty) -> None:
     """A job names the server: one that does not exist, or an outage, would cordon node after node."""
-    rules = Rules(RULES.back_off, Limits(faults=1))
+    rules = Rules(RULES.backoff, Limits(faults=1))
     for cause in ("files_unreachable", "package_index_unreachable"):
         assert await faulty("node-1", cause=cause, rules=rules) == []
     found = (await seen(store, settings))["node-1"]
@@ -116,7 +116,7 @@ async def test_a_server_elsewhere_is_no_fault_of_the_node(store: Store, settings
 async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
     store: Store, settings: Settings, faulty: Faulty
 ) -> None:
-    rules = Rules(RULES.back_off, Limits(faults=1, first_s=0.2, max_s=0.5))
+    rules = Rules(RULES.backoff, Limits(faults=1, first_s=0.2, max_s=0.5))
     lasted = []
     for _ in range(3):
         (event,) = await faulty("node-1", rules=rules)
@@ -131,7 +131,7 @@ async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
 
 @POSTGRESQL_IN_FULL
 async def test_the_last_node_stays_in_use(store: Store, settings: Settings, submit: Submit, faulty: Faulty) -> None:
-    rules = Rules(RULES.back_off, Limits(faults=1))
+    rules = Rules(RULES.backoff, Limits(faults=1))
     assert (await faulty("node-1", rules=rules))[0]["until"] is not None
     (event,) = await faulty("node-2", rules=rules)
     assert event["until"] is None and event["message"].endswith("it stays in use, because it is the last of its kind")
@@ -160,7 +160,7 @@ async def test_cordons_by_hand(store: Store, settings: Settings, faulty: Faulty)
     node = await nodes.cordon(store, settings, "host-1", None, "a fan is broken", "ann")
     assert (node.id, node.in_use) == ("node-1", False)
     assert node.cordon is not None and (node.cordon.until, node.cordon.by_hand) == (None, True)
-    assert await faulty("node-1", rules=Rules(RULES.back_off, Limits(faults=1))) == []
+    assert await faulty("node-1", rules=Rules(RULES.backoff, Limits(faults=1))) == []
     assert (await nodes.uncordon(store, settings, "node-1", "ben")).faults == 0
     assert (await nodes.uncordon(store, settings, "node-1", "ben")).in_use
     (one,) = await nodes.history(store)
@@ -177,7 +177,7 @@ async def test_cordons_by_hand(store: Store, settings: Settings, faulty: Faulty)
 async def test_both_of_the_last_two_are_never_cordoned_at_once(
     store: Store, database_url: str, settings: Settings, submit: Submit
 ) -> None:
-    rules = Rules(RULES.back_off, Limits(faults=1))
+    rules = Rules(RULES.backoff, Limits(faults=1))
     first, second = await placed(store, settings, submit, 2)
     other = Store(database_url)
     try:
@@ -201,6 +201,6 @@ async def test_a_hang_cordons_a_node_only_if_a_rank_is_named(
     hang = Failure("hang", verdict.rank, verdict.message, node, evidence=evidence(recorded(dumps)))
     EventMerger(spool, 4, submitted_at=0.0).emit_incident(hang, 1, [])
     (lease,) = await placed(store, settings, submit)
-    await ingest(store, lease, 1, spool.take(0), Rules(RULES.back_off, Limits(faults=1)))
+    await ingest(store, lease, 1, spool.take(0), Rules(RULES.backoff, Limits(faults=1)))
     found = await seen(store, settings)
     assert [found[name].cordon is not None for name in ("node-1", "node-2")] == [cordoned, False]

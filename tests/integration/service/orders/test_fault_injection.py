@@ -122,7 +122,7 @@ async def test_a_fault_is_reported_once_done_or_missed(store: Store, harmed: Set
     async with store.write() as tx:
         row = await job_rows.by_id(tx, job.id)
         assert row is not None
-        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), harmed.rules.back_off)
+        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), harmed.rules.backoff)
     [lost] = await reported(store, job)
     assert (lost["id"], lost["done"], lost["asked_by"]) == (missed.id, False, "you")
     async with store.write() as tx:

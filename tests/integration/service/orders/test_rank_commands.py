@@ -70,7 +70,7 @@ async def test_its_end_is_reported_once(store: Store, allowed: Settings, submit:
         assert await rank_commands.settle(tx, job.id, event, 6.0) is None
         row = await job_rows.by_id(tx, job.id)
         assert row is not None
-        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), allowed.rules.back_off)
+        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), allowed.rules.backoff)
     newest, oldest = (await page(store, job.id)).items
     assert (oldest.id, oldest.status, oldest.message) == (ran.id, 2, "exit status 2")
     assert (newest.id, newest.status, newest.message) == (left.id, None, "the attempt ended before the command")

@@ -93,7 +93,7 @@ async def test_a_profile_is_reported_once_done_or_failed(store: Store, settings:
     async with store.write() as tx:
         row = await job_rows.by_id(tx, job.id)
         assert row is not None
-        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), settings.rules.back_off)
+        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), settings.rules.backoff)
     newest, oldest = (await page(store, job.id)).items
     assert (oldest.state, oldest.file, oldest.message) == ("done", FILE.name, "the stacks")
     assert (newest.id, newest.state, newest.file) == (left.id, "failed", None)

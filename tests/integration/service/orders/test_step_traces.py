@@ -94,7 +94,7 @@ async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings:
     async with store.write() as tx:
         row = await job_rows.by_id(tx, gang.job.id)
         assert row is not None
-        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), settings.rules.back_off)
+        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), settings.rules.backoff)
     [event] = await finished_traces(store, gang.job)
     assert (event["id"], event["done"], event["steps"]) == (one.id, False, None) and "attempt ended" in event["message"]
     failed = (await step_traces.page(store, gang.job.id)).items[0]

@@ -14,7 +14,7 @@ from shardyard.service.policies.retry import (
     decide,
 )
 
-BACK_OFF = Backoff(4.0, 100.0)
+BACKOFF = Backoff(4.0, 100.0)
 FRESH = Spent(restarts=0, max_restarts=3, retries=0, max_retries=0, setbacks=0)
 
 
@@ -23,7 +23,7 @@ def lives(spent: Spent, *faults: Fault) -> Again | Enough:
     verdict: Again | Enough = Again(0.0, spent, "")
     for fault in faults:
         assert isinstance(verdict, Again)
-        verdict = decide("job-a", verdict.spent, fault, BACK_OFF)
+        verdict = decide("job-a", verdict.spent, fault, BACKOFF)
     return verdict
 
 
@@ -88,10 +88,10 @@ def test_waits_double_until_the_job_gets_on() -> None:
 
 def test_no_wait_is_longer_than_allowed() -> None:
     for setbacks in (*range(1, 80), 10**9):
-        assert 2.0 <= BACK_OFF.wait_s("job-a", setbacks) <= 100.0
+        assert 2.0 <= BACKOFF.wait_s("job-a", setbacks) <= 100.0
 
 
 def test_jobs_that_were_lost_together_come_back_apart() -> None:
-    waits = [BACK_OFF.wait_s(f"job-{i}", 1) for i in range(200)]
+    waits = [BACKOFF.wait_s(f"job-{i}", 1) for i in range(200)]
     assert len({round(wait, 2) for wait in waits}) > 100
-    assert BACK_OFF.wait_s("job-1", 1) == waits[1]
+    assert BACKOFF.wait_s("job-1", 1) == waits[1]

@@ -27,7 +27,7 @@ COMMIT = "c" * 40
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr(interruption, "BACK_OFF_S", ())
+    monkeypatch.setattr(interruption, "BACKOFF_S", ())
     with running_hub() as found:
         found.repositories["org/model"] = Repository({COMMIT: {"a": b"weights"}}, {"main": COMMIT})
         monkeypatch.setenv("HF_ENDPOINT", found.url)

@@ -177,7 +177,7 @@ def test_a_bucket_that_comes_back_is_waited_for(
     prefix: str, door: Door, buckets: Buckets, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, values, warned = folder_at(prefix), torch.randn(6, 5), []
-    monkeypatch.setattr(restore, "BACK_OFF_S", (0.1, 0.1, 0.1))
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.1, 0.1, 0.1))
 
     def warn(cause: str, message: str) -> None:
         warned.append((cause, message))
@@ -209,7 +209,7 @@ def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
     prefix: str, door: Door, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, values = folder_at(prefix), torch.randn(2, 2)
-    monkeypatch.setattr(restore, "BACK_OFF_S", ())
+    monkeypatch.setattr(restore, "BACKOFF_S", ())
     for ask in (lambda: complete(root), lambda: read(root), lambda: root.write("a", memoryview(b"a"))):
         with pytest.raises(StorageUnreachable) as caught:
             ask()

@@ -29,7 +29,7 @@ COMMIT = "c" * 40
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A dataset of four files, of which one has several blocks."""
     monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
-    monkeypatch.setattr(interruption, "BACK_OFF_S", (0.0, 0.0))
+    monkeypatch.setattr(interruption, "BACKOFF_S", (0.0, 0.0))
     with running_hub() as found:
         found.repositories["datasets/org/data"] = Repository({COMMIT: dict(FILES)}, {"main": COMMIT})
         monkeypatch.setenv("HF_ENDPOINT", found.url)

@@ -27,7 +27,7 @@ def test_a_time_out_of_the_call_itself_is_raised() -> None:
 
 
 def test_what_is_not_answered_is_tried_again_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACK_OFF_S", (0.0, 0.0))
+    monkeypatch.setattr(module, "BACKOFF_S", (0.0, 0.0))
     answers: Iterator[str] = iter(["no", "no", "yes", "no", "no", "no", "yes"])
 
     def ask() -> str:
@@ -42,7 +42,7 @@ def test_what_is_not_answered_is_tried_again_a_few_times(monkeypatch: pytest.Mon
 
 
 def test_a_source_that_says_when_is_not_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(module, "BACKOFF_S", (0.0,))
     answers = iter(["limited"])
 
     def ask() -> str:
@@ -53,7 +53,7 @@ def test_a_source_that_says_when_is_not_asked_before(monkeypatch: pytest.MonkeyP
 
 
 def test_a_rank_that_is_to_end_does_not_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACK_OFF_S", (3600.0,))
+    monkeypatch.setattr(module, "BACKOFF_S", (3600.0,))
 
     def ask() -> str:
         raise Unanswered("later")

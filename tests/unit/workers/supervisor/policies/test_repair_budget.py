@@ -1,4 +1,4 @@
-from shardyard.workers.supervisor.policies.repair_budget import BACK_OFF_S, MAX_IDLE, RepairBudget
+from shardyard.workers.supervisor.policies.repair_budget import BACKOFF_S, MAX_IDLE, RepairBudget
 
 
 def test_a_gang_is_repaired_as_often_as_allowed() -> None:
@@ -16,8 +16,8 @@ def test_repairs_without_a_new_step_wait_longer_and_then_end() -> None:
     budget = RepairBudget(100)
     waits = []
     while budget.allows(True, 7):
-        waits.append(budget.back_off_s)
-    assert waits == list(BACK_OFF_S[:MAX_IDLE])
+        waits.append(budget.backoff_s)
+    assert waits == list(BACKOFF_S[:MAX_IDLE])
     assert not RepairBudget.from_state(100, budget.to_state()).allows(True, 7), "a restarted supervisor counts on"
     again = RepairBudget(100)
-    assert all(again.allows(True, step) and again.back_off_s == 0 for step in range(50))
+    assert all(again.allows(True, step) and again.backoff_s == 0 for step in range(50))
