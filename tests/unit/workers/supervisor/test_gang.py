@@ -1,6 +1,9 @@
+import ast
 import signal
+from collections.abc import Iterator
 
 import pytest
+from harness.house import ROOT
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
@@ -8,6 +11,59 @@ from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure, exited
+
+#: The modules that may change a gang's attributes.
+WRITERS = {"lifecycle.py", "repair.py", "absences.py"}
+#: Methods that change what an attribute has, of the attributes that are not objects of a class of ours.
+CHANGING = {"add", "append", "clear", "extend", "insert", "pop", "remove", "set"}
+CHANGEABLE = {"ended", "failures", "members"}
+
+
+def test_a_gang_is_changed_by_the_modules_of_its_life_alone() -> None:
+    modules = sorted((ROOT / "workers" / "supervisor").rglob("*.py"))
+    found = {path.name: lines for path in modules if (lines := sorted(changes(ast.parse(path.read_text()))))}
+    assert {"lifecycle.py", "repair.py"} <= found.keys()
+    assert {name: lines for name, lines in found.items() if name not in WRITERS} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_change"),
+    [
+        ("gang.phase = 'training'", True),
+        ("self.gang.generation += 1", True),
+        ("self.gang.repair.restored, other = 1, 2", True),
+        ("gang.members[0] = member", True),
+        ("self.gang.failures.append(failure)", True),
+        ("del gang.failures[0]", True),
+        ("self.gang = Gang(spec)", False),
+        ("phase = gang.phase", False),
+        ("gang.merger.add(event)", False),
+    ],
+)
+def test_what_changes_a_gang(line: str, is_change: bool) -> None:
+    assert list(changes(ast.parse(line))) == ([1] if is_change else [])
+
+
+def changes(tree: ast.AST) -> Iterator[int]:
+    """Lines that assign or delete an attribute of a variable or an attribute `gang`, or change what it has."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load) and of_gang(node):
+            yield node.lineno
+        if isinstance(node, ast.Call) and isinstance(method := node.func, ast.Attribute) and method.attr in CHANGING:
+            owner = method.value
+            if isinstance(owner, ast.Attribute) and owner.attr in CHANGEABLE and of_gang(owner):
+                yield node.lineno
+
+
+def of_gang(node: ast.expr) -> bool:
+    """Whether this is an attribute of a gang, an attribute of one, or an item of one."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+        if (isinstance(node, ast.Name) and node.id == "gang") or (
+            isinstance(node, ast.Attribute) and node.attr == "gang"
+        ):
+            return True
+    return False
 
 
 def test_the_root_cause_is_no_secondary_error_of_another_failure() -> None:
