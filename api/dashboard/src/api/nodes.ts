@@ -2,14 +2,14 @@
 
 import { get, post, type Schema } from "./http";
 
-export interface Devices {
+export interface DeviceCapacity {
   kind: string;
   all: number;
   free: number;
 }
 
 /** What one job's gang has of a machine; `ranks` counts its spares too. */
-export interface Holding {
+export interface NodeAllocation {
   job: string;
   name: string;
   state: string;
@@ -68,8 +68,8 @@ export interface Node {
   cordon: Cordon | null;
   /** What its processes use; null if no gang samples it now. */
   use: NodeUse | null;
-  devices: readonly Devices[];
-  held: readonly Holding[];
+  devices: readonly DeviceCapacity[];
+  held: readonly NodeAllocation[];
   /** Further gangs on it, beyond those in `held`. */
   heldMore: number;
 }

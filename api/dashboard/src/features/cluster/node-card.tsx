@@ -2,7 +2,7 @@
 
 import type { ReactNode } from "react";
 import { Link } from "wouter";
-import type { Cordon, Devices, Node, NodeUse } from "../../api/nodes";
+import type { Cordon, DeviceCapacity, Node, NodeUse } from "../../api/nodes";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
@@ -50,7 +50,7 @@ function Why({ cordon, inUse }: { cordon: Cordon; inUse: boolean }) {
   );
 }
 
-function Bar({ devices }: { devices: Devices }) {
+function Bar({ devices }: { devices: DeviceCapacity }) {
   const { kind, all, free } = devices;
   const name = kindName(kind);
   return (
