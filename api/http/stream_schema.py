@@ -1,5 +1,6 @@
 """What a job's stream sends, for the API's description: one component per kind of event, made from the types of events."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ def stream_components() -> dict[str, Schema]:
     for kind, event_type in KINDS.items():
         if kind not in _MODELS and kind != TraceEvent.kind:
             schema = adapter(event_type).json_schema(mode="serialization", ref_template=_REF + "{model}")
-            found |= schema.pop("$defs", {})
+            found |= {name: _as_sent(one) for name, one in schema.pop("$defs", {}).items()}
+            schema = _as_sent(schema)
             schema["properties"] = {**schema["properties"], "ts": _TS}
             schema["required"] = [*schema.get("required", []), "ts"]
             found[event_type.__name__] = schema
@@ -36,6 +38,23 @@ def stream_components() -> dict[str, Schema]:
 def stream_union() -> Schema:
     """Any event's data. The stream's `event` field names the kind."""
     return {"oneOf": [{"$ref": _REF + name} for name in _names().values()]}
+
+
+def _as_sent(schema: Schema) -> Schema:
+    """An event omits fields that equal their default. Without its default such a field is optional in generated types, as it must be."""
+    if "properties" not in schema:
+        return schema
+    return {**schema, "properties": {name: _field(one) for name, one in schema["properties"].items()}}
+
+
+def _field(schema: Schema) -> Schema:
+    if "default" not in schema:
+        return schema
+    kept = {key: value for key, value in schema.items() if key != "default"}
+    return {
+        **kept,
+        "description": f"{schema.get('description', '')} Left out if {json.dumps(schema['default'])}.".lstrip(),
+    }
 
 
 def _names() -> dict[str, str]:

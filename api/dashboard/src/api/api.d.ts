@@ -7916,10 +7916,9 @@ export interface components {
             readonly message: string | null;
             /**
              * Attempt
-             * @description Number of the attempt. The service sets it.
-             * @default null
+             * @description Number of the attempt. The service sets it. Left out if null.
              */
-            readonly attempt: number | null;
+            readonly attempt?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -7997,10 +7996,9 @@ export interface components {
             readonly speeds: readonly components["schemas"]["CollectiveSpeed"][];
             /**
              * Slow
-             * @description Nodes and links with less than half of the median bandwidth. Each is an incident as well.
-             * @default []
+             * @description Nodes and links with less than half of the median bandwidth. Each is an incident as well. Left out if [].
              */
-            readonly slow: readonly components["schemas"]["SlowNetwork"][];
+            readonly slow?: readonly components["schemas"]["SlowNetwork"][];
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8056,37 +8054,32 @@ export interface components {
             readonly unigram_loss: number | null;
             /**
              * Stage Blocks
-             * @description First block and one past the last block of each pipeline stage.
-             * @default null
+             * @description First block and one past the last block of each pipeline stage. Left out if null.
              */
-            readonly stage_blocks: readonly (readonly [
+            readonly stage_blocks?: readonly (readonly [
                 number,
                 number
             ])[] | null;
             /**
              * Bubble Simulated
-             * @description Share of the step (0 to 1) that the pipeline schedule leaves idle, with free messages.
-             * @default null
+             * @description Share of the step (0 to 1) that the pipeline schedule leaves idle, with free messages. Left out if null.
              */
-            readonly bubble_simulated: number | null;
+            readonly bubble_simulated?: number | null;
             /**
              * Precision
-             * @description The dtype of computation. Null: an older trainer, which did not report it.
-             * @default null
+             * @description The dtype of computation. Null: an older trainer, which did not report it. Left out if null.
              */
-            readonly precision: string | null;
+            readonly precision?: string | null;
             /**
              * Compile
-             * @description Whether blocks are compiled. Null: an older trainer, which did not report it.
-             * @default null
+             * @description Whether blocks are compiled. Null: an older trainer, which did not report it. Left out if null.
              */
-            readonly compile: boolean | null;
+            readonly compile?: boolean | null;
             /**
              * Choices
-             * @description For each option that the trainers decide (`auto`, a split by profile): its value, and why.
-             * @default null
+             * @description For each option that the trainers decide (`auto`, a split by profile): its value, and why. Left out if null.
              */
-            readonly choices: readonly string[] | null;
+            readonly choices?: readonly string[] | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8193,17 +8186,13 @@ export interface components {
              * @description Seconds in which each rank waited for other ranks, by rank.
              */
             readonly wait_s: readonly number[];
-            /**
-             * @description Share of the schedule's time that ranks waited for other pipeline stages.
-             * @default null
-             */
-            readonly bubble_measured: components["schemas"]["ShareSpread"] | null;
+            /** @description Share of the schedule's time that ranks waited for other pipeline stages. Left out if null. */
+            readonly bubble_measured?: components["schemas"]["ShareSpread"] | null;
             /**
              * Bubble Simulated
-             * @description The same share in the simulated schedule, where messages take no time.
-             * @default null
+             * @description The same share in the simulated schedule, where messages take no time. Left out if null.
              */
-            readonly bubble_simulated: number | null;
+            readonly bubble_simulated?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8234,22 +8223,19 @@ export interface components {
             readonly tokens: number;
             /**
              * Balance Loss
-             * @description Load imbalance of the experts, mean over layers and tokens; 1 is even. Only of a mixture of experts.
-             * @default null
+             * @description Load imbalance of the experts, mean over layers and tokens; 1 is even. Only of a mixture of experts. Left out if null.
              */
-            readonly balance_loss: number | null;
+            readonly balance_loss?: number | null;
             /**
              * Router Z Loss
-             * @description Router z-loss, mean over layers and tokens. Only of a mixture of experts.
-             * @default null
+             * @description Router z-loss, mean over layers and tokens. Only of a mixture of experts. Left out if null.
              */
-            readonly router_z_loss: number | null;
+            readonly router_z_loss?: number | null;
             /**
              * Dropped
-             * @description Share of tokens (0 to 1) that experts dropped. Only of a mixture of experts.
-             * @default null
+             * @description Share of tokens (0 to 1) that experts dropped. Only of a mixture of experts. Left out if null.
              */
-            readonly dropped: number | null;
+            readonly dropped?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8290,10 +8276,9 @@ export interface components {
             readonly kept: readonly number[] | null;
             /**
              * Digest
-             * @description Checksum of the checkpoint's manifest. Null if it is not known.
-             * @default null
+             * @description Checksum of the checkpoint's manifest. Null if it is not known. Left out if null.
              */
-            readonly digest: string | null;
+            readonly digest?: string | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8352,28 +8337,24 @@ export interface components {
             readonly source: string;
             /**
              * Revision
-             * @description Commit of a repository of the Hugging Face Hub.
-             * @default null
+             * @description Commit of a repository of the Hugging Face Hub. Left out if null.
              */
-            readonly revision: string | null;
+            readonly revision?: string | null;
             /**
              * Digest
-             * @description Digest of their names, sizes and checksums. Null for a path that all nodes see: it is linked as it is.
-             * @default null
+             * @description Digest of their names, sizes and checksums. Null for a path that all nodes see: it is linked as it is. Left out if null.
              */
-            readonly digest: string | null;
+            readonly digest?: string | null;
             /**
              * Files
-             * @description Number of files. Null for a path that all nodes see.
-             * @default null
+             * @description Number of files. Null for a path that all nodes see. Left out if null.
              */
-            readonly files: number | null;
+            readonly files?: number | null;
             /**
              * Bytes
-             * @description Size of all files together. Null for a path that all nodes see.
-             * @default null
+             * @description Size of all files together. Null for a path that all nodes see. Left out if null.
              */
-            readonly bytes: number | null;
+            readonly bytes?: number | null;
         };
         /**
          * FilesEvent
@@ -8468,17 +8449,15 @@ export interface components {
             readonly name: string;
             /**
              * Step
-             * @description The step that it belongs to. Null: to the whole run.
-             * @default null
+             * @description The step that it belongs to. Null: to the whole run. Left out if null.
              */
-            readonly step: number | null;
+            readonly step?: number | null;
             /**
              * Type
-             * @description How it was logged: `file`, `image` or `table`.
-             * @default file
+             * @description How it was logged: `file`, `image` or `table`. Left out if "file".
              * @enum {string}
              */
-            readonly type: "file" | "image" | "table";
+            readonly type?: "file" | "image" | "table";
             /**
              * Bytes
              * @description Its size.
@@ -8491,10 +8470,9 @@ export interface components {
             readonly sha256: string;
             /**
              * Media Type
-             * @description Type of the content by its first bytes.
-             * @default application/octet-stream
+             * @description Type of the content by its first bytes. Left out if "application/octet-stream".
              */
-            readonly media_type: string;
+            readonly media_type?: string;
         };
         /**
          * ArtifactsEvent
@@ -8588,124 +8566,104 @@ export interface components {
             readonly message: string;
             /**
              * Rank
-             * @description The rank to blame.
-             * @default null
+             * @description The rank to blame. Left out if null.
              */
-            readonly rank: number | null;
+            readonly rank?: number | null;
             /**
              * Node
-             * @description Id of the rank's node.
-             * @default null
+             * @description Id of the rank's node. Left out if null.
              */
-            readonly node: string | null;
+            readonly node?: string | null;
             /**
              * Traceback
-             * @description Python traceback of the rank's exception.
-             * @default null
+             * @description Python traceback of the rank's exception. Left out if null.
              */
-            readonly traceback: string | null;
+            readonly traceback?: string | null;
             /**
              * Generation
-             * @description Generation of the gang: 1, and one more after each repair.
-             * @default null
+             * @description Generation of the gang: 1, and one more after each repair. Left out if null.
              */
-            readonly generation: number | null;
+            readonly generation?: number | null;
             /**
              * Step
-             * @description The newest reported step. Of a checkpoint or an export that failed: its step.
-             * @default null
+             * @description The newest reported step. Of a checkpoint or an export that failed: its step. Left out if null.
              */
-            readonly step: number | null;
+            readonly step?: number | null;
             /**
              * Log
-             * @description The rank's last log lines.
-             * @default []
+             * @description The rank's last log lines. Left out if [].
              */
-            readonly log: readonly string[];
+            readonly log?: readonly string[];
             /**
              * Raised In
-             * @description Of an `exception`: the step in which it was raised.
-             * @default null
+             * @description Of an `exception`: the step in which it was raised. Left out if null.
              */
-            readonly raised_in: number | null;
+            readonly raised_in?: number | null;
             /**
              * Since
-             * @description Of a `straggler`: the first slow step.
-             * @default null
+             * @description Of a `straggler`: the first slow step. Left out if null.
              */
-            readonly since: number | null;
+            readonly since?: number | null;
             /**
              * Busy S
-             * @description Of a `straggler`: its busy seconds in a step, median.
-             * @default null
+             * @description Of a `straggler`: its busy seconds in a step, median. Left out if null.
              */
-            readonly busy_s: number | null;
+            readonly busy_s?: number | null;
             /**
              * Usual S
-             * @description Of a `straggler`: the usual busy seconds in a step.
-             * @default null
+             * @description Of a `straggler`: the usual busy seconds in a step. Left out if null.
              */
-            readonly usual_s: number | null;
+            readonly usual_s?: number | null;
             /**
              * Peers
-             * @description Of a `straggler`: ranks with the same work. Empty if it was compared with its own past.
-             * @default null
+             * @description Of a `straggler`: ranks with the same work. Empty if it was compared with its own past. Left out if null.
              */
-            readonly peers: readonly number[] | null;
+            readonly peers?: readonly number[] | null;
             /**
              * Loss
-             * @description Of a `loss_spike`: the step's loss.
-             * @default null
+             * @description Of a `loss_spike`: the step's loss. Left out if null.
              */
-            readonly loss: number | null;
+            readonly loss?: number | null;
             /**
              * Usual
-             * @description Of a `loss_spike`: median loss of the steps before.
-             * @default null
+             * @description Of a `loss_spike`: median loss of the steps before. Left out if null.
              */
-            readonly usual: number | null;
+            readonly usual?: number | null;
             /**
              * Ranks
-             * @description Of a `replica_mismatch`: ranks in the minority. Of a `node_lost`: the node's ranks. Of a divergence: ranks where it began.
-             * @default null
+             * @description Of a `replica_mismatch`: ranks in the minority. Of a `node_lost`: the node's ranks. Of a divergence: ranks where it began. Left out if null.
              */
-            readonly ranks: readonly number[] | null;
+            readonly ranks?: readonly number[] | null;
             /**
              * Parameters
-             * @description Of a `replica_mismatch`: names of parameters that differ, at most three.
-             * @default null
+             * @description Of a `replica_mismatch`: names of parameters that differ, at most three. Left out if null.
              */
-            readonly parameters: readonly string[] | null;
+            readonly parameters?: readonly string[] | null;
             /**
              * Parameter
-             * @description Of a divergence: the first parameter whose gradient is not finite.
-             * @default null
+             * @description Of a divergence: the first parameter whose gradient is not finite. Left out if null.
              */
-            readonly parameter: string | null;
+            readonly parameter?: string | null;
             /**
              * Agreed
-             * @description Of a `replica_mismatch`: the last step after which all replicas were equal.
-             * @default null
+             * @description Of a `replica_mismatch`: the last step after which all replicas were equal. Left out if null.
              */
-            readonly agreed: number | null;
+            readonly agreed?: number | null;
             /**
              * Stacks
-             * @description Of a `hang`: stacks of the ranks.
-             * @default null
+             * @description Of a `hang`: stacks of the ranks. Left out if null.
              */
-            readonly stacks: readonly components["schemas"]["RankStacks"][] | null;
+            readonly stacks?: readonly components["schemas"]["RankStacks"][] | null;
             /**
              * Waiting
-             * @description Of a `hang`: collectives in which ranks wait.
-             * @default null
+             * @description Of a `hang`: collectives in which ranks wait. Left out if null.
              */
-            readonly waiting: readonly components["schemas"]["CollectiveWait"][] | null;
+            readonly waiting?: readonly components["schemas"]["CollectiveWait"][] | null;
             /**
              * Nccl Ras
-             * @description Of a `hang` on NCCL: what NCCL's RAS subsystem reports, in words. Null without an answer.
-             * @default null
+             * @description Of a `hang` on NCCL: what NCCL's RAS subsystem reports, in words. Null without an answer. Left out if null.
              */
-            readonly nccl_ras: readonly string[] | null;
+            readonly nccl_ras?: readonly string[] | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8721,10 +8679,9 @@ export interface components {
             readonly cause: string;
             /**
              * Rank
-             * @description The rank to blame.
-             * @default null
+             * @description The rank to blame. Left out if null.
              */
-            readonly rank: number | null;
+            readonly rank?: number | null;
             /**
              * Generation
              * @description The new generation.
@@ -8732,10 +8689,9 @@ export interface components {
             readonly generation: number;
             /**
              * Spares
-             * @description Ranks that spares took over.
-             * @default []
+             * @description Ranks that spares took over. Left out if [].
              */
-            readonly spares: readonly number[];
+            readonly spares?: readonly number[];
             /**
              * Restored
              * @description Step of the snapshots that were restored. Null: from a checkpoint or from the start.
@@ -8771,22 +8727,19 @@ export interface components {
             readonly fault: string;
             /**
              * Rank
-             * @description The rank that was meant.
-             * @default null
+             * @description The rank that was meant. Left out if null.
              */
-            readonly rank: number | null;
+            readonly rank?: number | null;
             /**
              * Delay Ms
-             * @description Of `slow-rank`: milliseconds by which each step is slower.
-             * @default null
+             * @description Of `slow-rank`: milliseconds by which each step is slower. Left out if null.
              */
-            readonly delay_ms: number | null;
+            readonly delay_ms?: number | null;
             /**
              * Duration S
-             * @description Of `slow-rank`: seconds that the rank stays slow.
-             * @default null
+             * @description Of `slow-rank`: seconds that the rank stays slow. Left out if null.
              */
-            readonly duration_s: number | null;
+            readonly duration_s?: number | null;
             /**
              * Done
              * @description False if the fault was not injected before the attempt ended.
@@ -8799,22 +8752,19 @@ export interface components {
             readonly message: string;
             /**
              * Step
-             * @description The newest reported step.
-             * @default null
+             * @description The newest reported step. Left out if null.
              */
-            readonly step: number | null;
+            readonly step?: number | null;
             /**
              * Asked By
-             * @description Who asked for the fault. The service sets it.
-             * @default null
+             * @description Who asked for the fault. The service sets it. Left out if null.
              */
-            readonly asked_by: string | null;
+            readonly asked_by?: string | null;
             /**
              * Asked At
-             * @description When the fault was asked for, in unix seconds. The service sets it.
-             * @default null
+             * @description When the fault was asked for, in unix seconds. The service sets it. Left out if null.
              */
-            readonly asked_at: number | null;
+            readonly asked_at?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8848,23 +8798,18 @@ export interface components {
              * @description What was profiled, or why it was not, in words.
              */
             readonly message: string;
-            /**
-             * @description The file of the job that has it. Null if there is none.
-             * @default null
-             */
-            readonly file: components["schemas"]["Artifact"] | null;
+            /** @description The file of the job that has it. Null if there is none. Left out if null. */
+            readonly file?: components["schemas"]["Artifact"] | null;
             /**
              * Asked By
-             * @description Who asked for the profile. The service sets it.
-             * @default null
+             * @description Who asked for the profile. The service sets it. Left out if null.
              */
-            readonly asked_by: string | null;
+            readonly asked_by?: string | null;
             /**
              * Asked At
-             * @description When the profile was asked for, in unix seconds. The service sets it.
-             * @default null
+             * @description When the profile was asked for, in unix seconds. The service sets it. Left out if null.
              */
-            readonly asked_at: number | null;
+            readonly asked_at?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8885,16 +8830,14 @@ export interface components {
             readonly rank: number;
             /**
              * Command
-             * @description The command and its arguments. The service sets it.
-             * @default []
+             * @description The command and its arguments. The service sets it. Left out if [].
              */
-            readonly command: readonly string[];
+            readonly command?: readonly string[];
             /**
              * Status
-             * @description Its exit status, or 128 and the signal that ended it. Null if it did not run to an end.
-             * @default null
+             * @description Its exit status, or 128 and the signal that ended it. Null if it did not run to an end. Left out if null.
              */
-            readonly status: number | null;
+            readonly status?: number | null;
             /**
              * Message
              * @description How it ended, in words.
@@ -8902,16 +8845,14 @@ export interface components {
             readonly message: string;
             /**
              * Asked By
-             * @description Who ran the command. The service sets it.
-             * @default null
+             * @description Who ran the command. The service sets it. Left out if null.
              */
-            readonly asked_by: string | null;
+            readonly asked_by?: string | null;
             /**
              * Asked At
-             * @description When the command was asked for, in unix seconds. The service sets it.
-             * @default null
+             * @description When the command was asked for, in unix seconds. The service sets it. Left out if null.
              */
-            readonly asked_at: number | null;
+            readonly asked_at?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8945,16 +8886,14 @@ export interface components {
             ] | null;
             /**
              * Asked By
-             * @description Who asked for the trace. The service sets it.
-             * @default null
+             * @description Who asked for the trace. The service sets it. Left out if null.
              */
-            readonly asked_by: string | null;
+            readonly asked_by?: string | null;
             /**
              * Asked At
-             * @description When the trace was asked for, in unix seconds. The service sets it.
-             * @default null
+             * @description When the trace was asked for, in unix seconds. The service sets it. Left out if null.
              */
-            readonly asked_at: number | null;
+            readonly asked_at?: number | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -8970,82 +8909,69 @@ export interface components {
             readonly steps: number;
             /**
              * Tokens
-             * @description Tokens that this attempt trained on.
-             * @default null
+             * @description Tokens that this attempt trained on. Left out if null.
              */
-            readonly tokens: number | null;
+            readonly tokens?: number | null;
             /**
              * First Loss
-             * @description Loss of the first step.
-             * @default null
+             * @description Loss of the first step. Left out if null.
              */
-            readonly first_loss: number | null;
+            readonly first_loss?: number | null;
             /**
              * Last Loss
-             * @description Mean loss of the last `last_steps` steps.
-             * @default null
+             * @description Mean loss of the last `last_steps` steps. Left out if null.
              */
-            readonly last_loss: number | null;
+            readonly last_loss?: number | null;
             /**
              * Last Steps
-             * @description Number of steps in `last_loss`.
-             * @default null
+             * @description Number of steps in `last_loss`. Left out if null.
              */
-            readonly last_steps: number | null;
+            readonly last_steps?: number | null;
             /**
              * Validation Loss
-             * @description The last validation loss.
-             * @default null
+             * @description The last validation loss. Left out if null.
              */
-            readonly validation_loss: number | null;
+            readonly validation_loss?: number | null;
             /**
              * Unigram Loss
-             * @description Validation loss of a model that knows only token frequencies, in nats per token.
-             * @default null
+             * @description Validation loss of a model that knows only token frequencies, in nats per token. Left out if null.
              */
-            readonly unigram_loss: number | null;
+            readonly unigram_loss?: number | null;
             /**
              * Tokens Per S
-             * @description Tokens per second of the whole gang, mean over all steps.
-             * @default null
+             * @description Tokens per second of the whole gang, mean over all steps. Left out if null.
              */
-            readonly tokens_per_s: number | null;
+            readonly tokens_per_s?: number | null;
             /**
              * Tokens Per S Device
-             * @description Tokens per second and device, mean over all steps.
-             * @default null
+             * @description Tokens per second and device, mean over all steps. Left out if null.
              */
-            readonly tokens_per_s_device: number | null;
+            readonly tokens_per_s_device?: number | null;
             /**
              * Mfu
-             * @description Model FLOPs utilisation, 0 to 1, mean over all steps. Null on CPUs.
-             * @default null
+             * @description Model FLOPs utilisation, 0 to 1, mean over all steps. Null on CPUs. Left out if null.
              */
-            readonly mfu: number | null;
+            readonly mfu?: number | null;
             /**
              * Mfu Formula
-             * @description The formula of `mfu`.
-             * @default null
+             * @description The formula of `mfu`. Left out if null.
              */
-            readonly mfu_formula: string | null;
+            readonly mfu_formula?: string | null;
             /**
              * Time To First Step S
-             * @description Seconds from the job's creation to the end of its first step.
-             * @default null
+             * @description Seconds from the job's creation to the end of its first step. Left out if null.
              */
-            readonly time_to_first_step_s: number | null;
+            readonly time_to_first_step_s?: number | null;
             /**
              * Checkpoint
-             * @description Folder of the newest checkpoint.
-             * @default null
+             * @description Folder of the newest checkpoint. Left out if null.
              */
-            readonly checkpoint: string | null;
+            readonly checkpoint?: string | null;
             /**
              * Export
-             * @description Folder of the Hugging Face model.
-             * @default null
+             * @description Folder of the Hugging Face model. Left out if null.
              */
-            readonly export: string | null;
+            readonly export?: string | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };
@@ -9066,10 +8992,9 @@ export interface components {
             readonly after: string;
             /**
              * Reason
-             * @description Why the service changed the layout of an elastic job. Null if a user did.
-             * @default null
+             * @description Why the service changed the layout of an elastic job. Null if a user did. Left out if null.
              */
-            readonly reason: ("no_room" | "devices_free") | null;
+            readonly reason?: ("no_room" | "devices_free") | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };

@@ -1,9 +1,16 @@
-/** A job's events as the dashboard shows them. `toStreamEvent` is the only place that knows the wire's names. */
+/** A job's events as the dashboard shows them, from what the stream sends: that has the types of `api.d.ts`, made from the types of events. */
 
 import { type Eval, type Point, toPoint } from "./curves";
+import type { Schema } from "./http";
 import { type State, type Summary, toSummary } from "./jobs";
-import { type RankSample, type RankWire, toRankSample } from "./ranks";
+import { type RankSample, toRankSample } from "./ranks";
 import type { Frame } from "./sse";
+
+/** The data of an event, by its kind. */
+export type EventData = Schema<"JobEvents">;
+
+/** An event of one of these kinds, as it is sent. */
+export type SentEvent<Kinds extends keyof EventData = keyof EventData> = { [Kind in Kinds]: { kind: Kind; data: EventData[Kind] } }[Kinds];
 
 export interface Plan {
   parameters: number | null;
@@ -14,13 +21,13 @@ export interface Plan {
   precision: string | null;
   compiled: boolean;
   /** Why options that are `auto` in the spec have their values, a sentence each. */
-  choices: string[];
+  choices: readonly string[];
 }
 
 /** A line of the history. `id` is the event's position in the stream. */
-export type Entry = { id: string; at: Date | null } & (
+export type Entry = { id: string; at: Date } & (
   | { kind: "state"; state: State; reason: string | null; message: string | null }
-  | { kind: "checkpoint"; step: number; path: string; bytes: number | null; seconds: number | null }
+  | { kind: "checkpoint"; step: number; path: string; bytes: number; seconds: number }
   | {
       kind: "incident";
       cause: string;
@@ -29,7 +36,7 @@ export type Entry = { id: string; at: Date | null } & (
       message: string;
       traceback: string | null;
     }
-  | { kind: "repair"; cause: string; generation: number | null; step: number | null; seconds: number | null }
+  | { kind: "repair"; cause: string; generation: number; step: number; seconds: number }
   | { kind: "reshard"; before: string; after: string }
   | { kind: "fault"; fault: string; rank: number | null; done: boolean; message: string }
 );
@@ -43,89 +50,66 @@ export type StreamEvent =
   | { kind: "ranks"; sample: RankSample }
   | { kind: "entry"; entry: Entry };
 
-type Wire = Record<string, unknown>;
+const text = (value: string | null | undefined) => (value === undefined || value === "" ? null : value);
 
-const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : null);
-const number = (value: unknown) => (typeof value === "number" ? value : null);
-
-/** Unix seconds, or ISO 8601. */
-function toDate(ts: unknown): Date | null {
-  if (typeof ts === "number") return new Date(ts * 1000);
-  return typeof ts === "string" ? new Date(ts) : null;
-}
-
-export const toPlan = (wire: Wire): Plan => ({
-  parameters: number(wire.parameters),
-  tokensPerStep: number(wire.tokens_per_step),
-  trainTokens: number(wire.train_tokens),
-  validationTokens: number(wire.validation_tokens),
+export const toPlan = (wire: EventData["plan"] | Schema<"Plan">): Plan => ({
+  parameters: wire.parameters,
+  tokensPerStep: wire.tokens_per_step,
+  trainTokens: wire.train_tokens,
+  validationTokens: wire.validation_tokens,
   precision: text(wire.precision),
-  compiled: wire.compile === true,
-  choices: Array.isArray(wire.choices) ? wire.choices.map(String) : [],
+  compiled: wire.compile ?? false,
+  choices: wire.choices ?? [],
 });
 
-/** Of one event. */
-export function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
-  const base = { id, at: toDate(wire.ts) };
+export function toEntry(id: string, { kind, data }: SentEvent<Entry["kind"]>): Entry {
+  const base = { id, at: new Date(data.ts * 1000) };
   switch (kind) {
     case "state":
-      return { ...base, kind, state: text(wire.state) ?? "?", reason: text(wire.reason), message: text(wire.message) };
+      return { ...base, kind, state: data.state, reason: text(data.reason), message: text(data.message) };
     case "checkpoint":
-      return {
-        ...base,
-        kind,
-        step: number(wire.step) ?? 0,
-        path: text(wire.path) ?? "",
-        bytes: number(wire.bytes),
-        seconds: number(wire.seconds),
-      };
+      return { ...base, kind, step: data.step, path: data.path, bytes: data.bytes, seconds: data.seconds };
     case "incident":
       return {
         ...base,
         kind,
-        cause: text(wire.cause) ?? "unknown",
-        rank: number(wire.rank),
-        node: text(wire.node),
-        message: text(wire.message) ?? "",
-        traceback: text(wire.traceback),
+        cause: data.cause,
+        rank: data.rank ?? null,
+        node: text(data.node),
+        message: data.message,
+        traceback: text(data.traceback),
       };
     case "repair":
-      return {
-        ...base,
-        kind,
-        cause: text(wire.cause) ?? "unknown",
-        generation: number(wire.generation),
-        step: number(wire.step),
-        seconds: number(wire.seconds),
-      };
+      return { ...base, kind, cause: data.cause, generation: data.generation, step: data.step, seconds: data.seconds };
     case "reshard":
-      return { ...base, kind, before: text(wire.before) ?? "", after: text(wire.after) ?? "" };
+      return { ...base, kind, before: data.before, after: data.after };
     case "fault":
-      return { ...base, kind, fault: text(wire.fault) ?? "?", rank: number(wire.rank), done: wire.done === true, message: text(wire.message) ?? "" };
+      return { ...base, kind, fault: data.fault, rank: data.rank ?? null, done: data.done, message: data.message };
   }
 }
 
 /** Null for kinds that this dashboard does not show (yet). */
 export function toStreamEvent(frame: Frame): StreamEvent | null {
-  const wire = JSON.parse(frame.data) as Wire;
-  switch (frame.event) {
+  // A frame is text. The control plane names it after the kind of its data.
+  const sent = { kind: frame.event, data: JSON.parse(frame.data) as unknown } as SentEvent;
+  switch (sent.kind) {
     case "step":
-      return { kind: "step", point: toPoint(wire as unknown as Parameters<typeof toPoint>[0]) };
+      return { kind: "step", point: toPoint(sent.data) };
     case "eval":
-      return { kind: "eval", eval: { step: number(wire.step) ?? 0, loss: number(wire.loss) } };
+      return { kind: "eval", eval: { step: sent.data.step, loss: sent.data.loss } };
     case "plan":
-      return { kind: "plan", plan: toPlan(wire) };
+      return { kind: "plan", plan: toPlan(sent.data) };
     case "summary":
-      return { kind: "summary", summary: toSummary(wire) };
+      return { kind: "summary", summary: toSummary(sent.data) };
     case "rank_metrics":
-      return { kind: "ranks", sample: toRankSample(wire as unknown as RankWire) };
+      return { kind: "ranks", sample: toRankSample(sent.data) };
     case "state":
     case "checkpoint":
     case "incident":
     case "repair":
     case "reshard":
     case "fault":
-      return { kind: "entry", entry: toEntry(frame.event, frame.id, wire) };
+      return { kind: "entry", entry: toEntry(frame.id, sent) };
     default:
       return null;
   }

@@ -1,7 +1,7 @@
 /** The history of a job before the events of its stream, a page at a time. */
 
-import { type Entry, toEntry } from "./events";
-import { get } from "./http";
+import { type Entry, type SentEvent, toEntry } from "./events";
+import { get, type Schema } from "./http";
 
 export interface HistoryPage {
   /** Oldest first. */
@@ -10,8 +10,11 @@ export interface HistoryPage {
   next: number | null;
 }
 
+/** The API describes an entry's data as any object; they are those of an event of its kind. */
+const toSent = ({ kind, ts, data }: Schema<"HistoryEntry">) => ({ kind, data: { ...data, ts } }) as SentEvent<Entry["kind"]>;
+
 /** The entries before a position. Raises `Problem`. */
 export async function listHistory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<HistoryPage> {
   const { items, next } = await get("/v1/jobs/{job}/history", { path: { job: id }, query: { before, limit }, signal });
-  return { entries: items.map(({ position, ts, kind, data }) => toEntry(kind, `${position}.0.0`, { ...data, ts })).toReversed(), next };
+  return { entries: items.map((item) => toEntry(`${item.position}.0.0`, toSent(item))).toReversed(), next };
 }

@@ -154,7 +154,7 @@ const toProgress = (wire: Schema<"Progress">): Progress => ({
   tokens: wire.tokens ?? null,
 });
 
-export const toSummary = (wire: Partial<Schema<"Summary">>): Summary => ({
+export const toSummary = (wire: Schema<"Summary"> | Schema<"SummaryEvent">): Summary => ({
   firstLoss: wire.first_loss ?? null,
   lastLoss: wire.last_loss ?? null,
   lastSteps: wire.last_steps ?? null,

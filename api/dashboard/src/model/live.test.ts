@@ -1,21 +1,58 @@
 import { expect, test } from "vitest";
-import { type StreamEvent, toStreamEvent } from "../api/events";
+import { type EventData, type StreamEvent, toStreamEvent } from "../api/events";
 import { EMPTY, ENTRIES, EVALS, init, reduce } from "./live";
 
-function event(kind: string, id: string, data: object): StreamEvent {
+function event<Kind extends keyof EventData>(kind: Kind, id: string, data: EventData[Kind]): StreamEvent {
   const made = toStreamEvent({ event: kind, id, data: JSON.stringify(data) });
   if (made === null) throw new Error(`${kind} is not shown`);
   return made;
 }
 
+const ts = 1_700_000_000;
+
+const step = (id: string, number: number, loss: number, tokensPerSecond: number) =>
+  event("step", id, {
+    step: number,
+    attempt: 1,
+    ts,
+    loss,
+    lr: null,
+    grad_norm: null,
+    loss_scale: null,
+    skipped: false,
+    tokens: 64,
+    tokens_per_s: tokensPerSecond,
+    step_s: null,
+    step_s_min: null,
+    step_s_median: null,
+    step_s_max: null,
+    slowest_rank: null,
+    mfu: null,
+  });
+
+const validation = (id: string, number: number, loss: number) => event("eval", id, { step: number, loss, unigram_loss: null, tokens: 100, ts });
+
+const save = (id: string, number: number) => event("checkpoint", id, { step: number, path: "/c", bytes: 10, seconds: 0.1, held_s: 0, kept: null, ts });
+
 const EVENTS = [
-  event("state", "1.0.0", { state: "queued", ts: 1_700_000_000 }),
-  event("plan", "2.0.0", { parameters: 1000, tokens_per_step: 64, ts: 1_700_000_001 }),
-  event("step", "2.1.0", { step: 1, loss: 5.5, tokens_per_s: 10 }),
-  event("step", "2.2.0", { step: 2, loss: 5.4, tokens_per_s: 11 }),
-  event("eval", "3.2.0", { step: 2, loss: 5.6 }),
-  event("checkpoint", "4.2.0", { step: 2, path: "/c/step-2", bytes: 10, seconds: 0.1 }),
-  event("incident", "5.2.0", { cause: "exception", rank: 1, node: "n", message: "boom", traceback: "tb" }),
+  event("state", "1.0.0", { state: "queued", reason: null, message: "", ts }),
+  event("plan", "2.0.0", {
+    layout: "single device",
+    world_size: 1,
+    parameters: 1000,
+    batch: "1",
+    tokens_per_step: 64,
+    device: "cpu",
+    train_tokens: 900,
+    validation_tokens: 100,
+    unigram_loss: 6.5,
+    ts,
+  }),
+  step("2.1.0", 1, 5.5, 10),
+  step("2.2.0", 2, 5.4, 11),
+  validation("3.2.0", 2, 5.6),
+  save("4.2.0", 2),
+  event("incident", "5.2.0", { cause: "exception", rank: 1, node: "n", message: "boom", traceback: "tb", ts }),
 ];
 
 test("events become the state of the page", () => {
@@ -25,7 +62,7 @@ test("events become the state of the page", () => {
   expect(live.evals).toEqual([{ step: 2, loss: 5.6 }]);
   expect(live.plan?.parameters).toBe(1000);
   expect(live.entries.map((e) => e.kind)).toEqual(["state", "checkpoint", "incident"]);
-  expect(live.entries[0]?.at).toEqual(new Date("2023-11-14T22:13:20Z"));
+  expect(live.entries[0]).toMatchObject({ at: new Date("2023-11-14T22:13:20Z"), reason: null, message: null });
 });
 
 test("events that are reduced twice, cut anywhere, give the same state", () => {
@@ -44,17 +81,23 @@ test("the curves and the stream make one curve", () => {
 });
 
 test("validations are bounded, and the newest is among them", () => {
-  const validations = Array.from({ length: EVALS + 1 }, (_, n) => event("eval", `${n + 1}.0.0`, { step: n + 1, loss: 1 }));
+  const validations = Array.from({ length: EVALS + 1 }, (_, n) => validation(`${n + 1}.0.0`, n + 1, 1));
   const { evals } = reduce(EMPTY, validations);
   expect(evals.length).toBeLessThanOrEqual(EVALS);
   expect(evals.at(-1)?.step).toBe(EVALS + 1);
 });
 
 test("the history is bounded", () => {
-  const saves = Array.from({ length: ENTRIES + 50 }, (_, n) => event("checkpoint", `${n + 1}.0.0`, { step: n, path: "p" }));
+  const saves = Array.from({ length: ENTRIES + 50 }, (_, n) => save(`${n + 1}.0.0`, n));
   const { entries } = reduce(EMPTY, saves);
   expect(entries).toHaveLength(ENTRIES);
   expect(entries.at(-1)).toMatchObject({ step: ENTRIES + 49 });
+});
+
+test("a field that an event leaves out is null, empty or false", () => {
+  const { plan, entries } = reduce(EMPTY, [...EVENTS, event("fault", "6.2.0", { id: "fault-1", fault: "kill-supervisor", done: true, message: "killed", ts })]);
+  expect(plan).toMatchObject({ precision: null, compiled: false, choices: [] });
+  expect(entries.at(-1)).toMatchObject({ kind: "fault", rank: null });
 });
 
 test("events of an unknown kind are skipped", () => {

@@ -26,11 +26,7 @@ export function History({ entries, until = null, children }: HistoryProps) {
       <ol key={until?.getTime()} tabIndex={0} aria-labelledby="history-title">
         {entries.toReversed().map((entry) => (
           <li key={entry.id} className={`history-${entry.kind}`}>
-            {entry.at ? (
-              <time dateTime={entry.at.toISOString()} title={entry.at.toLocaleString()}>{clock(entry.at)}</time>
-            ) : (
-              <span />
-            )}
+            <time dateTime={entry.at.toISOString()} title={entry.at.toLocaleString()}>{clock(entry.at)}</time>
             <div><What entry={entry} /></div>
           </li>
         ))}

@@ -16,8 +16,8 @@ function page({ url }: SentRequest): Response {
   const items = Array.from({ length: before - last }, (_, at): Schema<"HistoryEntry"> => {
     const n = before - 1 - at;
     return n === 1
-      ? { position: n, ts: 1, attempt: 0, kind: "state", data: { state: "queued" } }
-      : { position: n, ts: n, attempt: 1, kind: "checkpoint", data: { step: n, path: "/c", bytes: 1, seconds: 0.1 } };
+      ? { position: n, ts: 1, attempt: 0, kind: "state", data: { state: "queued", reason: null, message: null } }
+      : { position: n, ts: n, attempt: 1, kind: "checkpoint", data: { step: n, path: "/c", bytes: 1, seconds: 0.1, held_s: 0, kept: null } };
   });
   return Response.json({ items, next: last > 1 ? last : null });
 }
