@@ -24,4 +24,5 @@ class Overlap(BaseModel):
 
     @property
     def bucket_bytes(self) -> int:
-        return int(self.bucket_mb * (1 << 20))
+        """At least 1: of a size below a byte every parameter is sent alone."""
+        return max(1, int(self.bucket_mb * (1 << 20)))

@@ -17,7 +17,7 @@ from .layout_text import format_layout
 from .number_object import beside_the_number
 from .pipeline_shape import PipelineShape, StageBlocks, StageSplit, stages_or_shape
 from .server_options import ParameterServer
-from .tensor_shape import Division, TensorShape, degree_or_shape
+from .tensor_shape import MOST_RANKS, Division, TensorShape, degree_or_shape
 from .zero_plus_plus import ZeroPlusPlus
 
 Schedule = Literal[
@@ -88,7 +88,7 @@ class Layout(BaseModel):
     tensor: int = Field(
         1,
         ge=1,
-        le=1024,
+        le=MOST_RANKS,
         description="Tensor-parallel degree (Megatron column/row split of each block). "
         "`{mode: 2d, shape: [2, 2]}`: blocks of every matrix and activation on a grid of ranks; also `2.5d` and `3d`, with [2, 2, 2].",
         json_schema_extra=degree_or_shape,
@@ -376,10 +376,11 @@ def _check_rows(layout: Layout, micro: int, share: int) -> None:
     if micro % rows == 0:
         return
     legal, multiple = [d for d in divisors(share) if d % rows == 0], layout.data * rows
+    both = "" if layout.micro_batch is None else f" And leave layout.micro_batch out, or use a multiple of {rows}."
     raise Refusal(
         "layout.micro_batch" if legal else "global_batch",
         f"a micro-batch of {micro} sequences does not divide over the {rows} rows of layout.tensor.",
-        f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {multiple}.",
+        f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {multiple}.{both}",
     )
 
 

@@ -177,11 +177,13 @@ def _check_grid(layout: Layout, facts: ModelFacts) -> None:
     )
     for what, number in numbers:
         if number is not None and number % q:
-            legal = [d for d in divisors(number) if d > 1 and all(n % d == 0 for _, n in numbers if n is not None)]
+            legal = [d for d in divisors(number) if all(n % d == 0 for _, n in numbers if n is not None)]
+            shapes = layout.tensor_shape.of_sides(legal)
+            others = f"Grids that divide this model: {shapes}; or set" if shapes else "No grid divides this model: set"
             raise Refusal(
                 "layout.tensor",
                 f"{number} ({what}) is not divisible by the {q} columns of the grid.",
-                f"Grids that divide this model: {[layout.tensor_shape.of_side(d) for d in legal]}; or set layout.tensor to a number.",
+                f"{others} layout.tensor to a number.",
             )
     _check_beside_grid(layout, facts)
 

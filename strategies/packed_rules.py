@@ -18,5 +18,5 @@ def check_packed(layout: Layout) -> None:
         raise Refusal(
             "layout.parameter_server",
             "the mean is over the targets that count on all workers, and with clocks of their own they push before others have counted.",
-            "Set layout.parameter_server.mode to sync, or set data.documents to joined.",
+            "Set layout.parameter_server.mode to sync, without a bound, or set data.documents to joined.",
         )

@@ -13,5 +13,5 @@ def check_own_clocks(layout: Layout, compute: str) -> None:
         raise Refusal(
             "precision",
             f"{compute} changes its scale by what all workers see in a step, and here each is in a step of its own.",
-            "Set precision to bf16 or fp32, or layout.parameter_server.mode to sync.",
+            "Set precision to bf16 or fp32, or layout.parameter_server.mode to sync, without a bound.",
         )

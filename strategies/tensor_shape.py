@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -13,6 +13,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from .number_list import FromList
 from .number_object import NumberObject, number_or
 
+#: The most ranks of a tensor group.
+MOST_RANKS: Final = 1024
 #: More rows than that are taken for a typing error.
 _MOST = 32
 
@@ -84,7 +86,13 @@ class TensorShape(NumberObject):
 
     def of_side(self, side: int) -> list[int]:
         """The numbers of a shape of the same mode with `side` columns."""
-        return [side, side, min(side, self.depth)][: len(self.shape)]
+        depth = side if self.mode == "3d" else min(side, self.depth)
+        return [side, side, depth][: len(self.shape)]
+
+    def of_sides(self, sides: Iterable[int]) -> list[list[int]]:
+        """The numbers of those of these shapes that a layout may have."""
+        shapes = [self.of_side(side) for side in sides if 2 <= side <= _MOST]
+        return [shape for shape in shapes if math.prod(shape) <= MOST_RANKS]
 
     def __str__(self) -> str:
         words = " × ".join(map(str, self.shape))

@@ -56,14 +56,13 @@ class HostOptimizer(Optimizer):
         self._home = home or StateHome()
         moved = {number for number, shard in enumerate(shards) if shard.on_device is not None} or pick(shards, share)
         stay = [shard for number, shard in enumerate(shards) if number not in moved]
-        self._resident = make(stay) if stay else None
+        self._resident = make(stay) if stay or not moved else None  # without param shards it counts updates
         self._masters = [_Master(shards[number], self._home) for number in sorted(moved)]
         self._buckets = self._opened(bucket_bytes, make)
         inner = [*([self._resident] if self._resident else []), *(bucket.optimizer for bucket in self._buckets)]
         super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
-        for shard in stay:
-            assert self._resident is not None
-            self.state[shard.tensor] = self._resident.state[shard.tensor]
+        if self._resident is not None:
+            self.state.update(self._resident.state)
         for master in self._masters:
             self.state[master.shard.tensor] = master.state
         device = self._masters[0].target.device if self._masters else HOST

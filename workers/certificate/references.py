@@ -31,7 +31,7 @@ def check_comparable(train: TrainSpec) -> None:
         raise Refusal(
             "layout.parameter_server",
             "workers with clocks of their own apply their gradients in the order in which they arrive, which differs from run to run.",
-            "Set layout.parameter_server.mode to sync.",
+            "Set layout.parameter_server.mode to sync, without a bound.",
         )
     if extra_of(train.layout) == ROUNDS:
         _check_rounding(train)

@@ -26,7 +26,9 @@ MOST_TOKENS: Final = 65_536
 _DEGREES: Final = ("data", "tensor", "context", "pipeline", "expert", "shard", "ulysses", "virtual", "ring_window")
 #: Of these, those whose ranks fall into groups, which may fall into groups again: of eight, each has two.
 _GROUPED: Final = ("data", "context")
+#: The size of a smaller model's heads, and its feed-forward's width in widths of the model, unless the given one has less.
 _HEAD: Final = 8
+_HIDDEN: Final = 4
 _SEQUENCES: Final = (32, 64, 128, 256, 512, 1024, 2048)
 
 
@@ -81,7 +83,7 @@ class _Search:
         before = self.train.data
         if before.is_own:  # its samples have the size that they have
             return
-        for length in _SEQUENCES:
+        for length in _lengths(self.train.layout):
             data = before.model_copy(update={"seq_len": length})
             if length < before.seq_len and self._takes(self.train.model_copy(update={"data": data})):
                 self._note("data.seq_len", before.seq_len, length)
@@ -191,9 +193,15 @@ def _axes(layout: Layout) -> tuple[bool, ...]:
     return (*(degree > 1 for degree in degrees), groups, windows(layout) > 1)
 
 
+def _lengths(layout: Layout) -> Iterator[int]:
+    """Lengths of sequences that context and tensor parallelism can divide, the shortest first."""
+    parts = 2 * layout.context * (layout.tensor if layout.tensor_shape is None else 1)
+    yield from (-(-length // parts) * parts for length in _SEQUENCES)
+
+
 def _batches(train: TrainSpec, layout: Layout) -> Iterator[int]:
-    """Smaller global batches for a layout, from one sequence for each replica, or each row of a grid in it."""
-    least = layout.data * layout.division.rows
+    """Smaller global batches for a layout, from one micro-batch of each replica: one sequence, or one for each row of a grid in it."""
+    least = layout.data * (layout.micro_batch or layout.division.rows)
     yield from (least << shift for shift in range(12) if least << shift < train.global_batch)
 
 
@@ -202,8 +210,9 @@ def _models(arch: Architecture) -> Iterator[dict[str, Any]]:
     groups = arch.heads // arch.kv_heads
     for layers, kv_heads in product(range(1, arch.layers + 1), _up_to(arch.kv_heads)):
         heads = kv_heads * groups
-        numbers: dict[str, Any] = {"layers": layers, "dim": heads * _HEAD, "heads": heads, "kv_heads": kv_heads}
-        numbers["hidden"] = 4 * heads * _HEAD
+        dim = heads * min(_HEAD, arch.head_size)
+        numbers: dict[str, Any] = {"layers": layers, "dim": dim, "heads": heads, "kv_heads": kv_heads}
+        numbers["hidden"] = min(_HIDDEN * dim, arch.hidden)
         if arch.experts is None:
             yield numbers
             continue

@@ -40,7 +40,7 @@ class Architecture(BaseModel):
     shared_experts: int = Field(0, ge=0, le=1024)  # of the same width, for every token, beside the `experts`
     top_k: int = Field(2, ge=1, le=4096)
     router_softmax: Literal["chosen", "all"] = "chosen"
-    capacity_factor: float | None = Field(None, gt=0, allow_inf_nan=False)
+    capacity_factor: float | None = Field(None, gt=0, le=4096)  # with experts / top_k or more no expert drops a token
     balance: Literal["loss", "bias"] = "loss"
     bias_update_speed: float = Field(0.001, ge=0, allow_inf_nan=False)  # of balance bias
     balance_loss: float = Field(0.01, ge=0, allow_inf_nan=False)

@@ -1,5 +1,6 @@
 """Every refusal names its field and a value that works, and that value does work."""
 
+import json
 import re
 from typing import Any
 
@@ -76,6 +77,7 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         ),
         (CUBE.with_(micro_batch=2), 8, "layout.micro_batch", "[4, 8]"),
         (CUBE.with_(tensor=27, tensor_shape={"mode": "3d", "shape": [3, 3, 3]}), 9, "layout.tensor", "[[2, 2, 2]]"),
+        (CUBE.with_(micro_batch=1), 2, "global_batch", "leave layout.micro_batch out, or use a multiple of 4"),
         (CUBE.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(context=2), 8, "layout.context", "layout.context to 1"),
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
@@ -186,3 +188,22 @@ def test_what_context_passes_can_be_cut_and_what_it_refuses_has_a_remedy_that_wo
         return
     assert context % ulysses == 0 and seq_len % context == 0
     assert layout.ring == 1 or seq_len % (2 * layout.ring) == 0
+
+
+@pytest.mark.parametrize("mode", ["2d", "2.5d", "3d"])
+@pytest.mark.parametrize("heads", [4, 8, 64, 1024])
+def test_every_grid_that_a_refusal_names_divides_the_model(mode: str, heads: int) -> None:
+    facts = ModelFacts(layers=4, heads=heads, kv_heads=heads, hidden=heads * 4)
+    shape = {"mode": mode, "shape": [3, 3, 3][: 2 + (mode != "2d")]}
+    with pytest.raises(Refusal) as caught:
+        check_layout(Layout.model_validate({"tensor": shape}), facts, 9, seq_len=128)
+    named = json.loads(caught.value.remedy.removeprefix("Grids that divide this model: ").partition(";")[0])
+    assert named
+    for numbers in named:
+        layout = Layout.model_validate({"tensor": {"mode": mode, "shape": numbers}})
+        assert check_layout(layout, facts, layout.division.rows, seq_len=128).microbatches == 1
+
+
+def test_a_model_that_no_grid_divides_takes_a_number() -> None:
+    with pytest.raises(Refusal, match="No grid divides this model: set"):
+        check_layout(GRID, ModelFacts(layers=4, heads=5, kv_heads=1, hidden=352), 8, seq_len=128)

@@ -35,6 +35,19 @@ def test_a_cube_divides_a_micro_batch_over_two_of_its_sides() -> None:
     assert (layout.tensor, layout.division, layout.world_size) == (27, Division(3, 9), 54)
     assert str(layout) == "tensor 3 × 3 × 3 (3d) × pipeline 2 (1f1b)"
     assert layout.tensor_shape is not None and layout.tensor_shape.of_side(2) == [2, 2, 2]
+    assert layout.tensor_shape.of_side(4) == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("given", "sides"), [(GRID, [2, 3, 32]), (DEEP, [2, 3]), ({"mode": "3d", "shape": [3, 3, 3]}, [2, 3, 10])]
+)
+def test_other_sides_give_shapes_that_a_layout_may_have(given: dict[str, Any], sides: list[int]) -> None:
+    shape = Layout.model_validate({"tensor": given}).tensor_shape
+    assert shape is not None
+    found = shape.of_sides([1, *sides, 33, 64])
+    assert [side for side, *_ in found] == sides
+    for numbers in found:
+        assert Layout.model_validate({"tensor": {**given, "shape": numbers}}).tensor <= 1024
 
 
 @pytest.mark.parametrize(

@@ -26,3 +26,11 @@ def test_how_loads_are_balanced_is_said_once() -> None:
     arch = ModelSpec(family="moe", preset="olmoe-1B-7B", balance="bias", shared_experts=1).architecture(256, 32)
     assert arch is not None
     assert (arch.balance, arch.shared_experts, arch.bias_update_speed, arch.z_loss) == ("bias", 1, 0.001, 0.0)
+
+
+def test_a_capacity_beyond_every_experts_tokens_is_refused() -> None:
+    """4096 experts are the most, and one of them can take 4096 times an even share."""
+    assert ModelSpec(family="moe", capacity_factor=4096).capacity_factor == 4096
+    with pytest.raises(ValidationError, match="less than or equal to 4096") as refused:
+        ModelSpec(family="moe", capacity_factor=1.7e308)
+    assert refused.value.errors()[0]["loc"] == ("capacity_factor",)

@@ -114,6 +114,15 @@ def test_nothing_to_move_is_the_optimizer_itself() -> None:
     assert not torch.equal(parts[0].tensor, before)
 
 
+@pytest.mark.parametrize(("name", "updates"), [("adamw", 2), ("sgd", 0)])
+def test_a_rank_without_shards_counts_its_updates(name: str, updates: int) -> None:
+    """As where ZeRO shards fewer rows than there are ranks."""
+    optimizer = on_host([], OptimizerSpec.model_validate({"name": name}))
+    optimizer.step()
+    optimizer.step()
+    assert updates_done(optimizer) == updates
+
+
 @pytest.mark.parametrize("bucket", [4 * STRIDE, 1 << 20])
 def test_masters_on_the_host_send_rounded_values(bucket: int) -> None:
     spec = OptimizerSpec(lr=0.1, weight_decay=0.1)

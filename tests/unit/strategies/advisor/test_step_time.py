@@ -167,3 +167,8 @@ def test_the_lower_bound_is_one(layout: dict[str, Any], recompute: str) -> None:
     found = setting(layout, recompute=recompute)
     bound, passes = (passes_of(found, hardware, messages=messages).seconds for messages in (False, True))
     assert 0 < bound <= passes <= step_time(found, hardware).seconds
+
+
+def test_buckets_of_less_than_a_byte_are_many_calls() -> None:
+    found = timed({"data": 8}, overlap={"bucket_mb": 1e-9})
+    assert found.seconds >= timed({"data": 8}).seconds

@@ -147,6 +147,31 @@ def test_what_is_small_already_stays() -> None:
     assert [change.partition(":")[0] for change in long.changes] == ["data.seq_len", "global_batch"]
 
 
+def test_sequences_and_batches_are_multiples_of_what_divides_them() -> None:
+    layout = {"data": 2, "context": 3, "micro_batch": 3}
+    found = made(spec(layout=layout, global_batch=384, data={"seq_len": 1536}))
+    assert found.changes == ("data.seq_len: 1536 → 36",)
+    found = made(spec(layout=layout, global_batch=6 << 11, data={"seq_len": 1536}))
+    assert found.changes == ("data.seq_len: 1536 → 36", f"global_batch: {6 << 11} → 6")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"preset": "7B", "dim": 64, "heads": 32, "kv_heads": 1},
+        {"preset": "7B", "hidden": 24},
+        {"family": "moe", "hidden": 24, "experts": 512},
+    ],
+    ids=str,
+)
+def test_no_number_of_a_smaller_model_is_larger(numbers: dict[str, Any]) -> None:
+    train = spec(model=numbers, layout={"data": 2})
+    before, after = train.architecture(256), made(train).train.architecture(256)
+    assert before is not None and after is not None
+    sizes = {"layers", "dim", "heads", "kv_heads", "hidden", "parameters"}
+    assert all(getattr(after, name) <= getattr(before, name) for name in sizes)
+
+
 def kind(arch: Architecture | None) -> dict[str, Any]:
     """What a smaller model has of a larger one: all but its sizes."""
     assert arch is not None
