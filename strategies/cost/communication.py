@@ -6,8 +6,8 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2; stage 2 repeats the reduce-scatter per micro-batch. ZeRO-3 needs 3Ψ(N−1)/N per
   micro-batch; under a pipeline it gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are
   summed; if stage 2 sends each micro-batch's by gloo, in the compute dtype. From stage 1 on each parameter is sharded by its rows, and
-  N·⌈rows/N⌉ of them travel. With sharding groups (HSDP) of S ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G
-  groups. `zero_plus_plus.py` has the messages of ZeRO++.
+  N·⌈rows/N⌉ of them travel; ZeRO-3 shards one of fewer rows than N by its columns, if N divides them. With sharding groups (HSDP) of S
+  ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups. `zero_plus_plus.py` has the messages of ZeRO++.
 - tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's
   gradient, 2nf. The embedding is sharded by columns: its output is gathered, nf, and each rank takes its own columns of the
   gradient. A tied embedding is sharded by rows, like its head: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2

@@ -1,9 +1,11 @@
 """A decoder as its formulas see it: the shapes of its parameters and the widths of its activations. Imports no torch."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..data_parallel.shard_dim import shard_dim
 from ..layout import Layout
 from .stage_balance import ModuleCosts, stage_blocks
 
@@ -14,7 +16,7 @@ class Weight:
 
     `spread`: ranks that hold different ones of its kind, as of experts: each has a part of the replicas only. `copied`: it is whole on
     every rank of a grid, too, which divides every other parameter. `stack`: that many matrices are one parameter, as those of a rank's
-    experts are; ZeRO divides the matrices, or with `within`, where they are fewer than its ranks, the rows of each (`fsdp.py`).
+    experts are. ZeRO divides the first dimension, or with `by_second`, where that is smaller than its ranks, the second (`shard_dim.py`).
     """
 
     rows: int
@@ -23,12 +25,13 @@ class Weight:
     spread: int = 1
     copied: bool = False
     stack: int | None = None
-    within: bool = False
+    by_second: bool = False
 
     def of(self, layout: Layout, rank: int = 0) -> "Weight":
         """The part of this parameter on tensor rank `rank` of `layout`."""
         if layout.tensor_shape is None:
-            return replace(self.of_rank(layout.tensor, rank), within=layout.zero == 3)
+            plain = self.stack is not None or layout.tensor == 1
+            return replace(self.of_rank(layout.tensor, rank), by_second=layout.zero == 3 and plain)
         on = self.on_cube if layout.tensor_shape.mode == "3d" else self.on_grid
         return on(layout.division.columns, rank)
 
@@ -69,28 +72,31 @@ class Weight:
         return (self.stack or 1) * self.rows * self.columns
 
     def chunk(self, parts: int) -> int:
-        """Elements of the largest of `parts` chunks of rows. All chunks are padded to it when they travel."""
+        """Elements of the largest of `parts` chunks. All chunks are padded to it when they travel."""
         number, each, parts = self._divided(parts)
         return -(-number // parts) * each
 
+    def chunk_of(self, parts: int, index: int) -> int:
+        """Elements of the chunk that rank `index` of `parts` has."""
+        number, each, parts = self._divided(parts)
+        return share(number, parts, index // self.spread) * each
+
     def padded(self, parts: int) -> int:
-        """Elements of all of `parts` chunks of rows, each as large as the largest."""
+        """Elements of all of `parts` chunks, each as large as the largest."""
         number, each, parts = self._divided(parts)
         return -(-number // parts) * each * parts
 
     def last_chunk(self, parts: int) -> int:
-        """Elements of the smallest of `parts` chunks of rows."""
+        """Elements of the smallest of `parts` chunks."""
         number, each, parts = self._divided(parts)
         return max(0, number - (parts - 1) * -(-number // parts)) * each
 
     def _divided(self, parts: int) -> tuple[int, int, int]:
         """What is divided over `parts`: how many, the elements of each, and into how many chunks."""
         parts = max(1, parts // self.spread)
-        if self.stack is None:
-            return self.rows, self.columns, parts
-        if self.within and self.stack < parts and self.rows % parts == 0:
-            return self.rows, self.stack * self.columns, parts
-        return self.stack, self.rows * self.columns, parts
+        shape = (self.rows, self.columns) if self.stack is None else (self.stack, self.rows, self.columns)
+        dim = shard_dim(shape, parts) if self.by_second else 0
+        return shape[dim], math.prod(shape[:dim] + shape[dim + 1 :]), parts
 
 
 @dataclass(frozen=True)

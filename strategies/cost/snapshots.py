@@ -16,7 +16,7 @@ from ..delayed_rules import versions_of
 from . import parameter_server
 from .estimate import Formula, Setting, Unknown
 from .memory import Answer
-from .model_shape import Weight, share
+from .model_shape import Weight
 
 #: Segments per rank: one is written while the other is complete (`workers/snapshot/shared_memory.py`).
 SEGMENTS: Final = 2
@@ -97,5 +97,5 @@ def _spread(setting: Setting, elements: Iterable[int], copies: int, place: int) 
 
 
 def _elements(held: Iterable[Weight], parts: int, index: int) -> list[int]:
-    """Elements of chunk `index` of `parts` of each weight's rows."""
-    return [share(weight.rows, parts, index) * weight.columns for weight in held]
+    """Elements of chunk `index` of `parts` of each weight."""
+    return [weight.chunk_of(parts, index) for weight in held]

@@ -34,6 +34,7 @@ from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, t
 from ..precision import Precision
 from .ddp import DDP
 from .master_weights import Masters
+from .shard_dim import shard_dim
 from .shards_on_disk import ShardsOnDisk
 from .zero_plus_plus import ShardCommunication
 
@@ -208,13 +209,8 @@ def _parts(replicas: str, mesh: Mesh) -> int:
 
 
 def _dim(value: nn.Parameter, parts: int) -> int:
-    """The dimension that is sharded: the first, which torch pads; the second if the first has fewer rows than there are parts.
-
-    A rank has few of a layer's experts, sharded by the first dimension some of its replicas would hold whole experts and others none.
-    """
-    if isinstance(value, DTensor) or value.dim() == 1 or not value.dim() or value.shape[0] >= parts:
-        return 0
-    return 0 if value.shape[1] % parts else 1
+    """The dimension that is sharded; of what the tensor axis has sharded the first."""
+    return 0 if isinstance(value, DTensor) else shard_dim(value.shape, parts)
 
 
 def _manually_sharded(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:

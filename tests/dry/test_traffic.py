@@ -1,4 +1,6 @@
-"""What NCCL would send for gradients and parameters of ZeRO-1 and ZeRO-2: 2Ψ(N−1)/N elements, gradients in the dtype of their sums."""
+"""What NCCL would send for gradients and parameters of ZeRO: 2Ψ(N−1)/N elements, of stage 3 3Ψ(N−1)/N, gradients in the dtype of sums."""
+
+from typing import Any
 
 import pytest
 from harness.dry_run import SPEC, DryRunner
@@ -6,6 +8,7 @@ from harness.dry_run import SPEC, DryRunner
 from shardyard.strategies.cost.communication import traffic
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.workers.cost_inputs import setting_of
+from shardyard.workers.dry_run.report import DryRun
 from shardyard.workers.spec import TrainSpec
 
 
@@ -22,10 +25,27 @@ def test_gradients_are_sent_in_the_dtype_of_their_sums(zero: int, gradients: str
     layout, precision = {"data": 4, "zero": zero}, {"compute": "bf16", "gradients": gradients}
     found = dry.report(layout, precision=precision)
     share = found.parameters * 3 / 4
-    # The loss and the norm are summed over the world, whose ranks are those of the data axis.
-    sent = {(one.axis, one.kind): one.bytes for one in found.collectives if one.kind != "all_reduce"}
+    sent = _sent(found)
     assert sent == {("data", "reduce_scatter"): size * share, ("data", "all_gather"): 2 * share}
-    spec = TrainSpec.model_validate({**SPEC, "layout": layout, "precision": precision})
-    setting = setting_of(spec, 256, "cuda")
+    assert _expected(layout, precision=precision) == sent
+
+
+def test_zero_3_pads_no_rows_of_a_matrix_whose_columns_it_shards(dry: DryRunner) -> None:
+    """Keys and values have 2 rows of 8 columns, for 4 ranks. Of all parameters no row is padded, so exactly Ψ travels."""
+    layout, model = {"data": 4, "zero": 3}, {"dim": 8, "heads": 4, "kv_heads": 1, "hidden": 96, "layers": 2}
+    found = dry.report(layout, model=model)
+    share = found.parameters * 3 / 4
+    sent = _sent(found)
+    assert sent == {("data", "reduce_scatter"): 4 * share, ("data", "all_gather"): 2 * 2 * share}
+    assert _expected(layout, model=model) == sent
+
+
+def _sent(found: DryRun) -> dict[tuple[str, str], float]:
+    """Without the loss and the norm, which are summed over the world, whose ranks are those of the data axis."""
+    return {(one.axis, one.kind): one.bytes for one in found.collectives if one.kind != "all_reduce"}
+
+
+def _expected(layout: dict[str, Any], **changes: Any) -> dict[tuple[str, str], float]:
+    setting = setting_of(TrainSpec.model_validate({**SPEC, "layout": layout, **changes}), 256, "cuda")
     assert isinstance(setting, Setting)
-    assert {flow: moved.bytes for flow, moved in traffic(setting).moved.items()} == sent
+    return {flow: moved.bytes for flow, moved in traffic(setting).moved.items()}

@@ -27,5 +27,17 @@ def test_zero_1_divides_experts_and_zero_3_their_rows_where_they_are_few() -> No
     assert (whole.chunk(12), whole.last_chunk(12), whole.padded(12)) == (30, 0, 90)
     rows = experts.of(Layout(data=12, zero=3, expert=4))
     assert (rows.chunk(12), rows.last_chunk(12), rows.padded(12)) == (20, 20, 60)
+    assert [rows.chunk_of(12, rank) for rank in (0, 3, 4, 11)] == [20, 20, 20, 20]
+    assert [whole.chunk_of(12, rank) for rank in (0, 3, 4, 11)] == [30, 30, 30, 0]
     sharded = experts.of(Layout(data=12, zero=1, expert=4, tensor=2))
     assert (sharded.elements, sharded.chunk(12)) == (30, 15)
+
+
+def test_zero_3_divides_columns_of_few_rows_that_no_tensor_rank_shares() -> None:
+    """Keys of one head of 64, and a width of 1,024."""
+    keys = Weight(64, 1024, 0)
+    assert keys.of(Layout(data=128, zero=3)).chunk(128) == 64 * 8
+    assert keys.of(Layout(data=128, zero=1)).chunk(128) == 1024
+    assert keys.of(Layout(data=128, zero=3, tensor=2)).chunk(128) == 1024
+    assert keys.of(Layout(data=64, zero=3)).chunk(64) == 1024
+    assert keys.of(Layout(data=96, zero=3)).chunk(96) == 1024  # 96 does not divide the width
