@@ -54,6 +54,7 @@ class ModelFacts:
     kv_heads: int | None
     hidden: int | None  # the feed-forward width
     experts: int | None = None  # per mixture-of-experts layer
+    dim: int | None = None  # the width of hidden states
 
 
 class Layout(BaseModel):

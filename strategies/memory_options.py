@@ -221,6 +221,12 @@ def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> 
         )
     if facts.experts is not None:
         raise Refusal("precision", "experts multiply in stacks, for which there is no fp8 path.", "Use bf16.")
+    if facts.dim is not None and facts.dim % FP8_STEP:  # every layer of a block has this width on one side
+        raise Refusal(
+            "precision",
+            f"fp8 kernels multiply layers whose sides are multiples of {FP8_STEP}, and a width of {facts.dim} is a side of every layer.",
+            f"Use a multiple of {FP8_STEP} as model.dim, or precision bf16.",
+        )
     tokens = batch.micro_batch * seq_len
     if tokens % FP8_STEP:
         raise Refusal(

@@ -360,7 +360,7 @@ class TrainSpec(SpecPart):
 
 def facts_of(arch: Architecture) -> ModelFacts:
     """What the layout must know of `arch`."""
-    return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts)
+    return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts, arch.dim)
 
 
 class Run(BaseModel):

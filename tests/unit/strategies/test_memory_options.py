@@ -54,6 +54,12 @@ PAIRS = {"pipeline": 2, "schedule": "dualpipev", "data": 2, "expert": 2}
         ({"precision": "fp8", "layout": {"context": 2}}, "layout.context", "bf16", {"precision": "bf16"}),
         ({"precision": "fp8", "model": {"family": "moe"}}, "precision", "bf16", {"precision": "bf16"}),
         (
+            {"precision": "fp8", "model": {"dim": 24, "heads": 4}},
+            "precision",
+            "multiple of 16 as model.dim",
+            {"model": {"dim": 32, "heads": 4}},
+        ),
+        (
             {"precision": "fp8", "data": {"seq_len": 100}, "layout": {"micro_batch": 2}},
             "data.seq_len",
             "112",
