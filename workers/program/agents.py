@@ -4,10 +4,10 @@
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
-import selectors
 import socket
 import struct
 import threading
@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
 from ..messages.collective_record import GroupRecord
-from ..messages.event import read
 from ..messages.metric_block import MetricBlock, checked
 from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
+from .agent_messages import MOST_HELLO, checked_answer, checked_failure, checked_hello
 from .artifact_uploads import ArtifactUploads
 from .recorders import Recorders
 
@@ -33,10 +33,17 @@ from .recorders import Recorders
 ANSWER_S: Final = 1.5
 #: Seconds for the first line of a connection.
 HELLO_S: Final = 2.0
+#: Seconds to take what a program had sent before its end. All of it is here by then, so only a node that stands still takes long.
+END_S: Final = 60.0
+#: Seconds to carry out what it had asked for.
+ASKED_S: Final = 2.0
 #: Maximum bytes of a line: of the dumps of two recorders with 2,000 collectives each.
 MOST_BYTES: Final = 64 << 20
-#: Maximum number of exceptions of a program's processes that are kept, of up to 128 KiB each.
+#: Maximum number of exceptions of a program's processes that are kept, each of up to `MOST_HELLO` bytes.
 MOST_FAILURES: Final = 100
+#: Errors of a process that has no room for one more connection, and seconds until the next try.
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_ROOM_S: Final = 0.2
 #: How a program ended, for the trainer processes that wait for it.
 FAILED: Final = b"failed"
 DONE: Final = b"done"
@@ -49,6 +56,14 @@ REQUEST_S: Final = 3600.0
 Status = dict[str, Any]
 #: Answers a request about checkpoints, with the descriptors that came with it.
 OnRequest = Callable[[dict[str, Any], list[int]], dict[str, Any]]
+
+
+class _Followed(NamedTuple):
+    """A connection whose messages a thread takes. `end_s`: seconds for them when the program has ended."""
+
+    thread: threading.Thread
+    connection: socket.socket
+    end_s: float
 
 
 class Agents:
@@ -68,12 +83,12 @@ class Agents:
         self.recorders = Recorders()
         self._requests: dict[int, float] = {}  # thread → when the request began that it carries out
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
-        self._logging: list[tuple[threading.Thread, socket.socket]] = []
+        self._followed: list[_Followed] = []
+        self._ended_at: float | None = None  # the program
         self.name = f"shardyard-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + self.name)
         self._listener.listen(64)
-        self._ended, self._end = socket.socketpair()
         self._connections: dict[int, socket.socket] = {}  # by the process's id
         self._drivers: dict[int, socket.socket] = {}  # of Ray, which join no group
         self._failures: dict[int, FailedEvent] = {}
@@ -93,12 +108,20 @@ class Agents:
                 connection.sendall(FAILED if failed else DONE)
 
     def finish(self) -> None:
-        """When the program has ended: take what it had sent. Nothing is accepted any more."""
-        self._end.close()
-        self._thread.join(HELLO_S)
-        deadline = time.monotonic() + HELLO_S  # a process that outlives the program may hold its connection
-        for thread, _ in self._logging:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        """When the program has ended: take what it had sent. Nothing is accepted any more.
+
+        A process that outlives the program may hold its connection. So the receiving end is shut down: what was sent before is still
+        read, and then the connection ends.
+        """
+        if self._ended_at is None:
+            self._ended_at = time.monotonic()
+            self._listener.shutdown(socket.SHUT_RD)
+        self._thread.join(max(0.0, self._ended_at + END_S - time.monotonic()))
+        for one in list(self._followed):
+            with contextlib.suppress(OSError):  # it has ended
+                one.connection.shutdown(socket.SHUT_RD)
+        for one in list(self._followed):
+            one.thread.join(max(0.0, self._ended_at + one.end_s - time.monotonic()))
 
     def status(self, pid: int) -> Status:
         """Phase, stacks and collectives of the program, as a trainer's `Heartbeat.status`. `pid`: its main process, which is asked first.
@@ -122,55 +145,55 @@ class Agents:
     def close(self) -> None:
         self.finish()
         self.recorders.close()
-        logging = (connection for _, connection in self._logging)
+        followed = (one.connection for one in self._followed)
         for connection in (
             self._listener,
-            self._ended,
             *self._waiting,
             *self._connections.values(),
             *self._drivers.values(),
-            *logging,
+            *followed,
         ):
             connection.close()
 
     def _accept(self) -> None:
-        """Accept connections until the program has ended and none waits."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            selector.register(self._ended, selectors.EVENT_READ)
-            while any(key.fileobj is self._listener for key, _ in selector.select()):
+        """Accept connections until the listener is shut down, and all that had come before have been taken."""
+        while True:
+            try:
                 connection, _ = self._listener.accept()
-                try:
-                    self._take(connection)
-                except (OSError, ValueError, KeyError, TypeError):
-                    connection.close()
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    return
+                time.sleep(_NO_ROOM_S)
+                continue
+            try:
+                self._take(connection)
+            except (OSError, ValueError, KeyError, TypeError, RuntimeError):  # also where no thread can be started
+                connection.close()
 
     def _take(self, connection: socket.socket) -> None:
         """The first line of a connection says which process it is, and why it failed or that it can be asked."""
-        connection.settimeout(HELLO_S)
         _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if user != os.getuid():
             raise PermissionError
-        line, rest = _first_line(connection)
-        hello = json.loads(line)
-        pid = int(hello["pid"])
+        line, rest = _line(connection, bytearray(), time.monotonic() + HELLO_S, MOST_HELLO)
+        pid, hello = checked_hello(line)
         if "failed" in hello:
-            self._keep(pid, read(FailedEvent, hello["failed"]))
+            self._keep(pid, checked_failure(hello["failed"]))
             connection.close()
             return
         if "waits" in hello:
             self._waiting.append(connection)
             return
-        if "metrics" in hello or "request" in hello:
-            connection.settimeout(None)
-            take = self._take_metrics if "metrics" in hello else self._take_request
-            self._follow(connection, partial(take, connection, rest))
+        if "metrics" in hello:
+            self._follow(connection, partial(self._take_metrics, connection, rest), END_S)
+            return
+        if "request" in hello:
+            self._follow(connection, partial(self._take_request, connection), ASKED_S)
             return
         if "artifacts" in hello:
             if self._artifacts is None:
                 raise ValueError
-            connection.settimeout(None)
-            self._follow(connection, partial(self._artifacts.serve, connection))
+            self._follow(connection, partial(self._artifacts.serve, connection), ASKED_S)
             return
         if "records" in hello:
             self.recorders.add(pid, connection)
@@ -187,18 +210,21 @@ class Agents:
             del self._failures[next(islice(self._failures, 1, None))]
         self._failures[pid] = failure
 
-    def _follow(self, connection: socket.socket, take: Callable[[], None]) -> None:
-        """Take what a process logs or asks, on a thread."""
-        thread = threading.Thread(target=take, name="reports", daemon=True)
-        thread.start()
-        for one in [one for one in self._logging if not one[0].is_alive()]:
-            self._logging.remove(one)
-            one[1].close()
-        self._logging.append((thread, connection))
+    def _follow(self, connection: socket.socket, take: Callable[[], None], end_s: float) -> None:
+        """Take what a process logs or asks, on a thread, until one of both has ended."""
 
-    def _take_metrics(self, connection: socket.socket, received: bytes) -> None:
+        def follow() -> None:
+            with connection:
+                take()
+
+        connection.settimeout(None)
+        thread = threading.Thread(target=follow, name="reports", daemon=True)
+        thread.start()
+        self._followed = [one for one in self._followed if one.thread.is_alive()]
+        self._followed.append(_Followed(thread, connection, end_s))
+
+    def _take_metrics(self, connection: socket.socket, buffer: bytearray) -> None:
         """Take the lines of a process that logs, until it ends. A line that is not understood is left out."""
-        buffer = bytearray(received)
         with contextlib.suppress(OSError):
             while True:
                 *lines, rest = buffer.split(b"\n")
@@ -208,19 +234,23 @@ class Agents:
                 buffer = rest
                 _receive(connection, buffer)
 
-    def _take_request(self, connection: socket.socket, _: bytes) -> None:
+    def _take_request(self, connection: socket.socket) -> None:
         """Answer the one request of a connection. Its descriptors come with it, so it is read after the process has been greeted."""
         handles: list[int] = []
-        with contextlib.suppress(OSError, ValueError), connection:
+        try:
             connection.sendall(b"{}\n")
-            line, handles, _flags, _address = socket.recv_fds(connection, 1 << 16, 1)
+            part, handles, _flags, _address = socket.recv_fds(connection, 1 << 16, 1)
+            line = bytearray(part)
             while not line.endswith(b"\n"):
-                buffer = bytearray(line)
-                _receive(connection, buffer)
-                line = bytes(buffer)
-            connection.sendall(json.dumps(self._answer(json.loads(line), handles)).encode() + b"\n")
-        for handle in handles:
-            os.close(handle)
+                _receive(connection, line)
+            request = json.loads(line)
+            if isinstance(request, dict):
+                connection.sendall(json.dumps(self._answer(request, handles)).encode() + b"\n")
+        except (OSError, ValueError, RecursionError):
+            return  # the process reads that the connection has ended
+        finally:
+            for handle in handles:
+                os.close(handle)
 
     def _answer(self, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
         if self._on_request is None:
@@ -265,7 +295,7 @@ def facts_of(answer: Mapping[str, Any]) -> Status:
     records: list[GroupRecord] = []
     ages: list[float] = []
     for dump in answer["dumps"]:
-        with contextlib.suppress(KeyError, TypeError, ValueError):  # another format
+        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # another format
             records += read_dump(dump, answer["groups"], on_gloo=any(record.nccl for record in records))
             ages += [] if (age := newest_s(dump)) is None else [age]
     return {
@@ -294,30 +324,29 @@ def _send(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
         connection.sendall(b"%d\n" % question)
         buffer = bytearray()
         while True:
-            while b"\n" not in buffer:
-                connection.settimeout(max(0.001, deadline - time.monotonic()))
-                _receive(connection, buffer)
-            line, _, rest = buffer.partition(b"\n")
-            buffer = bytearray(rest)
-            answer: dict[str, Any] = json.loads(line)
-            if answer.get("asked") == question:
-                return answer
-    except (OSError, ValueError):
+            line, buffer = _line(connection, buffer, deadline, MOST_BYTES)
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                answer = json.loads(line)
+                if answer["asked"] == question:
+                    return checked_answer(answer)
+    except OSError:
         return None
 
 
-def _receive(connection: socket.socket, buffer: bytearray) -> None:
-    """Append what has arrived. Raises OSError."""
+def _receive(connection: socket.socket, buffer: bytearray, most: int = MOST_BYTES) -> None:
+    """Append what has arrived. Raises OSError, also for more than `most` bytes."""
     part = connection.recv(1 << 16)
     buffer += part
-    if not part or len(buffer) > MOST_BYTES:
+    if not part or len(buffer) > most:
         raise ConnectionError
 
 
-def _first_line(connection: socket.socket) -> tuple[bytes, bytes]:
-    """All until the end of the first line, and what came with it. Raises OSError."""
-    buffer = bytearray()
+def _line(connection: socket.socket, buffer: bytearray, deadline: float, most: int) -> tuple[bytes, bytearray]:
+    """The next line of what is in the buffer and arrives until the deadline, and what came after it. Raises OSError."""
     while b"\n" not in buffer:
-        _receive(connection, buffer)
-    line, _, rest = bytes(buffer).partition(b"\n")
-    return line, rest
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        _receive(connection, buffer, most)
+    line, _, rest = buffer.partition(b"\n")
+    return bytes(line), bytearray(rest)

@@ -232,7 +232,7 @@ class ArtifactUploads:
     def _taken(self, line: bytes, descriptor: int) -> str | None:
         """Why the files of a message are refused; None if they are taken."""
         try:
-            files = [_checked(one) for one in json.loads(line)]
+            files = _checked(json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             os.close(descriptor)
             return f"the message is not understood: {error}"
@@ -272,13 +272,18 @@ def _mapped(descriptor: int) -> Iterator[memoryview]:
     yield memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))  # freed with its last view
 
 
-def _checked(one: dict[str, Any]) -> LoggedFile:
-    """Raises ValueError, TypeError or KeyError for what is no file."""
-    check_name(one["name"])
-    check_step(one["step"])
-    if one["type"] not in ("file", "image", "table"):
-        raise ValueError("unknown type")
-    return LoggedFile(one["name"], one["step"], one["type"], int(one["offset"]), int(one["bytes"]))
+def _checked(sent: list[dict[str, Any]]) -> list[LoggedFile]:
+    """The files of a message, at least one. Raises ValueError, TypeError or KeyError for what is no file."""
+    for one in sent:
+        check_name(one["name"])
+        check_step(one["step"])
+        if one["type"] not in ("file", "image", "table"):
+            raise ValueError("unknown type")
+        if not isinstance(one["offset"], int) or not isinstance(one["bytes"], int):
+            raise ValueError("offset and bytes are whole numbers")
+    if not sent:
+        raise ValueError("it names no file")
+    return [LoggedFile(one["name"], one["step"], one["type"], one["offset"], one["bytes"]) for one in sent]
 
 
 def _message(connection: socket.socket) -> tuple[bytes, int] | None:

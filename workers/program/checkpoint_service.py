@@ -96,7 +96,7 @@ class CheckpointService:
         except RuntimeError as error:  # what torch's store raises
             first = str(error).partition("\n")[0]
             return {"error": f"rank 0 does not answer, and may have ended: {type(error).__name__}: {first}"}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
 
     # Saving.

@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psutil
@@ -18,6 +19,8 @@ from ..trainer.pending_profile import PROFILED, RecordingOrder
 
 #: Seconds for a recording beyond its own: for a step to end before it begins and after it, and for writing it.
 PATIENCE_S: Final = 180.0
+#: Maximum bytes of an answer.
+MOST_ANSWER: Final = 1 << 20
 _NONE: Final = (
     "no process of this rank has made a step of an optimizer of torch, or joined a group of torch.distributed, yet; "
     "take stacks or cpu"
@@ -75,21 +78,29 @@ def _asked(connection: socket.socket, order: RecordingOrder) -> dict[str, Any]:
     deadline = time.monotonic() + order.seconds + PATIENCE_S
     connection.settimeout(PATIENCE_S)
     connection.sendall(json.dumps(wanted).encode() + b"\n")
-    buffer = bytearray()
+    buffer = b""
     try:
-        while True:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
+        while (left := deadline - time.monotonic()) > 0 and len(buffer) <= MOST_ANSWER:
+            connection.settimeout(left)
             part = connection.recv(1 << 16)
             if not part:
                 return _failed("its process ended")
-            *lines, rest = (buffer + part).split(b"\n")
-            buffer = bytearray(rest)
+            *lines, buffer = (buffer + part).split(b"\n")
             for line in lines:
-                answer: dict[str, Any] = json.loads(line)
+                answer = json.loads(line)
                 if answer["id"] == order.id:
-                    return answer
-    except (OSError, ValueError, KeyError, TypeError):
-        return _failed("its process did not answer")
+                    return _checked(answer)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return _failed("its process did not answer")
+
+
+def _checked(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises KeyError, TypeError: a program may send anything."""
+    failed, steps = answer["failed"], answer["steps"]
+    if not isinstance(failed, str | None) or not isinstance(steps, int):
+        raise TypeError
+    return {"failed": failed, "steps": steps}
 
 
 def _failed(why: str) -> dict[str, Any]:

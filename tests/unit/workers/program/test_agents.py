@@ -1,21 +1,28 @@
 """What a program's processes report: hostile, silent and late ones, too."""
 
+import contextlib
+import errno
 import json
 import os
 import socket
 import subprocess
 import threading
+from array import array
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.messages.metric_block import MetricBlock, packed
 from shardyard.workers.messages.rank_event import FailedEvent
 from shardyard.workers.program import agents as module
+from shardyard.workers.program.agent_messages import MOST_HELLO
 from shardyard.workers.program.agents import Agents, facts_of, listening
 from shardyard.workers.program.python_agent import sitecustomize
+from shardyard.workers.thread_stacks import MOST_THREADS
 
 
 def connect(agents: Agents) -> socket.socket:
@@ -28,6 +35,11 @@ def hello(agents: Agents, **more: object) -> socket.socket:
     connection = connect(agents)
     connection.sendall(json.dumps({"pid": os.getpid(), "rank": "0", **more}).encode() + b"\n")
     return connection
+
+
+def refuses(agents: Agents) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex("\0" + agents.name) == errno.ECONNREFUSED
 
 
 def test_the_main_process_is_believed_before_others() -> None:
@@ -65,14 +77,32 @@ def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
             b"\n",
             b"[]\n",
             b'{"pid": "x"}\n',
+            b'{"pid": "1"}\n',
+            b'{"pid": true}\n',
+            b'{"pid": 0}\n',
+            b'{"pid": -1}\n',
+            b'{"pid": 1.0}\n',
+            b'{"pid": 1e400}\n',
+            b'{"pid": 2147483648}\n',
+            b'{"pid": 2147483648, "driver": true}\n',
+            b'{"pid": 2147483648, "records": true}\n',
+            b"[" * 100_000 + b"\n",
+            b'{"pid": 1, "failed": {"type": "E", "message": "m"}}\n',
+            b'{"pid": 1, "artifacts": true}\n',
+            b'{"pid": 1, "padding": "' + b"x" * MOST_HELLO + b'"}\n',
             b'{"pid": 1, "failed": 3}\n',
             b'{"pid": 1, "failed": {"type": 1}}\n',
             b"",
         ):
-            with connect(agents) as connection:
+            with (
+                connect(agents) as connection,
+                contextlib.suppress(ConnectionError),
+            ):  # the longest is refused before its end
                 connection.sendall(nonsense)
-        hello(agents, pid=9, failed={"type": "E", "message": "m", "traceback": ""}).close()
-        assert next(iter(agents.failures().values())) == FailedEvent(type="E", message="m", traceback="")
+        with hello(agents), hello(agents, driver=True), hello(agents, records=True):  # looks at those that are known
+            failed = {"type": "E", "message": "m", "traceback": "", "step": 1, "facts": {"rank": 1 << 70}}
+            hello(agents, pid=9, failed=failed).close()
+            assert agents.failures() == {9: FailedEvent(type="E", message="m", traceback="")}
 
 
 def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,20 +116,146 @@ def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase(monk
             assert agents.status(os.getpid()) == {}
             answered.start()
             monkeypatch.setattr(module, "ANSWER_S", PATIENCE_S)
-            assert agents.status(os.getpid())["stacks"] == ["second"], "a late answer is not taken for the next one"
+            assert agents.status(os.getpid())["stacks"] == [stack("second")], (
+                "a late answer is not taken for the next one"
+            )
             answered.join()
+
+
+def stack(frame: str) -> dict[str, Any]:
+    return {"thread": "MainThread", "frames": [frame], "call": ""}
 
 
 def _answer_late(connection: socket.socket, times: int = 2) -> None:
     questions = connection.makefile("rb")
-    for stacks in (["first"], ["second"])[:times]:
-        answer = {"asked": int(questions.readline()), "stacks": stacks, "dumps": [], "groups": {}}
+    for frame in ("first", "second")[:times]:
+        answer = {"asked": int(questions.readline()), "stacks": [stack(frame)], "dumps": [], "groups": {}}
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def test_a_dump_of_another_format_costs_the_collectives_alone() -> None:
-    found = facts_of({"stacks": ["s"], "dumps": [{"entries": [{"odd": 1}]}, {}], "groups": {}})
+def test_an_answer_that_is_nonsense_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", PATIENCE_S)
+    good = {"stacks": [stack("x" * 10_000)] * 100, "dumps": [], "groups": {}}
+    changes: list[dict[str, Any]] = [
+        {"stacks": 3},
+        {"stacks": [3]},
+        {"stacks": [{"thread": "t", "frames": [3], "call": ""}]},
+        {"stacks": [{"thread": None, "frames": [], "call": ""}]},
+        {"dumps": None},
+        {"groups": []},
+        {"groups": {"0": ["a"]}},
+        {},
+    ]
+
+    def answer(connection: socket.socket) -> None:
+        asked = {"asked": int(connection.makefile("rb").readline())}
+        messages = [[], 3, "text", asked, {"asked": None}, *(asked | good | change for change in changes)]
+        lines = [b"[" * 100_000, b"\xff", *(json.dumps(message).encode() for message in messages)]
+        connection.sendall(b"".join(line + b"\n" for line in lines))
+
+    with listening(print) as agents, hello(agents) as connection:
+        while not agents._connections:
+            pass
+        thread = threading.Thread(target=answer, args=(connection,))
+        thread.start()
+        found = agents.status(os.getpid())["stacks"]
+        thread.join()
+    assert len(found) == MOST_THREADS and found[0] == stack("x" * 4096)
+
+
+def test_a_process_that_floods_its_answer_is_asked_no_longer_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    with listening(print) as agents, hello(agents) as connection:
+
+        def flood() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection.sendall(b'{"asked": 1}\n' * 1_000)
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        while not agents._connections:
+            pass
+        assert agents.status(os.getpid()) == {}
+        agents.close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        {},
+        "text",
+        {"entries": [{"odd": 1}]},
+        {"entries": ["text"]},
+        {"entries": [{"process_group": ["0", None], "collective_seq_id": 1, "profiling_name": "gloo:x"}]},
+        {"entries": [{"process_group": ["0", ""], "collective_seq_id": 1e400, "profiling_name": "gloo:x"}]},
+        {
+            "entries": [
+                {
+                    "process_group": ["0", ""],
+                    "p2p_seq_id": 1,
+                    "is_p2p": True,
+                    "profiling_name": "gloo:send 0->9",
+                    "time_created_ns": 0,
+                }
+            ]
+        },
+        {
+            "entries": [
+                {
+                    "process_group": ["0", ""],
+                    "collective_seq_id": 1,
+                    "profiling_name": "gloo:x",
+                    "time_created_ns": 10**400,
+                }
+            ]
+        },
+    ],
+)
+def test_a_dump_of_another_format_costs_the_collectives_alone(dump: Any) -> None:
+    found = facts_of({"stacks": ["s"], "dumps": [dump], "groups": {"0": [0]}})
     assert (found["collectives"], found["stacks"], found["idle_s"]) == ([], ["s"], 0.0)
+
+
+def test_the_last_metrics_are_taken_however_late_and_no_process_that_lives_on_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "HELLO_S", 0.05)
+    monkeypatch.setattr(module, "ASKED_S", 0.0)
+    go_on, taken = threading.Event(), list[MetricBlock]()
+
+    def take(blocks: list[MetricBlock]) -> None:
+        assert go_on.wait(PATIENCE_S)
+        taken.extend(blocks)
+
+    blocks = [MetricBlock((name,), (1,), packed(array("d", [1.0]))) for name in ("a", "b", "c")]
+    with listening(take) as agents, connect(agents), hello(agents, metrics=True) as lives:
+        for block in blocks:
+            lives.sendall(json.dumps([asdict(block)]).encode() + b"\n")
+        finish = threading.Thread(target=agents.finish)
+        finish.start()
+        while not refuses(agents):
+            pass
+        go_on.set()
+        finish.join()
+        assert taken == blocks
+        lives.settimeout(PATIENCE_S)
+        assert lives.recv(1) == b"", "its connection has ended"
+
+
+def test_a_moment_without_descriptors_does_not_end_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, errors = socket.socket.accept, [errno.ENFILE, errno.EMFILE]
+
+    def accept(listener: socket.socket) -> Any:
+        if errors:
+            raise OSError(errors.pop(), "too many open files")
+        return usual(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with listening(print) as agents:
+        hello(agents, pid=9, failed={"type": "E", "message": "m", "traceback": ""}).close()
+        assert list(agents.failures()) == [9] and not errors
 
 
 def test_a_request_gets_its_answer_and_counts_as_progress_until_then(tmp_path: Path) -> None:
@@ -130,10 +286,15 @@ def test_a_request_that_no_service_answers_or_that_is_nonsense_is_ended() -> Non
         assert answers.readline() == b"{}\n"
         connection.sendall(b"{}\n")
         assert b"saves no checkpoints" in answers.readline()
-    with listening(print) as agents, hello(agents, request=True) as connection, connection.makefile("rb") as answers:
-        assert answers.readline() == b"{}\n"
-        connection.sendall(b"nonsense\n")
-        assert not answers.readline()
+    for nonsense in (b"nonsense", b"[]", b"3", b"[" * 100_000):
+        with (
+            listening(print) as agents,
+            hello(agents, request=True) as connection,
+            connection.makefile("rb") as answers,
+        ):
+            assert answers.readline() == b"{}\n"
+            connection.sendall(nonsense + b"\n")
+            assert not answers.readline(), nonsense[:10]
 
 
 def test_the_stacks_of_a_driver_are_added_to_those_of_a_worker_with_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,12 +306,12 @@ def test_the_stacks_of_a_driver_are_added_to_those_of_a_worker_with_a_group(monk
             answered = threading.Thread(target=_answer_late, args=(driver,))
             answered.start()
             found = agents.status(os.getpid())
-            assert (found["stacks"], found["phase"], found["idle_s"]) == (["first"], "program", 0.0)
+            assert (found["stacks"], found["phase"], found["idle_s"]) == ([stack("first")], "program", 0.0)
             with hello(agents, pid=os.getppid()) as worker:
                 while not agents._connections:
                     pass
                 threading.Thread(target=_answer_late, args=(worker, 1)).start()
-                assert agents.status(os.getpid())["stacks"] == ["first", "second"]
+                assert agents.status(os.getpid())["stacks"] == [stack("first"), stack("second")]
             answered.join()
         with hello(agents, pid=1 << 22, driver=True), hello(agents, pid=os.getppid(), driver=True):
             while os.getppid() not in agents._drivers:

@@ -56,6 +56,25 @@ def test_what_a_message_misstates_is_refused(tmp_path: Path) -> None:
             os.fstat(descriptor)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"[]",
+        b"{}",
+        b"3",
+        b"[" * 100_000,
+        b'[{"name": "a", "step": null, "type": "file", "offset": 1e400, "bytes": 1}]',
+        b'[{"name": "a", "step": null, "type": "file", "offset": 0, "bytes": "1"}]',
+    ],
+)
+def test_a_message_that_is_nonsense_is_refused(tmp_path: Path, message: bytes) -> None:
+    uploads, descriptor = uploads_to(tmp_path, []), spooled(b"abc")
+    refused = uploads._taken(message, descriptor)
+    assert refused is not None and "not understood" in refused
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(descriptor)
+
+
 def test_limits_of_the_job_are_those_of_all_ranks(tmp_path: Path) -> None:
     used: list[int] = []
 

@@ -6,6 +6,7 @@ import queue
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.program.agents import Agents, listening
 from shardyard.workers.program.environment import environment
-from shardyard.workers.program.recorders import Recorders
+from shardyard.workers.program.recorders import MOST_ANSWER, Recorders
 from shardyard.workers.trainer.pending_profile import PendingProfile, RecordingOrder
 
 #: Steps until its folder has the file `stop`; then ends within a step, with operators after its last one.
@@ -103,6 +104,25 @@ def test_a_process_that_has_ended_holds_no_connection() -> None:
     recorders.close()
     of_one.close()
     of_other.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"id": "mine", "failed": 3, "steps": 1}\n',
+        b'{"id": "mine", "failed": null, "steps": "1"}\n',
+        b'{"id": "mine"}\n',
+        b"[" * 100_000 + b"\n",
+        b"x" * (MOST_ANSWER + 1),
+    ],
+)
+def test_an_answer_that_is_nonsense_ends_the_order(answer: bytes) -> None:
+    recorders, (one, of_one), answers = Recorders(), socket.socketpair(), queue.Queue[dict[str, Any]]()
+    with one, of_one:
+        recorders.add(os.getpid(), one)
+        threading.Thread(target=lambda: of_one.recv(1) and of_one.sendall(answer)).start()
+        recorders.record(lambda _, data: answers.put(data), RecordingOrder("mine", "operators", 1.0, "/path"))
+        assert answers.get(timeout=PATIENCE_S) == {"id": "mine", "failed": "its process did not answer", "steps": 0}
 
 
 @pytest.mark.parametrize("ending", ["raise SystemExit(5)", "raise ValueError(3)"])
