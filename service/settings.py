@@ -229,14 +229,15 @@ class Settings(BaseSettings):
         ge=0,
         le=1_048_576,
         description="GiB of log lines of all jobs together; a line counts with its text and 200 bytes. Beyond it the oldest lines are "
-        "removed, first of the job that ended first. Running and pinned jobs keep theirs; 0: no bound.",
+        "removed, first of the job that ended first. Running and pinned jobs count and keep theirs, but leave the others half of the "
+        "bound; 0: no bound.",
     )
     keep_traces_gib: float = Field(
         0.0,
         ge=0,
         le=1_048_576,
         description="GiB of traces of all jobs together. Beyond it the oldest traces are removed, first of the job that ended first. "
-        "Running and pinned jobs keep theirs; 0: no bound.",
+        "Running and pinned jobs count and keep theirs, but leave the others half of the bound; 0: no bound.",
     )
 
     def __init__(self, **given: Any) -> None:

@@ -43,24 +43,30 @@ async def _fit_jobs(store: Store, kind: Kind) -> None:
 
 
 async def _fit_all(store: Store, kind: Kind, gib: float) -> None:
-    """Jobs that ended first lose their records first. Running and pinned jobs count, and keep theirs."""
-    most, before = int(gib * _GIB), None
+    """Jobs that ended first lose their records first. Running and pinned jobs count and keep theirs, but leave the others half of it."""
+    bound, before = int(gib * _GIB), None
     while True:
         async with store.read() as tx:
             total = await size_bounds.stored(tx, kind)
+            kept = total - await size_bounds.removable(tx, kind) if total > bound else 0
+            most = max(bound, kept + bound // 2)
             found = await size_bounds.oldest(tx, kind, JOBS) if total > most else ()
-        if total <= most or total == before:
-            return
-        if not found:
-            what = f"SHARDYARD_KEEP_{kind.upper()}_GIB is {gib:g}"
-            log.warning("%s, and the %s of running and pinned jobs alone take %.2f GiB", what, kind, total / _GIB)
-            return
+        if not found or total == before:
+            break
         before, excess = total, total - most
         for row in found:
             if excess <= 0:
                 break
             await _shrink(store, kind, row["id"], most)
             excess -= row["bytes"]
+    if most > bound:
+        what = f"SHARDYARD_KEEP_{kind.upper()}_GIB is {gib:g}"
+        log.warning(
+            "%s, and the %s of running and pinned jobs take %.2f GiB of it; those of other jobs are held to half of the bound",
+            what,
+            kind,
+            kept / _GIB,
+        )
 
 
 async def _shrink(store: Store, kind: Kind, job_id: str, most: int | None) -> None:

@@ -29,6 +29,13 @@ async def stored(tx: AsyncConnection, kind: Kind, job_id: str | None = None) -> 
     return int((await tx.execute(statement)).scalar_one() or 0)
 
 
+async def removable(tx: AsyncConnection, kind: Kind) -> int:
+    """Bytes of this kind of all ended jobs that are not pinned."""
+    sizes = _SIZES[kind]
+    total = select(func.sum(sizes.c.bytes)).join(jobs, jobs.c.id == sizes.c.job_id).where(*_removable(tx))
+    return int((await tx.execute(total)).scalar_one() or 0)
+
+
 async def uncounted(tx: AsyncConnection, every: bool, after: str, limit: int) -> Sequence[str]:
     """Ids of jobs after one that have log lines of an earlier version, not counted yet: all, or those with a bound of their own."""
     rows = log_size_rows

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness.bucket import Buckets
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,6 +28,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.sweep_tables import sweeps, trials
 from shardyard.service.store.tables import events
+from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.storage.s3_bucket import open_bucket
 
@@ -110,6 +112,26 @@ async def test_a_deleted_job_is_removed_after_its_time_and_not_before(
     assert await counted(store, job.id) == {} and are_gone(folder(settings, job), record)
     with pytest.raises(JobNotFound):
         await undelete(store, job.id)
+
+
+@POSTGRESQL_IN_FULL
+async def test_a_sweep_opens_each_storage_once(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new client of a bucket costs half a second of CPU, and ten thousand jobs may be removed at once."""
+    made = [await ended(store, settings, submit) for _ in range(3)]
+    for job in made:
+        await delete(store, job.id, "ada")
+    opened: list[str] = []
+
+    def noted(where: str) -> Folder:
+        opened.append(where)
+        return folder_at(where)
+
+    monkeypatch.setattr(retention, "folder_at", noted)
+    await retention.sweep(store, at_once(settings))
+    assert are_gone(*(folder(settings, job) for job in made))
+    assert sorted(opened) == [settings.storage, f"{settings.storage}/artifacts", f"{settings.storage}/files"]
 
 
 @pytest.mark.parametrize(

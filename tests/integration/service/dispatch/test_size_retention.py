@@ -165,7 +165,7 @@ async def test_an_ended_job_keeps_the_newest_traces_that_its_spec_allows(
 async def test_beyond_the_bound_of_all_jobs_the_oldest_lines_of_the_job_that_ended_first_go(
     store: Store, settings: Settings, submit: Submit, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pinned, oldest, deleted, newest = [await ended(store, await submit(), days) for days in (4, 3, 2, 1)]
+    pinned, oldest, deleted, newer, newest = [await ended(store, await submit(), days) for days in (5, 4, 3, 2, 1)]
     lives = await submit(retention={"logs_days": 1})
     await written(store, lives)
     await edit(store, pinned.id, JobEdit(pinned=True))
@@ -173,18 +173,36 @@ async def test_beyond_the_bound_of_all_jobs_the_oldest_lines_of_the_job_that_end
     caplog.set_level(logging.WARNING, size_retention.__name__)
     with removed_by_transaction(store) as removed:
         for _ in range(2):
-            await retention.sweep(store, bounded(settings, logs=100))
+            await retention.sweep(store, bounded(settings, logs=130))
     assert max(removed) == removals.MOST_ROWS and sum(removed) == 50
     await undelete(store, deleted.id)
-    all_jobs = [pinned, oldest, deleted, newest, lives]
-    assert await first_lines(store, all_jobs) == [1, None, 21, 1, 1]
-    await retention.sweep(store, bounded(settings, logs=95))
-    assert await first_lines(store, all_jobs) == [1, None, 26, 1, 1], "a restored job is as it was"
+    all_jobs = [pinned, oldest, deleted, newer, newest, lives]
+    assert await first_lines(store, all_jobs) == [1, None, 21, 1, 1, 1]
+    await retention.sweep(store, bounded(settings, logs=125))
+    assert await first_lines(store, all_jobs) == [1, None, 26, 1, 1, 1], "a restored job is as it was"
     assert not warnings(caplog)
+    await assert_sizes_are_true(store)
+
+
+async def test_running_and_pinned_jobs_leave_the_others_half_of_the_bound(
+    store: Store, settings: Settings, submit: Submit, caplog: pytest.LogCaptureFixture
+) -> None:
+    pinned, oldest, newest = [await ended(store, await submit(), days) for days in (3, 2, 1)]
+    lives = await submit()
+    await written(store, lives)
+    await edit(store, pinned.id, JobEdit(pinned=True))
+    caplog.set_level(logging.WARNING, size_retention.__name__)
+    for kib, kept in ((120, [1, 1, 1, 1]), (90, [1, 16, 1, 1]), (40, [1, None, 11, 1]), (10, [1, None, 26, 1])):
+        for _ in range(2):
+            await retention.sweep(store, bounded(settings, logs=kib))
+            assert await first_lines(store, [pinned, oldest, newest, lives]) == kept, kib
+    messages = warnings(caplog)
+    assert len(messages) == 6 and all("the logs of running and pinned jobs take 0.00 GiB" in one for one in messages)
+    await edit(store, pinned.id, JobEdit(pinned=False))
+    await cancel(store, lives.id, "tester")
     await retention.sweep(store, bounded(settings, logs=10))
-    assert await first_lines(store, all_jobs) == [1, None, None, None, 1]
-    (warning,) = warnings(caplog)
-    assert warning.startswith("SHARDYARD_KEEP_LOGS_GIB is ") and "running and pinned jobs alone" in warning
+    assert await first_lines(store, [pinned, oldest, newest, lives]) == [None, None, None, 21]
+    assert len(warnings(caplog)) == 6
     await assert_sizes_are_true(store)
 
 
