@@ -1,6 +1,7 @@
 """Converts a spec file into the document that is sent: parsed, with its relative paths made absolute.
 
-Relative paths are relative to the spec file's folder, so that a job means the same wherever it is submitted.
+Relative paths are relative to the spec file's folder, so that a job means the same wherever it is submitted. Those of a temporary file are
+relative to the folder in which its user works.
 """
 
 import json
@@ -28,8 +29,13 @@ class GivenSpec:
     """Of a file in YAML."""
 
 
-def read(spec: GivenSpec | JobSpec | CommandSpec | Mapping[str, Any] | str | Path) -> GivenSpec:
-    """A path is read (YAML, or JSON by its suffix); in a mapping, paths are relative to the working folder."""
+def read(
+    spec: GivenSpec | JobSpec | CommandSpec | Mapping[str, Any] | str | Path, folder: Path | None = None
+) -> GivenSpec:
+    """A path is read (YAML, or JSON by its suffix); in a mapping, paths are relative to the working folder.
+
+    `folder`: to which those in a file are relative; None: to its own.
+    """
     if isinstance(spec, GivenSpec):
         return spec
     if isinstance(spec, JobSpec | CommandSpec):
@@ -38,7 +44,7 @@ def read(spec: GivenSpec | JobSpec | CommandSpec | Mapping[str, Any] | str | Pat
         return GivenSpec(absolute(dict(spec), Path.cwd()))
     path = given_path(spec)
     content, is_json = _read(path), path.suffix == ".json"
-    document = absolute(parse(content, "json" if is_json else "yaml"), path.resolve().parent)
+    document = absolute(parse(content, "json" if is_json else "yaml"), folder or path.resolve().parent)
     return GivenSpec(document, None if is_json else content.decode("utf-8-sig"))
 
 

@@ -55,7 +55,11 @@ def clone(
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)
         try:
-            submit_job(screen, client, read(path), key, json, wait=wait, plan_s=0)
+            edited = read(path, Path.cwd())
+            text = text_of(edited, edited.document)
+            if text is not None and text != edited.text:
+                path.write_text(text)  # so that a text that stays means the same in its folder
+            submit_job(screen, client, edited, key, json, wait=wait, plan_s=0)
         except (ApiError, ShardyardError):
             screen.hint(f"Your text is kept. Submit it with: shardyard submit {path}")
             raise

@@ -9,6 +9,7 @@ import typer
 
 from shardyard.api.cli.commands import clone as command
 from shardyard.api.client import ApiError
+from shardyard.api.spec_file import read
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.submitted_spec import SubmittedSpec
 
@@ -51,6 +52,31 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setattr(command, "Client", Service)
     return folder
+
+
+def test_paths_that_are_typed_are_relative_to_the_working_folder(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of the text that stays, wherever it is submitted from."""
+    (tmp_path / "editor").write_text(
+        "#!/bin/sh\nprintf 'code: {dir: src}  # mine\nfiles: {data: ../corpus}\n' >> \"$1\"\n"
+    )
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    submitted: list[Any] = []
+
+    def submit_job(_screen: object, _client: object, given: Any, *_: object, **__: object) -> None:
+        submitted.append(given.document)
+        raise ApiError("invalid_spec", "It is wrong.", 422, [])
+
+    monkeypatch.setattr(command, "submit_job", submit_job)
+    with pytest.raises(ApiError):
+        command.clone("tiny", edit=True)
+    (kept,) = left.rglob("tiny.yaml")
+    assert "# mine" in kept.read_text() and "# the smallest" in kept.read_text()
+    for document in (*submitted, read(kept).document):
+        assert document["code"] == {"dir": str(tmp_path / "work/src")}
+        assert document["files"] == {"data": str(tmp_path / "work/../corpus")}
 
 
 @pytest.mark.parametrize("ends", [None, typer.Exit(0), ApiError("invalid_spec", "It is wrong.", 422, [])])
