@@ -62,7 +62,8 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
 
     def __init__(self) -> None:
         TrainReports.made += 1
-        self._trainer = TrainReports.made
+        self._trainer = TrainReports.made  # until the trainer process numbers it among those of all driver processes
+        self._driver = os.getpid()
         self._next = 0  # step of a report that names none
         self._failures: list[dict[str, Any]] = []  # of the workers, at the last look that found any
         self._failed_at: float | None = None  # while the workers start again
@@ -72,7 +73,8 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
         with contextlib.suppress(AttributeError, TypeError):
             config = train_run_context.run_config
             own = in_job_storage(config.storage_path) and config.checkpoint_config.num_to_keep is None
-            found = self._send("begins", name=config.name, own_retention=own)
+            found = self._send("begins", driver=self._driver, name=config.name, own_retention=own)
+            self._trainer = found.get("trainer", self._trainer)  # workers get a copy later
             if found.get("step") is not None:
                 self._next = found["step"] + 1
             if own and "keep" in found:

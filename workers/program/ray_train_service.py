@@ -4,11 +4,13 @@ Its controller asks rank 0, and each of its workers the rank beside which it run
 program go to `CheckpointService`.
 """
 
+import math
+import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..messages.event import to_json
-from ..messages.rank_event import RayWorkerFailure, RayWorkersFailedEvent, RayWorkersStartedEvent
+from ..messages.event import read, to_json
+from ..messages.rank_event import RayWorkersFailedEvent, RayWorkersStartedEvent
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
@@ -19,6 +21,8 @@ from .rank_meeting import RankMeeting
 
 #: How Ray Train's names begin of runs that the script has not named. They end with the time, so that each start has another.
 UNNAMED: Final = "ray_train_run-"
+#: More than the trainers of a driver process: trainers are numbered by both.
+_TRAINERS: Final = 1 << 20
 
 
 class RayTrainService:
@@ -26,6 +30,8 @@ class RayTrainService:
 
     def __init__(self, program: Program, checkpoints: CheckpointService, meeting: RankMeeting, emit: EmitEvent) -> None:
         self._program, self._checkpoints, self._meeting, self._emit = program, checkpoints, meeting, emit
+        self._drivers: list[int] = []  # the ids of driver processes, in the order in which their first trainers began
+        self._lock = threading.Lock()
 
     def answer(self, request: dict[str, Any], handles: list[int]) -> Answer:
         """Carry out a request. Every failure becomes the answer's `error`."""
@@ -35,7 +41,8 @@ class RayTrainService:
         try:
             match asked:
                 case "begins":
-                    return self._begin(request["trainer"], request["name"], own=request["own_retention"])
+                    trainer = self._number(request["driver"], request["trainer"])
+                    return self._begin(trainer, request["name"], own=request["own_retention"])
                 case "stored":
                     adopted = {name: request[name] for name in ("where", "step", "trainer")}
                     return self._checkpoints.answer({"adopt": adopted}, [])
@@ -44,23 +51,32 @@ class RayTrainService:
                 case "failed":
                     return self._fail(request["trainer"], request["failures"], request["message"])
                 case "started":
-                    self._send(RayWorkersStartedEvent(seconds=float(request["seconds"])))
-                    return {}
+                    return self._start_again(float(request["seconds"]))
         except RuntimeError as error:  # what torch's store raises
             return {"error": f"rank 0 does not answer: {error}"}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
         return {"error": f"there is no request {asked!r}; use one version of Shardyard."}
 
+    def _number(self, driver: int, trainer: int) -> int:
+        """The number of a driver process's trainer in this start of the command: in the first process as it numbers them itself."""
+        with self._lock:
+            if driver not in self._drivers:
+                self._drivers.append(driver)
+            return self._drivers.index(driver) * _TRAINERS + trainer
+
     def _begin(self, trainer: int, name: str, *, own: bool) -> Answer:
-        """A trainer begins: the step of the newest checkpoint, and how many the job keeps. `own`: the script has set no retention."""
+        """A trainer begins: its number, the step of the newest checkpoint, and how many the job keeps.
+
+        `own`: the script has set no retention.
+        """
         found = self._checkpoints.answer({"newest": {}}, [])
         if self._program.resume is not None and found.get("step", 0) is None:
             other = self._checkpoints.answer({"resume": {"rank": None}}, [])
             found = {"step": other["step"] if other.get("trainer") == trainer else None}
         if own and trainer == 1 and name.startswith(UNNAMED) and found.get("step") is not None:
             self._remove_runs(name)
-        return found | {"keep": self._program.keep}
+        return found | {"keep": self._program.keep, "trainer": trainer}
 
     def _remove_runs(self, name: str) -> None:
         """Remove what unnamed runs of earlier starts have stored: no script finds them again, and the job has the newest checkpoints."""
@@ -83,20 +99,14 @@ class RayTrainService:
         return found if "error" in found or found.get("trainer") == trainer else {"step": None}
 
     def _fail(self, trainer: int, failures: Sequence[dict[str, Any]], message: str) -> Answer:
-        self._send(
-            RayWorkersFailedEvent(
-                failures=tuple(
-                    RayWorkerFailure(
-                        worker=int(one["worker"]),
-                        rank=self._meeting.rank_of(trainer, int(one["worker"])),
-                        message=str(one["message"]),
-                        traceback=one["traceback"],
-                    )
-                    for one in failures
-                ),
-                message=message,
-            )
-        )
+        known = [one | {"rank": self._meeting.rank_of(trainer, int(one["worker"]))} for one in failures]
+        self._send(read(RayWorkersFailedEvent, {"failures": known, "message": message}))
+        return {}
+
+    def _start_again(self, seconds: float) -> Answer:
+        if not math.isfinite(seconds):
+            raise ValueError(f"seconds is {seconds}")
+        self._send(RayWorkersStartedEvent(seconds=seconds))
         return {}
 
     def _send(self, event: RayWorkersFailedEvent | RayWorkersStartedEvent) -> None:

@@ -1,6 +1,7 @@
 """What of Ray Train's reports is logged, and that its callback interfaces are as this package needs them."""
 
 import inspect
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,6 +162,16 @@ def test_each_trainer_of_a_driver_has_a_number_that_goes_with_it() -> None:
     first, second = TrainReports(), TrainReports()
     assert second._trainer == first._trainer + 1
     assert cloudpickle.loads(cloudpickle.dumps(second))._trainer == second._trainer
+
+
+def test_workers_and_checkpoints_have_the_number_that_the_trainer_process_gives() -> None:
+    own = Asked(begins={"step": None, "keep": 2, "trainer": 70})
+    own.after_controller_start(running("/job"))
+    assert own.asked[0][1]["driver"] == os.getpid()
+    assert cloudpickle.loads(cloudpickle.dumps(own))._trainer == own._trainer == 70
+    unknown = Asked(begins={"error": "it may be ending"})
+    unknown.after_controller_start(running("/job"))
+    assert unknown._trainer == TrainReports.made
 
 
 def test_it_goes_to_a_process_without_this_package() -> None:

@@ -1,5 +1,6 @@
 """What ranks' trainer processes do for Ray Train, with a real store and real storage."""
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -31,8 +32,10 @@ class Gang:
         assert "error" not in found, found
         return found
 
-    def begins(self, name: str = f"{UNNAMED}2", *, own: bool = True, trainer: int = 1) -> dict[str, Any]:
-        return self.ask("begins", trainer=trainer, name=name, own_retention=own)
+    def begins(
+        self, name: str = f"{UNNAMED}2", *, own: bool = True, trainer: int = 1, driver: int = 7
+    ) -> dict[str, Any]:
+        return self.ask("begins", trainer=trainer, driver=driver, name=name, own_retention=own)
 
     def stores(self, step: int, trainer: int = 1, run: str = f"{UNNAMED}1") -> None:
         place = self.storage / run / f"checkpoint_{step}"
@@ -66,7 +69,7 @@ def gang(tmp_path: Path, **changes: Any) -> Iterator[Gang]:
 
 def test_a_start_continues_from_what_ray_train_stored_in_the_one_before(tmp_path: Path) -> None:
     with gang(tmp_path) as first:
-        assert first.begins() == {"step": None, "keep": 2}
+        assert first.begins() == {"step": None, "keep": 2, "trainer": 1}
         assert [first.worker(rank) for rank in (0, 1)] == [(None, None)] * 2
         for step in (1, 5, 9):
             first.stores(step)
@@ -85,6 +88,26 @@ def test_a_start_continues_from_what_ray_train_stored_in_the_one_before(tmp_path
     with gang(tmp_path, checkpoints=str(tmp_path / "other"), resume=str(tmp_path / "storage/job")) as other:
         assert other.begins()["step"] == 9 and other.worker(1) == (9, "step 9")
         assert other.begins(trainer=2)["step"] is None
+
+
+def test_trainers_of_several_driver_processes_are_several(tmp_path: Path) -> None:
+    """As of a command that runs two scripts: the second one does not continue from the model of the first."""
+    with gang(tmp_path) as first:
+        numbers = [
+            first.begins(driver=driver, trainer=own)["trainer"] for driver, own in ((7, 1), (7, 2), (3, 1), (7, 3))
+        ]
+        assert (numbers[:2], numbers[3]) == ([1, 2], 3) and len({*numbers}) == 4
+        assert first.begins(driver=3)["trainer"] == numbers[2], "one that begins again keeps its number"
+        first.stores(5, trainer=numbers[0])
+    with gang(tmp_path) as second:
+        of_first, of_second = (second.begins(driver=driver)["trainer"] for driver in (11, 12))
+        assert second.worker(0, trainer=of_second) == (None, None)
+        assert second.worker(0, trainer=of_first) == (5, "step 5")
+        second.stores(6, trainer=of_second)
+    with gang(tmp_path) as third:
+        of_first, of_second = (third.begins(driver=driver)["trainer"] for driver in (8, 4))
+        assert third.worker(0, trainer=of_first) == (None, None)
+        assert third.worker(0, trainer=of_second) == (6, "step 6")
 
 
 def test_a_pinned_checkpoint_stays(tmp_path: Path) -> None:
@@ -116,7 +139,13 @@ def test_what_an_unnamed_run_left_is_removed_at_the_next_start(root: Folder, tmp
     with gang(tmp_path, checkpoints=job.where) as first:
         first.begins(name=f"{UNNAMED}1")
         first.stores(4)
-    others: list[dict[str, Any]] = [{"own": False}, {"trainer": 2}, {"name": "mine"}, {"name": f"{UNNAMED}1"}]
+    others: list[dict[str, Any]] = [
+        {"own": False},
+        {"trainer": 2},
+        {"driver": 8},
+        {"name": "mine"},
+        {"name": f"{UNNAMED}1"},
+    ]
     with gang(tmp_path, checkpoints=job.where) as second:
         for changes in others:
             second.begins(**changes)
@@ -146,8 +175,14 @@ def test_a_failed_worker_is_reported_with_the_rank_beside_which_it_ran(tmp_path:
         {"ray_train": "sings", "trainer": 1},
         {"ray_train": "stored"},
         {"ray_train": "failed", "trainer": 1, "failures": [{}], "message": ""},
+        {"ray_train": "failed", "trainer": 1, "failures": [{"worker": 1e400, "message": ""}], "message": ""},
+        {"ray_train": "failed", "trainer": 1, "failures": [{"worker": 1, "message": 3}], "message": ""},
+        {"ray_train": "failed", "trainer": 1, "failures": [], "message": None},
+        {"ray_train": "started", "trainer": 1, "seconds": math.nan},
+        {"ray_train": "begins", "trainer": 1, "name": "x", "own_retention": True},
     ],
 )
 def test_a_request_that_is_not_understood_is_refused(request_: dict[str, Any], tmp_path: Path) -> None:
     with gang(tmp_path) as only:
         assert "one version of Shardyard" in only.services[0].answer(request_, [])["error"]
+        assert not only.events
