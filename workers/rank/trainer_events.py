@@ -21,7 +21,9 @@ BUFFER_BYTES: Final = 8 << 20
 #: Once steps happen, an event may be this old when it leaves. It waits for others here, and next to not at all in its supervisor: all
 #: ranks end a step together, so the whole way, journal and database included, is gone once for the events of this time.
 LINGER_S: Final = 0.65
-#: After a trainer's end, its pipes are read for at most this long (a grandchild may hold them open).
+#: After a trainer's end, seconds to read its messages, which end with it: on a node that stands still they come late.
+MESSAGES_S: Final = 10.0
+#: Then its log is read for at most this long (a grandchild may hold its pipes open).
 REST_S: Final = 0.5
 
 
@@ -63,10 +65,11 @@ class TrainerEvents:
 
     async def follow(self, trainer: TrainerProcess, generation: int) -> None:
         """Read all that a trainer writes until it has ended. The last event is its `exit`."""
-        readers = [create_task(self.read_messages(trainer))]
-        readers += [create_task(self._read_log(trainer, stream)) for stream in trainer.logs]
+        messages = create_task(self.read_messages(trainer))
+        readers = [messages, *(create_task(self._read_log(trainer, stream)) for stream in trainer.logs)]
         status = await self._exit_status(trainer)
         trainer.gone.set()
+        await asyncio.wait([messages], timeout=MESSAGES_S)
         _, late = await asyncio.wait(readers, timeout=REST_S)
         for reader in late:
             reader.cancel()

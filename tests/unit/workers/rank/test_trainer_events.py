@@ -6,10 +6,12 @@ import socket
 from typing import cast
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.virtual_time import VirtualLoop, run_virtually
 
 from shardyard.workers.messages.event import to_json
 from shardyard.workers.messages.rank_event import EXITED, FailedEvent
+from shardyard.workers.rank import trainer_events
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.rank.secret_mask import SecretMask
 from shardyard.workers.rank.trainer_events import TrainerEvents
@@ -117,6 +119,27 @@ async def test_an_exit_status_comes_with_the_last_line_of_standard_error(
             assert logged[0]["data"]["lines"][0] == "first"
         os.close(out)
         os.close(err)
+
+
+async def test_the_last_messages_of_a_trainer_are_read_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What outlives it may hold the pipes of its log, and is not waited for."""
+    monkeypatch.setattr(trainer_events, "REST_S", 0.0)
+    fork, server = socket.socketpair()
+    control, end = socket.socketpair()
+    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
+    trainer, events = TrainerProcess(fork, control, stdout, stderr, socket.socket()), TrainerEvents()
+    following = asyncio.create_task(events.follow(trainer, 1))
+    with server, end:
+        server.send(b'{"exit": 1}\n')
+        await asyncio.wait_for(trainer.gone.wait(), PATIENCE_S)
+        failed = FailedEvent(type="KeyError", message="it failed", traceback="")
+        for _ in range(2):
+            await asyncio.sleep(0)
+        end.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
+    await asyncio.wait_for(following, PATIENCE_S)
+    assert [event["kind"] for event in events.spool.take(0)] == ["failed", "exit"]
+    os.close(out)
+    os.close(err)
 
 
 def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
