@@ -81,6 +81,7 @@ class BuildProcess:
         poll, output = select.poll(), b""
         poll.register(process.stdout, select.POLLIN)
         while True:
+            ended = state_of(process.pid) == "Z"  # all that it has written is in the pipe then
             if poll.poll(1000 * LOOK_S):
                 part = os.read(process.stdout.fileno(), 1 << 16)
                 if not part:
@@ -88,7 +89,7 @@ class BuildProcess:
                 sys.stderr.write(part.decode(errors="replace"))
                 sys.stderr.flush()
                 output = (output + part)[-_MOST_BYTES:]
-            elif state_of(process.pid) == "Z":  # a process that a build has left behind holds the pipe
+            elif ended:  # a process that a build has left behind holds the pipe
                 return output.decode(errors="replace")
             if self._is_to_stop():
                 raise EndRequested

@@ -124,9 +124,9 @@ class JobFiles:
                 f"{listing.source}: {what} exceed the {most:,} that a node keeps of all jobs' files; name a smaller part, or raise "
                 "SHARDYARD_FILES_CACHE_GIB."
             )
-        reserve(lock, listing.bytes)
+        needed = listing.bytes - _partial_bytes(place)
+        _reserve(lock, listing, place.parent, needed + _SPARE_BYTES)
         try:
-            needed = listing.bytes - _partial_bytes(place)
             remove_unused(place.parent, KEPT_S, needed + _SPARE_BYTES, most)
             if (held := reserved(place.parent)) > most:
                 raise FilesNotFetched(
@@ -140,7 +140,8 @@ class JobFiles:
             Fetch(remote, listing, place, self._is_to_stop, say).run()
         except BaseException:
             if not place.is_dir():
-                reserve(lock, _partial_bytes(place))
+                with contextlib.suppress(OSError):
+                    reserve(lock, _partial_bytes(place))
             raise
 
     def _read(self) -> Record | None:
@@ -160,6 +161,21 @@ class JobFiles:
 
     def _in_thread(self, do: Callable[[], T]) -> T:
         return tried(lambda: result_of(begun(do, "files"), self._is_to_stop), self._is_to_stop)
+
+
+def _reserve(lock: int, listing: Listing, root: Path, wanted_bytes: int) -> None:
+    """Note the bytes of a listing. A full disk has no room for the note, either: then what no rank uses goes before.
+
+    Raises FilesNotFetched.
+    """
+    try:
+        try:
+            reserve(lock, listing.bytes)
+        except OSError:
+            remove_unused(root, KEPT_S, wanted_bytes)
+            reserve(lock, listing.bytes)
+    except OSError as error:
+        raise FilesNotFetched(f"{listing.source}: {error}; make room on this node.", NO_ROOM) from None
 
 
 def _source(mount: Mount) -> Source:

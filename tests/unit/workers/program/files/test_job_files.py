@@ -1,5 +1,6 @@
 """A job's files on a node: pinned when they are first read, fetched once for all ranks and jobs, within a budget."""
 
+import errno
 import gc
 import os
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,6 +175,35 @@ def test_a_disk_is_not_filled(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monk
     ):
         pass
     assert full.value.cause == NO_ROOM and hub.asked["resolve a"] == 0
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_full_disk_loses_what_no_rank_uses_before_a_job_fails(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clears: bool
+) -> None:
+    """It has no room for the note in the lock file, either."""
+    old = of_job(tmp_path, "hf://datasets/org/one")
+    with old.held(old.resolve()) as found:
+        place = found["m0"]
+    usual = module.reserve
+
+    def reserve(lock: int, size: int) -> None:
+        if place.exists() or not clears:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        usual(lock, size)
+
+    monkeypatch.setattr(module, "reserve", reserve)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=0 if place.exists() else 1 << 40))
+    new = of_job(tmp_path, "hf://datasets/org/two", job="job-b")
+    record = new.resolve()
+    if clears:
+        with new.held(record) as found:
+            assert (found["m0"] / "a").is_file()
+    else:
+        with pytest.raises(FilesNotFetched, match="No space left on device; make room") as raised, new.held(record):
+            pass
+        assert raised.value.cause == NO_ROOM
+    assert not place.exists()
 
 
 def test_a_path_that_all_nodes_see_is_not_copied(tmp_path: Path) -> None:
