@@ -184,6 +184,7 @@ async def test_beyond_the_bound_of_all_jobs_the_oldest_lines_of_the_job_that_end
     await assert_sizes_are_true(store)
 
 
+@POSTGRESQL_IN_FULL
 async def test_running_and_pinned_jobs_leave_the_others_half_of_the_bound(
     store: Store, settings: Settings, submit: Submit, caplog: pytest.LogCaptureFixture
 ) -> None:
