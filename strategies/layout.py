@@ -341,12 +341,12 @@ def profiled(layout: Layout) -> bool:
 
 
 def _default_micro_batch(layout: Layout, share: int) -> int:
-    """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
+    """Without a pipeline the whole share; with one, the largest micro-batch that fills it twice over, or else the smallest."""
     if layout.pipeline == 1:
         return share
     legal = _legal_sizes(layout, share)
     full = [d for d in legal if share // d >= 2 * layout.pipeline]
-    return max(full or legal or [min(layout.division.rows, share)])
+    return max(full) if full else min(legal, default=min(layout.division.rows, share))
 
 
 def _legal_sizes(layout: Layout, share: int) -> list[int]:

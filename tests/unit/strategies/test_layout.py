@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from harness.layouts import GRID
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -67,6 +68,11 @@ def test_reads_as_text() -> None:
         (Layout(pipeline=2), 16, Batch(16, 1, 4, 4)),
         (Layout(pipeline=4), 4, Batch(4, 1, 4, 1)),
         (Layout(pipeline=2, schedule="gpipe"), 6, Batch(6, 1, 6, 1)),
+        (Layout(pipeline=4, schedule="gpipe"), 7, Batch(7, 1, 7, 1)),
+        (Layout(pipeline=4, schedule="gpipe"), 2, Batch(2, 1, 2, 1)),
+        (Layout(data=3, pipeline=4, schedule="gpipe"), 12, Batch(12, 3, 4, 1)),
+        (Layout.model_validate({"pipeline": 4, "schedule": "gpipe", "tensor": GRID}), 12, Batch(12, 1, 6, 2)),
+        (Layout(pipeline=4, schedule="pipedream"), 3, Batch(3, 1, 1, 3)),
     ],
 )
 def test_batch_maths(layout: Layout, global_batch: int, expected: Batch) -> None:
