@@ -97,6 +97,7 @@ class Recipe:
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
     state_file: StateFile | None = None  # of the state that is on a disk
     ends_apart: bool = False  # whether the ranks of a pipeline end a step at different times
+    tied_ends: bool = False  # whether the first and the last stage share a weight
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
@@ -121,7 +122,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         if mesh.layout.versions > 1:
             assert isinstance(own, DDP), "the rules refuse ZeRO"
             runner = _delayed(mesh.layout, microbatches, recipe.ends_apart)(parts, mesh, microbatches, loss, how, own)
-            runner.ends_apart = recipe.ends_apart
+            runner.ends_apart, runner.tied_ends = recipe.ends_apart, recipe.tied_ends
             return Parallel(parts, data, runner, tally, balance)
         return Parallel(parts, data, Pipeline(parts, mesh, microbatches, loss, how, data), tally, balance)
     (whole,) = parts

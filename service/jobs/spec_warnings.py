@@ -51,7 +51,7 @@ def _layout(train: TrainSpec) -> _Found:
         applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
         yield (
             "layout.schedule",
-            f"{applies}: the optimisation changes.{_in_turn(train)}",
+            f"{applies}: the optimisation changes.{_in_turn(train)}{_meeting_ends(train)}",
             "Compare the loss with 1f1b's, and lower optimizer.lr if it is worse.",
         )
     smaller = layout.zero_plus_plus
@@ -79,7 +79,25 @@ def _in_turn(train: TrainSpec) -> str:
         return ""
     why = "documents are packed" if train.data.is_packed else "gradients are clipped"
     takes = f"a step takes a forward pass and {train.layout.pipeline} backward passes, of which a rank runs one each"
-    return f" As {why}, {takes}: 1f1b is faster, and so is pipedream with optimizer.clip_norm: null and data that is not packed."
+    faster = "" if _tied(train) else ", and so is pipedream with optimizer.clip_norm: null and data that is not packed"
+    return f" As {why}, {takes}: 1f1b is faster{faster}."
+
+
+def _meeting_ends(train: TrainSpec) -> str:
+    """What a weight of both ends costs where the ranks of a pipeline otherwise end a step at different times."""
+    if not (train.ends_apart and _tied(train)):
+        return ""
+    passes = train.layout.pipeline - 1
+    bubble = "a bubble of a backward pass" if passes == 1 else f"a bubble of {passes} backward passes"
+    return f" As the embedding is tied, both ends of the pipeline wait for each other in each step, which has {bubble}."
+
+
+def _tied(train: TrainSpec) -> bool:
+    """Whether the embedding and the head share a weight, as far as the spec says it: the files of `model.from` are not read here."""
+    if train.model.from_ is not None:
+        return train.model.tied is True
+    architecture = train.architecture(vocab=256)
+    return architecture is not None and architecture.tied
 
 
 def _own_clocks(train: TrainSpec) -> _Found:

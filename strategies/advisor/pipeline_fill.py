@@ -14,7 +14,8 @@ weights of one micro-batch, over all of its stages:
 | DualPipeV, whose pairs run one after the other | (p−1)(2F + I − W)/v |
 | 2BW (2006.09503), which is not flushed, of 2(p−1) micro-batches or more | 0 |
 | 2BW of fewer, where all ranks end a step together | (p−1)(I + W) |
-| PipeDream (1806.03377) where all ranks end a step together | (p−1)(I + W) |
+| 2BW whose ranks end a step apart, but for the first and the last, which share a weight | (p−1)(I + W) |
+| PipeDream (1806.03377) where all ranks, or the first and the last, end a step together | (p−1)(I + W) |
 
 Those of torch's schedules are what simulations of their orders give where W is not longer than F and I. If I is longer than F + W, as with
 full recompute, ZBV leaves about (p−1)(F + I)/v empty and DualPipeV (p−1)(3F + I − F/(p−1))/v. A step ends on all ranks together, so no
@@ -26,10 +27,21 @@ from ..delayed_rules import alternates
 from ..layout import Layout
 
 
-def fill_s(layout: Layout, microbatches: int, forward: float, backward_input: float, backward_weight: float) -> float:
-    """Those seconds, for the times of one micro-batch on a rank."""
+def fill_s(
+    layout: Layout,
+    microbatches: int,
+    forward: float,
+    backward_input: float,
+    backward_weight: float,
+    ends_apart: bool = False,
+) -> float:
+    """Those seconds, for the times of one micro-batch on a rank.
+
+    `ends_apart`: of a schedule with delayed gradients in the order whose ranks end a step at different times; but the first and the last
+    wait for each other.
+    """
     ranks, each = layout.pipeline, layout.stages_per_rank
-    if ranks == 1 or (layout.schedule == "2bw" and not alternates(layout, microbatches, ends_apart=False)):
+    if ranks == 1 or (layout.schedule == "2bw" and not alternates(layout, microbatches, ends_apart)):
         return 0.0
     long = backward_input > forward + backward_weight
     match layout.schedule:

@@ -6,7 +6,7 @@ With m micro-batches of n tokens on a rank, t tensor ranks, and φ FLOPs per tok
     passes  = m · work + m · again + messages + bubble
     work    = n φ / (t · flops) + B · block_s        a third of it forward, a third for gradients of inputs, a third for those of weights
     again   = recompute: a forward pass of the recomputed blocks; two under schedules that split backward passes, as our blocks do there
-    bubble  = the pipeline's fill (`pipeline_fill.py`), none where ranks end a step at different times, and 2(p−1) messages to and from
+    bubble  = the pipeline's fill (`pipeline_fill.py`), none where all ranks end a step at different times, and 2(p−1) messages to and from
               the last rank; less what ranks that share a processor leave to each other
     data    = gradients and parameters over replicas, less what computing hides of it; at least one bucket of it is not hidden
     optimizer = bytes of values, moments and gradients that an update reads and writes / memory_bandwidth
@@ -109,7 +109,8 @@ def passes_of(setting: Setting, hardware: Hardware, *, messages: bool = True) ->
     sent = _sent_in_blocks(setting, hardware, work) if messages else {}
     inside, third = sum(sent.values()) / m, work.once / 3
     together = setting.tied_ends or not setting.ends_apart  # both ends of a tied weight wait for each other
-    bubble = together * fill_s(layout, m, third + inside / 2, third + work.again + inside / 2, third)
+    gaps = (third + inside / 2, third + work.again + inside / 2, third)
+    bubble = together * fill_s(layout, m, *gaps, ends_apart=setting.ends_apart)
     if messages and layout.pipeline > 1:
         each, steady = _boundary_s(setting, hardware)
         sent["pipeline"] = steady

@@ -69,6 +69,9 @@ class ContinuousPipeline(Pipeline):
         self.ends_apart = (
             False  # whether no sum over all ranks ends each step, so that messages may still travel after it
         )
+        self.tied_ends = (
+            False  # whether the first and the last rank share a weight, and so wait for each other in each step
+        )
         self._begun: Inputs | None = None  # the inputs of the batch of which passes have run
         self._inputs: list[tuple[torch.Tensor, dict[str, Any]]] = []
         self._targets: list[torch.Tensor] = []
@@ -93,15 +96,18 @@ class ContinuousPipeline(Pipeline):
         if not self.ends_apart:
             return super().plan()
         work = stage_costs(self._costs, stage_blocks(self._layout, self._costs))
-        return {**super().plan(), "bubble_simulated": steady_bubble(evenly(work))}
+        return {**super().plan(), "bubble_simulated": self._steady_bubble(evenly(work))}
 
     def _compared(self, everyone: Sequence[Passes]) -> Replay:
         """As `Pipeline._compared`. Ranks that end a step apart are compared each in its own step, whose passes follow each other."""
         if not self.ends_apart:
             return super()._compared(everyone)
         forward, backward = ([each.of(kind) for each in everyone] for kind in ("F", "B"))
-        simulated = steady_bubble(Durations(forward, backward, [0.0] * self._ranks))
+        simulated = self._steady_bubble(Durations(forward, backward, [0.0] * self._ranks))
         return in_own_step(everyone[self._rank], self._rank, simulated)
+
+    def _steady_bubble(self, durations: Durations) -> float:
+        return steady_bubble(durations, self._microbatches if self.tied_ends else None)
 
     @property
     def _fill(self) -> int:

@@ -115,12 +115,15 @@ def simulate(order: Order, durations: Times) -> Timeline:
     return Timeline(tuple(tuple(_timed(action, times) for action in actions) for actions in order))
 
 
-def steady_bubble(durations: Durations) -> float:
+def steady_bubble(durations: Durations, meeting_every: int | None = None) -> float:
     """The idle share of ranks with a stage each that run passes in turns and do not end steps together, once the pipeline is full.
 
-    It is what further micro-batches take, less what the ranks compute in it.
+    It is what further micro-batches take, less what the ranks compute in it. `meeting_every`: after that many micro-batches the first and
+    the last rank wait for each other, as those do that share a weight. Then no pass of the last rank hides those that the others have left.
     """
     ranks = len(durations.forward)
+    if meeting_every is not None:
+        return simulate(alternating_order(ranks, meeting_every), durations).bubble
     few, many = (simulate(alternating_order(ranks, several * ranks), durations) for several in (4, 8))
     busy = sum(many.busy(rank) - few.busy(rank) for rank in range(ranks))
     return 1 - busy / ranks / (many.makespan - few.makespan)

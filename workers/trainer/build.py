@@ -176,6 +176,7 @@ def _recipe(
         stage_shapes(layout, batch, seq_len, architecture.dim, vocab, precision.compute),
         chunk,
         ends_apart=spec.ends_apart,
+        tied_ends=architecture.tied,
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from shardyard.strategies.advisor.pipeline_fill import fill_s
 from shardyard.strategies.layout import Layout, Schedule
 from shardyard.strategies.pipeline_parallel.schedule import planned_order
-from shardyard.strategies.pipeline_parallel.simulator import Durations, evenly, simulate
+from shardyard.strategies.pipeline_parallel.simulator import Durations, evenly, simulate, steady_bubble
 
 #: Schedule → the largest part of a step by which the formula may differ.
 SCHEDULES: dict[Schedule, float] = {
@@ -55,6 +55,16 @@ def test_it_is_what_the_schedule_leaves_empty(
 
 def test_2bw_leaves_nothing_empty() -> None:
     assert fill_s(Layout(pipeline=4, schedule="2bw"), 8, 1, 1, 1) == 0
+
+
+@pytest.mark.parametrize(("schedule", "microbatches"), [("2bw", 8), ("2bw", 4), ("pipedream", 1)])
+def test_ends_that_share_a_weight_leave_what_they_wait_for_empty(schedule: Schedule, microbatches: int) -> None:
+    """As the plan's `bubble_simulated` has it."""
+    layout = Layout(pipeline=4, schedule=schedule)
+    empty = fill_s(layout, microbatches, 1, 1.5, 0.5, ends_apart=True)
+    durations = Durations([1.0] * 4, [1.5] * 4, [0.5] * 4)
+    assert empty == 3 * 2
+    assert steady_bubble(durations, microbatches) == pytest.approx(empty / (3 * microbatches + empty))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -75,6 +75,16 @@ def test_without_clipping_pipedream_has_no_bubble_unless_both_ends_share_a_weigh
     assert found.passes.seconds == pytest.approx(thirds / 3 * found.passes.compute)
 
 
+@pytest.mark.parametrize(("tied", "clip_norm", "thirds"), [(False, None, 0), (True, None, 6), (True, 1.0, 0)])
+def test_2bw_has_a_bubble_where_its_ranks_end_a_step_apart_and_both_ends_share_a_weight(
+    tied: bool, clip_norm: float | None, thirds: int
+) -> None:
+    """Of p − 1 backward passes. With clipping the order of so many micro-batches has none."""
+    model = {"family": "gpt2", "preset": "1.3B", **SIZES, "tied": tied}
+    found = timed({"pipeline": 4, "schedule": "2bw", "micro_batch": 8}, model=model, optimizer={"clip_norm": clip_norm})
+    assert found.passes.bubble == pytest.approx(thirds / 3 * found.passes.compute / 8)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: str) -> None:
     found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4}, recompute="full")

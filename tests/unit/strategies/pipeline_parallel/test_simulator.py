@@ -72,6 +72,13 @@ def test_ranks_that_end_steps_apart_have_no_bubble(p: int) -> None:
     assert steady_bubble(evenly([6.0] + [3.0] * (p - 1))) == pytest.approx((p - 1) / (2 * p))
 
 
+@pytest.mark.parametrize(("p", "m"), [(2, 1), (4, 1), (4, 8), (3, 5)])
+def test_ends_that_wait_for_each_other_leave_the_backward_passes_of_all_ranks_but_one_empty(p: int, m: int) -> None:
+    """A step of m passes of 1 and 2 then takes p − 1 backward passes more."""
+    found = steady_bubble(Durations([1.0] * p, [2.0] * p, [0.0] * p), meeting_every=m)
+    assert found == pytest.approx(1 - 3 * m / (3 * m + 2 * (p - 1)))
+
+
 @settings(deadline=None)
 @given(p=st.integers(2, 6), more=st.integers(0, 5))
 def test_without_a_flush_there_is_no_bubble(p: int, more: int) -> None:
