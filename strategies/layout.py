@@ -55,6 +55,7 @@ class ModelFacts:
     hidden: int | None  # the feed-forward width
     experts: int | None = None  # per mixture-of-experts layer
     dim: int | None = None  # the width of hidden states
+    tied: bool = False  # whether the embedding and the head share a weight
 
 
 class Layout(BaseModel):

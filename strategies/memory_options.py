@@ -205,6 +205,28 @@ def _check_offload(layout: Layout, offload: Offload) -> None:
         )
 
 
+def check_tied(layout: Layout, memory_options: MemoryOptions, facts: ModelFacts) -> None:
+    """Refuse to offload a part of the optimizer where two ranks of a pipeline hold a tied embedding. Raises `Refusal`."""
+    apart = layout.stages - 1 not in layout.stages_of(0)
+    if facts.tied and apart and offloads_a_part(memory_options):
+        raise tied_apart()
+
+
+def offloads_a_part(memory_options: MemoryOptions) -> bool:
+    """Whether a rank updates some of its parameters on the device and others on the host."""
+    return 0 < memory_options.offload.optimizer < 1
+
+
+def tied_apart() -> Refusal:
+    """What refuses a part of the optimizer on the host for ranks of a pipeline that hold one weight."""
+    return Refusal(
+        "offload.optimizer",
+        "ranks of a pipeline share a weight, such as a tied embedding, and some would update it on the device and others on the host: "
+        "their copies would differ in the last bits.",
+        "Set offload.optimizer to 1 or 0, or layout.pipeline to 1.",
+    )
+
+
 #: fp8 kernels multiply over multiples of this number of tokens and channels.
 FP8_STEP = 16
 

@@ -48,7 +48,7 @@ from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
 from .layout import Layout, own_clocks
 from .loss import TokenLoss
-from .memory_options import MemoryOptions, splits_backward
+from .memory_options import MemoryOptions, offloads_a_part, splits_backward, tied_apart
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
 from .pipeline_parallel.alternating import AlternatingPipeline
@@ -57,7 +57,7 @@ from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
 from .pipeline_parallel.stashing import StashingPipeline
-from .pipeline_parallel.tied_weights import share, sum_tied_grads
+from .pipeline_parallel.tied_weights import held_by_several, share, sum_tied_grads
 from .precision import Precision
 from .runner import Runner
 from .tensor_parallel.apply import apply_tensor
@@ -107,6 +107,8 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     stages = mesh.layout.stages_of(mesh.index("pipeline"))
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
     parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
+    if offloads_a_part(recipe.memory_options) and held_by_several(parts, mesh.layout):
+        raise tied_apart()
     tally = Tally(mesh)
     for part in parts:
         apply_inside(part, recipe, mesh, tally)

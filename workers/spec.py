@@ -18,6 +18,7 @@ from ..strategies.memory_options import (
     RecomputeChoice,
     check_fp8,
     check_memory_options,
+    check_tied,
 )
 from ..strategies.packed_rules import check_packed
 from ..strategies.stale_rules import check_own_clocks
@@ -290,6 +291,7 @@ class TrainSpec(SpecPart):
         self._check_export()
         self._check_loss()
         self._check_own_source()
+        check_tied(self.layout, self.memory_options, facts)
         check_delayed(self.layout, self.memory_options, facts, self.precision.compute)
         check_own_clocks(self.layout, self.precision.compute)
         if self.data.is_packed:
@@ -360,7 +362,7 @@ class TrainSpec(SpecPart):
 
 def facts_of(arch: Architecture) -> ModelFacts:
     """What the layout must know of `arch`."""
-    return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts, arch.dim)
+    return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts, arch.dim, arch.tied)
 
 
 class Run(BaseModel):

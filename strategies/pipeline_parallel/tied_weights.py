@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ..data_strategy import DataStrategy
+from ..layout import Layout
 from ..mesh import Mesh
 from ..param_shard import ParamShard, ties
 from ..telemetry.current import wait_on
@@ -80,9 +81,14 @@ class TiedWeights:
         return total
 
 
+def held_by_several(parts: Sequence[nn.Module], layout: Layout) -> dict[str, list[int]]:
+    """The name of each weight of `parts` that other ranks of the pipeline hold too → all ranks that hold it, in order."""
+    owners = {stage: rank for rank in range(layout.pipeline) for stage in layout.stages_of(rank)}
+    every = {tie.name: sorted({owners[stage] for stage in tie.stages}) for part in parts for tie in ties(part).values()}
+    return {name: ranks for name, ranks in every.items() if len(ranks) > 1}
+
+
 def sum_tied_grads(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:
     """`data` with tied weights summed over the ranks that hold them; `data` itself if no other rank holds any."""
-    owners = {stage: rank for rank in range(mesh.layout.pipeline) for stage in mesh.layout.stages_of(rank)}
-    every = {tie.name: sorted({owners[stage] for stage in tie.stages}) for part in parts for tie in ties(part).values()}
-    several = {name: ranks for name, ranks in every.items() if len(ranks) > 1}
+    several = held_by_several(parts, mesh.layout)
     return TiedWeights(data, several, mesh) if several else data

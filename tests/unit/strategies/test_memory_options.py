@@ -44,6 +44,7 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
 PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
 ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
 PAIRS = {"pipeline": 2, "schedule": "dualpipev", "data": 2, "expert": 2}
+HALF_OF_TIED: dict[str, Any] = {"offload": {"optimizer": 0.5}, "model": {"tied": True}, "layout": {"pipeline": 2}}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,9 @@ PAIRS = {"pipeline": 2, "schedule": "dualpipev", "data": 2, "expert": 2}
             "layout.parameter_server out",
             {"layout": {"data": 2}},
         ),
+        (HALF_OF_TIED, "offload.optimizer", "to 1 or 0", {"offload": {"optimizer": 1}}),
+        (HALF_OF_TIED, "offload.optimizer", "to 1 or 0", {"offload": {}}),
+        (HALF_OF_TIED, "offload.optimizer", "layout.pipeline to 1", {"layout": {"data": 2, "zero": 1}}),
         ({"offload": {"to": "disk"}}, "offload.to", "leave offload.to out", {"offload": {}}),
         (
             {"offload": {"to": "disk"}, "layout": {"data": 2, "zero": 3}},
@@ -169,3 +173,9 @@ def test_a_profile_measures_modules_as_they_run(changes: dict[str, Any]) -> None
 )
 def test_a_schedule_that_splits_the_backward_pass_runs_with(changes: dict[str, Any], schedule: str) -> None:
     _spec(**changes, layout={"pipeline": 2, "schedule": schedule}).check()
+
+
+@pytest.mark.parametrize("changes", [{"layout": ZBV}, {"model": {"tied": False}}], ids=str)
+def test_a_part_of_the_optimizer_may_be_on_the_host_where_one_rank_holds_both_ends(changes: Any) -> None:
+    """Of a V the first rank has them."""
+    _spec(**{**HALF_OF_TIED, **changes}).check()
