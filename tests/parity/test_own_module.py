@@ -47,6 +47,16 @@ def bad_shape():
 
 def statistics():
     return nn.Sequential(nn.Embedding(256, 4), nn.BatchNorm1d(4))
+
+
+class Counting(Bigram):
+    def forward(self, tokens):
+        self.scale += 1
+        return super().forward(tokens)
+
+
+def counting():
+    return Counting(4)
 '''
 
 
@@ -95,6 +105,7 @@ def test_dropout_draws_the_same_after_a_resume(own: Make, root: Path, make_spec:
         ({}, "missing", "cannot import my_model:missing"),
         ({}, "statistics", "1 is a BatchNorm1d with running statistics"),
         ({}, "bad_shape", r"returned \(16, 32, 4\)|index|out of"),
+        ({"data": 2, "zero": 3}, "counting", "the buffer scale has changed in step 2"),
     ],
 )
 def test_what_it_cannot_do_is_said(

@@ -13,6 +13,7 @@ from .batches import Batches
 from .build import TrainerParts, allocate
 from .callbacks.base import Callbacks
 from .callbacks.checkpointing import Checkpointing
+from .callbacks.constant_buffers import ConstantBuffers
 from .callbacks.nan_attribution import NanAttribution
 from .callbacks.probe import StepProbe
 from .callbacks.profiling import Profiling
@@ -85,6 +86,8 @@ def assemble(
         StepTrace(parts, emit, instruments),
         # Before clipping, which would spread a NaN, and before the state is saved.
         NanAttribution(parts, batches),
+        # Before the state is saved, which would lack them.
+        ConstantBuffers(parts),
         # Before the state is saved, so that a saved state has equal replicas.
         ReplicaCheck(parts, shards, checkpointing.due, instruments),
         # Before the state is saved, because it includes the validation loss.

@@ -1,0 +1,96 @@
+"""Refuses persistent buffers that training changes, in a module of the user's own: no checkpoint has them, and each replica its own.
+
+A table that the factory computes, such as rotations or a mask, is constant and needs no checkpoint. A running mean, a queue or a codebook
+is not: a job that resumes would begin with the factory's value again. What the first step sets is still constant, as a table that is
+computed when it is first needed. So each later step is compared with the first.
+
+A step costs a look at each buffer. Its numbers are read only if it was written, or is another tensor.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from ....strategies.activation_memory.version_counter import version
+from ....strategies.layout import Refusal
+from ....strategies.replica_checksum import checksum
+from ..build import TrainerParts
+from ..step_record import StepRecord
+from .base import Callback
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A buffer after a step: the tensor, how often it was written by then, and the sum of its words."""
+
+    tensor: torch.Tensor
+    version: int
+    sum: torch.Tensor
+
+    @classmethod
+    def now(cls, tensor: torch.Tensor) -> "_Seen":
+        return cls(tensor, version(tensor), checksum(_local(tensor)))
+
+    def is_untouched(self, tensor: torch.Tensor) -> bool:
+        return tensor is self.tensor and version(tensor) == self.version
+
+    def equals(self, other: "_Seen") -> bool:
+        """Whether both have the same bits; with near certainty, as sums are compared."""
+        kinds = [(one.tensor.shape, one.tensor.dtype, one.tensor.device) for one in (self, other)]
+        return kinds[0] == kinds[1] and torch.equal(self.sum, other.sum)
+
+
+class ConstantBuffers(Callback):
+    """Compares the persistent buffers of the user's own module after each step with those after the first one of this process."""
+
+    def __init__(self, parts: TrainerParts) -> None:
+        own = parts.parallel.parts if parts.architecture is None else ()
+        self._places = [place for part in own for place in _persistent(part)]
+        self._seen: dict[str, _Seen] | None = None
+
+    def after_step(self, record: StepRecord) -> None:
+        """Raises `Refusal` on the ranks whose buffers have changed."""
+        if self._seen is None:
+            self._seen = {name: _Seen.now(tensor) for name, tensor in self._buffers()}
+            return
+        for name, tensor in self._buffers():
+            seen = self._seen.get(name)
+            if seen is not None and seen.is_untouched(tensor):
+                continue
+            now = _Seen.now(tensor)
+            if seen is not None and not now.equals(seen):
+                raise _changes(name, record.step)
+            self._seen[name] = now
+
+    def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Those that have values by now."""
+        for name, owner, key in self._places:
+            tensor = getattr(owner, key, None)
+            if isinstance(tensor, torch.Tensor) and _local(tensor).layout == torch.strided:
+                yield name, tensor
+
+
+def _persistent(part: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Name, module and attribute of each buffer that `state_dict` has."""
+    saved = part.state_dict(keep_vars=True)
+    for prefix, module in part.named_modules():
+        for key, _ in module.named_buffers(recurse=False):
+            name = f"{prefix}.{key}" if prefix else key
+            if name in saved:
+                yield name, module, key
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _changes(name: str, step: int) -> Refusal:
+    return Refusal(
+        "model.import",
+        f"the buffer {name} has changed in step {step}, and checkpoints have parameters alone: a job that resumes would begin with the "
+        "factory's value, and each replica has a value of its own.",
+        "Compute it from parameters, or register it with persistent=False if every start may begin anew.",
+    )
