@@ -4,8 +4,10 @@ A pass is one micro-batch through one stage. Most schedules are torch's; `pipeli
 A schedule that splits backward passes holds a pass until its gradients of weights are computed.
 """
 
+from collections.abc import Sequence
+
 from ..delayed_rules import alternates
-from ..layout import Layout
+from ..layout import V_SCHEDULES, Layout
 
 
 def in_flight(layout: Layout, microbatches: int, place: int, ends_apart: bool = False) -> int:
@@ -37,3 +39,44 @@ def in_flight(layout: Layout, microbatches: int, place: int, ends_apart: bool = 
     rounds = max(1, microbatches // ranks)
     ahead = ranks if layout.schedule == "interleaved-zb" else 2 * (ranks - 1 - place) + 1
     return min(every, (each - 1) * (microbatches // rounds) + ahead)
+
+
+def heaviest(layout: Layout, microbatches: int, place: int, stages: Sequence[float], ends_apart: bool = False) -> float:
+    """The most that the same rank holds at once, if a pass through each of its stages holds `stages`, in any unit.
+
+    Passes are not spread evenly over its stages. Down a V the first stage has up to 2p − i of them on 0-based rank i, the second i + 1.
+    """
+    passes = in_flight(layout, microbatches, place, ends_apart)
+    if len(set(stages)) == 1:
+        return stages[0] * passes
+    if layout.schedule in V_SCHEDULES:
+        first, second = stages
+        most = min(microbatches, 2 * layout.pipeline - place) if first > second else passes - place - 1
+        return first * most + second * (passes - most)
+    return _heaviest_in_turns(stages, passes, microbatches, max(1, microbatches // layout.pipeline))
+
+
+def _heaviest_in_turns(stages: Sequence[float], passes: int, microbatches: int, rounds: int) -> float:
+    """The same of a loop: each round's micro-batches pass forward through one stage after the other, and backward in the opposite order.
+
+    A rank that has run n forward passes has run n − `passes` backward passes. What it holds is at its most when either goes on to another
+    stage, and is the same in all rounds after the second.
+    """
+    each, count = microbatches // rounds, len(stages)
+    changes = [each * turn for turn in range(count * min(rounds, 3) + 1)]
+    moments = {n for change in changes for n in (change, change + passes) if n <= microbatches * count}
+
+    def held(forward: int) -> float:
+        backward = max(0, forward - passes)
+        done = (
+            (_through(forward, each, count, k), _through(backward, each, count, count - 1 - k)) for k in range(count)
+        )
+        return sum(size * (ahead - behind) for size, (ahead, behind) in zip(stages, done, strict=True))
+
+    return max(map(held, moments))
+
+
+def _through(passes: int, each: int, stages: int, turn: int) -> int:
+    """How many of the first passes went through the stage that is at `turn`, of `stages` that have `each` in turn."""
+    rounds, rest = divmod(passes, each * stages)
+    return rounds * each + min(each, max(0, rest - turn * each))

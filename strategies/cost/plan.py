@@ -85,10 +85,7 @@ Held = dict[Kind, float]
 
 @dataclass(frozen=True)
 class Rank:
-    """The rank at `place` of its pipeline whose tensor shards are largest. Numbers of its parameters, whole and as ZeRO shards them.
-
-    `passes`: micro-batches in flight, counted in passes through one of its stages; `last`: it has the head and the loss.
-    """
+    """The rank at `place` of its pipeline whose tensor shards are largest. Numbers of its parameters, whole and as ZeRO shards them."""
 
     setting: Setting
     place: int
@@ -105,8 +102,7 @@ class Rank:
     largest: int  # of one parameter
     largest_inside: int  # of a parameter of a block
     packed: int  # in buckets of several parameters, which stay from step to step
-    last: bool
-    passes: int
+    last: bool  # it has the head and the loss
 
     @property
     def blocks(self) -> int:
@@ -116,6 +112,11 @@ class Rank:
     def own(self) -> int:
         """The parameters whose optimizer state it keeps."""
         return self.parameters if self.setting.layout.zero == 0 else self.shard - self.copied
+
+    def in_flight(self, stages: Sequence[float]) -> float:
+        """The most at once of what a pass through each of its stages holds."""
+        of = self.setting
+        return in_flight.heaviest(of.layout, of.batch.microbatches, self.place, stages, of.ends_apart)
 
 
 def _server(setting: Setting) -> Held:
@@ -159,7 +160,6 @@ def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         ends=elements(ends),
         largest_inside=max(weight.elements for weight in block),
         last=last,
-        passes=in_flight.in_flight(layout, setting.batch.microbatches, place, setting.ends_apart),
     )
 
 
@@ -290,15 +290,15 @@ def _reduced(rank: Rank) -> Held:
 def _activations(rank: Rank) -> float:
     """Bytes of the activations in flight."""
     setting = rank.setting
-    stages = setting.layout.stages_per_rank
     recompute = setting.memory_options.recompute
-    again = sum(-(-blocks // recompute.every) for blocks in rank.in_stages) if recompute.mode != "none" else 0
-    held = again * block_bytes(setting, recompute.mode) + (rank.blocks - again) * block_bytes(setting, "none")
-    in_flight = held * rank.passes / stages
+    plain, again = block_bytes(setting, "none"), block_bytes(setting, recompute.mode)
+    held = rank.in_flight(
+        [plain * blocks + (again - plain) * -(-blocks // recompute.every) for blocks in rank.in_stages]
+    )
     if setting.memory_options.offload.activations:  # one block's that are used, and one's that are copied
-        in_flight = min(in_flight, 2 * max(block_bytes(setting, mode) for mode in _modes(setting)))
+        held = min(held, 2 * max(block_bytes(setting, mode) for mode in _modes(setting)))
     ends = _end_bytes(setting) * _waiting(setting) if rank.last else 0
-    return setting.tokens * (in_flight + ends)
+    return setting.tokens * (held + ends)
 
 
 def _of_one_block(rank: Rank) -> float:
@@ -381,8 +381,7 @@ def _host(rank: Rank) -> dict[str, int]:
         found["optimizer"] = moved_state.in_memory(setting, own)
     if offload.activations:
         most = max(block_bytes(setting, mode) for mode in _modes(setting))
-        passes = rank.passes / setting.layout.stages_per_rank
-        found["activations"] = round(setting.tokens * rank.blocks * most * passes)
+        found["activations"] = round(setting.tokens * most * rank.in_flight(rank.in_stages))
     if setting.snapshots:
         found[SNAPSHOTS] = fullest_bytes(setting, rank.shard - rank.copied, rank.largest, rank.place)
     return found

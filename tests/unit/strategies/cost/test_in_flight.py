@@ -5,10 +5,10 @@ from typing import Any, get_args
 
 import pytest
 
-from shardyard.strategies.cost.in_flight import in_flight
+from shardyard.strategies.cost.in_flight import heaviest, in_flight
 from shardyard.strategies.layout import Layout, Schedule
 from shardyard.strategies.pipeline_parallel.schedule import planned_order
-from shardyard.strategies.pipeline_parallel.schedule_order import Order, peaks
+from shardyard.strategies.pipeline_parallel.schedule_order import Action, Order, peaks
 
 
 def cases(schedules: Iterable[str]) -> list[Any]:
@@ -34,6 +34,25 @@ def test_it_is_what_the_schedule_holds(schedule: Schedule, ranks: int, each: int
     for layout, microbatches, order in orders(schedule, ranks, each):
         found = [in_flight(layout, microbatches, place) for place in range(ranks)]
         assert found == peaks(order), microbatches
+
+
+def largest(actions: Iterable[Action], sizes: dict[int, int]) -> int:
+    """The most that a rank holds if a pass through a stage holds its size, counted from the rank's actions."""
+    held = most = 0
+    for action in actions:
+        held += {"F": 1, "B": -1, "W": -1}.get(action.kind, 0) * sizes[action.stage]
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize(("schedule", "ranks", "each"), cases(["interleaved", "interleaved-zb", "zbv", "dualpipev"]))
+def test_passes_through_large_stages_count_for_more(schedule: Schedule, ranks: int, each: int) -> None:
+    for layout, microbatches, order in orders(schedule, ranks, each):
+        for place, actions in enumerate(order):
+            for sizes in ((4, 1, 1), (1, 4, 1), (2, 3, 4), (8, 1, 8), (0, 1, 0)):
+                own = sizes[: layout.stages_per_rank]
+                counted = largest(actions, dict(zip(layout.stages_of(place), own, strict=True)))
+                assert heaviest(layout, microbatches, place, own) == counted, (microbatches, place, own)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])

@@ -96,6 +96,16 @@ def test_the_fullest_place_of_a_pipeline_decides() -> None:
     assert found.by_kind["logits"] > found.by_kind["activations"]
 
 
+def test_blocks_of_a_rank_count_by_the_passes_through_their_own_stage() -> None:
+    """ZBV's first rank has four passes of its first stage in flight, and none of its last one."""
+    model = {"preset": "nano", "layers": 12}
+    early, late = (
+        of({"pipeline": {"stages": 2, "blocks": blocks}, "schedule": "zbv", "micro_batch": 1}, model=model)
+        for blocks in ([8, 1, 1, 2], [2, 1, 1, 8])
+    )
+    assert early.by_kind["activations"] > 2 * late.by_kind["activations"]
+
+
 def test_an_estimate_says_so() -> None:
     assert "compiled" in " ".join(of({}, compile=True).notes)
     assert of({}).notes == ()
