@@ -92,5 +92,5 @@ def _changes(name: str, step: int) -> Refusal:
         "model.import",
         f"the buffer {name} has changed in step {step}, and checkpoints have parameters alone: a job that resumes would begin with the "
         "factory's value, and each replica has a value of its own.",
-        "Compute it from parameters, or register it with persistent=False if every start may begin anew.",
+        "Compute it from parameters, or register it with persistent=False if a job that resumes may begin with the factory's value.",
     )
