@@ -178,10 +178,13 @@ def _axis_s(
 
 
 def _routed_bytes(setting: Setting) -> float:
-    """Bytes of a block's tokens on their way to the experts and back, forward and backward: 4 · k · n · d · (E−1)/E elements."""
+    """Bytes of a block's tokens on their way to the experts and back, forward and backward: 4 · k · n · d · (E−1)/E elements.
+
+    k: the experts of a token, or the rows per token of buffers of fixed size, which travel as a whole.
+    """
     decoder, e = setting.decoder, setting.layout.expert
     times = 4 + 2 * _again(setting)
-    return times * decoder.top_k * setting.tokens * decoder.dim * (e - 1) / e * setting.compute
+    return times * setting.expert_rows * setting.tokens * decoder.dim * (e - 1) / e * setting.compute
 
 
 def _boundary_s(setting: Setting, hardware: Hardware) -> tuple[float, float]:

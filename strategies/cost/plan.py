@@ -272,10 +272,13 @@ def _for_weights(rank: Rank, running: bool = True) -> float:
     if not waiting:
         return 0
     ends = weight_passes.end_bytes(setting) + _end_bytes(setting) if rank.last else 0
-    blocks = rank.blocks / setting.layout.stages_per_rank
-    one = setting.tokens * (blocks * weight_passes.block_bytes(setting) + ends)
     summed = setting.compute * rank.parameters if setting.gradients != setting.compute else 0
-    return (waiting - 1) * one + running * max(one, summed)
+
+    def held(passes: int) -> float:
+        blocks = weight_passes.blocks_pending(setting.layout, passes, rank.in_stages)
+        return setting.tokens * (blocks * weight_passes.block_bytes(setting) + passes * ends)
+
+    return held(waiting - 1) + running * max(held(1), summed)
 
 
 def _reduced(rank: Rank) -> Held:

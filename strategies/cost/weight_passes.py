@@ -5,9 +5,10 @@ with weights. For width d, queries q, keys k and feed-forward h these are, in el
 2h of gate and up (h of GPT-2's up), d of down, and 2d of the norms. At the end of the last stage it is d of the norm and the logits'.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from ..layout import Layout, divides_hidden
+from ..layout import V_SCHEDULES, Layout, divides_hidden
 from . import logits
 from .estimate import Setting
 
@@ -27,6 +28,17 @@ def pending(layout: Layout, microbatches: int, place: int) -> int:
         more = min(microbatches, 2 * layout.pipeline - 1) - layout.pipeline
         return 1 + min(place, more) + max(0, place + 1 + more - layout.pipeline)
     return min(microbatches * layout.stages_per_rank, behind * place + 1)
+
+
+def blocks_pending(layout: Layout, passes: int, in_stages: Sequence[int]) -> int:
+    """The most blocks of so many of these passes, on a rank with `in_stages` blocks in its stages.
+
+    A loop has all passes of one stage at a time, a V half of them in either stage.
+    """
+    most = max(in_stages)
+    if layout.schedule in V_SCHEDULES:
+        return (passes + 1) // 2 * most + passes // 2 * min(in_stages)
+    return passes * most
 
 
 def block_bytes(setting: Setting) -> float:

@@ -92,6 +92,19 @@ def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: st
     assert found.passes.recompute == pytest.approx(once * (2 if schedule == "zb-h1" else 1))
 
 
+def test_experts_with_a_capacity_send_buffers_of_fixed_size() -> None:
+    """Each of 8 experts has twice the rows of an even distribution, and of these each of 2 ranks sends the other half of them."""
+    link = replace(IDEAL, intra=Link(1e9, 0.0), inter=Link(1e9, 0.0))
+    sizes = {"dim": 64, "heads": 4, "kv_heads": 4, "hidden": 128, "layers": 2, "vocab": 256}
+    mixture = {"family": "moe", "preset": "nano", **sizes, "experts": 8, "top_k": 2}
+    layout = {"data": 2, "expert": 2, "micro_batch": 1}
+    even, fixed = (
+        timed(layout, link, model={**mixture, **more}).passes.sent["expert"] for more in ({}, {"capacity_factor": 2.0})
+    )
+    assert even == pytest.approx(4 * 2 * (B // 2) * S * 64 * 2 * 2 / 2 / 1e9)
+    assert fixed == pytest.approx(2 * even)
+
+
 def test_tensor_parallelism_sends_megatrons_bytes() -> None:
     """l · 8bsH(t − 1)/t elements per micro-batch (2104.04473, section 3.2); the head, loss and embedding are little beside them."""
     slow = replace(IDEAL, intra=Link(1e9, 0.0))

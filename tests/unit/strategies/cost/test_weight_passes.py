@@ -1,13 +1,13 @@
 """What waits for passes for weights: as many passes as in the order that runs. (tests/dry/test_plan.py counts the bytes.)"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.strategies.cost.plan import plan
-from shardyard.strategies.cost.weight_passes import block_bytes, end_bytes, pending
+from shardyard.strategies.cost.weight_passes import block_bytes, blocks_pending, end_bytes, pending
 from shardyard.strategies.layout import Layout, Schedule
 from shardyard.strategies.memory_options import SPLIT_BACKWARD
 from shardyard.strategies.pipeline_parallel.schedule_order import Action
@@ -23,10 +23,24 @@ def test_as_many_wait_as_in_the_order(schedule: Schedule, ranks: int, each: int)
         assert found == [_most(actions) for actions in order], microbatches
 
 
-def _most(actions: Sequence[Action]) -> int:
+@pytest.mark.parametrize(("schedule", "ranks", "each"), cases(["interleaved-zb", "zbv", "dualpipev"]))
+def test_blocks_of_unequal_stages_wait_as_in_the_order(schedule: Schedule, ranks: int, each: int) -> None:
+    """Those before the pass that runs, and its own. Of a V those of two passes may be counted for the larger stage."""
+    for layout, microbatches, order in orders(schedule, ranks, each):
+        for place, actions in enumerate(order):
+            for sizes in ((4, 1, 1), (1, 4, 2)):
+                own = sizes[: layout.stages_per_rank]
+                waiting = pending(layout, microbatches, place)
+                found = sum(blocks_pending(layout, passes, own) for passes in (waiting - 1, 1))
+                counted = _most(actions, dict(zip(layout.stages_of(place), own, strict=True)))
+                assert counted <= found <= counted + (0 if schedule == "interleaved-zb" else 2 * (max(own) - min(own)))
+
+
+def _most(actions: Sequence[Action], sizes: Mapping[int, int] | None = None) -> int:
+    """The most passes between their two halves, or blocks, if the stages have these `sizes`."""
     waiting = most = 0
     for action in actions:
-        waiting += {"I": 1, "W": -1}.get(action.kind, 0)
+        waiting += {"I": 1, "W": -1}.get(action.kind, 0) * (1 if sizes is None else sizes[action.stage])
         most = max(most, waiting)
     return most
 
