@@ -92,6 +92,14 @@ FULL: list[Case] = [
         {"pipeline": 4, "schedule": "interleaved-zb", "micro_batch": 1},
         {"model": {**LLAMA, "layers": 8}, "global_batch": 7},
     ),  # no multiple of the ranks
+    (
+        {"pipeline": {"stages": 2, "blocks": [4, 1, 1, 2]}, "schedule": "zbv", "micro_batch": 1},
+        {"model": {**LLAMA, "layers": 8}},
+    ),
+    (
+        {"pipeline": {"stages": 2, "blocks": [1, 3, 2, 2]}, "schedule": "interleaved", "micro_batch": 1},
+        {"model": {**LLAMA, "layers": 8}},
+    ),
     ({"pipeline": 2, "schedule": "dualpipev", "micro_batch": 1}, {}),
     ({"pipeline": 4, "schedule": "zb-h1", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "zb-h1", "micro_batch": 1}, {"precision": NARROW}),
