@@ -10,7 +10,7 @@ from shardyard.workers.process_stat import state_of
 from shardyard.workers.program import build_process as module
 from shardyard.workers.program.build_process import BuildProcess, Ended
 
-#: Prints after it was told to, and leaves a process behind that has its output.
+#: Prints once it may go on, and leaves a process behind that has its output.
 SCRIPT = """
 cat hold &
 read line < go
