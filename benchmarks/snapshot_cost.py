@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.patience import PATIENCE_S
 from harness.ranks import callback_of, group, spawn
 
 from shardyard.workers.messages.stop_request import StopRequest
@@ -22,7 +23,7 @@ def shares(train: dict[str, Any], folder: Path, enough_s: float) -> tuple[list[f
     First by rank 0's clock, then by the processor time of all ranks, which what else the machine does disturbs less.
     """
     run = Run(job="cost", train=train, checkpoints=folder / "checkpoints", cache=folder / "cache", device="cpu")
-    ranks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s)
+    ranks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s, patience_s=enough_s + PATIENCE_S)
     clock = [wall for wall, _ in ranks[0]]
     processors = [sum(worked for _, worked in block) for block in zip(*ranks, strict=True)]
     return _ratios(clock), _ratios(processors)

@@ -20,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from harness.patience import PATIENCE_S  # noqa: E402
 from harness.ranks import group, spawn  # noqa: E402
 
 #: Steps before the first block, of a block, and of a trace within: its begin and end lie between steps of the block.
@@ -79,7 +80,7 @@ def costs(train: dict[str, Any], folder: Path, enough_s: float) -> dict[str, Any
     from shardyard.workers.spec import Run
 
     run = Run(job="cost", train=train, checkpoints=folder / "checkpoints", cache=folder / "cache", device="cpu")
-    ranks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s)
+    ranks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s, patience_s=enough_s + PATIENCE_S)
     first, blocks = ranks[0], ranks[0]["blocks"]
     worked = [sum(block["worked"] for block in each) for each in zip(*(rank["blocks"] for rank in ranks), strict=True)]
     pairs = list(zip(blocks[0::2], blocks[1::2], strict=True))
