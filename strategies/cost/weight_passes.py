@@ -31,13 +31,14 @@ def pending(layout: Layout, microbatches: int, place: int) -> int:
 
 
 def blocks_pending(layout: Layout, passes: int, in_stages: Sequence[int]) -> int:
-    """The most blocks of so many of these passes, on a rank with `in_stages` blocks in its stages.
+    """The most blocks that `passes` of these passes have, on a rank with `in_stages` blocks in its stages.
 
-    A loop has all passes of one stage at a time, a V half of them in either stage.
+    A loop has all passes of one stage at a time. A V has half of them in either stage, and at some moments one more in the larger.
     """
     most = max(in_stages)
     if layout.schedule in V_SCHEDULES:
-        return (passes + 1) // 2 * most + passes // 2 * min(in_stages)
+        larger = min(passes, (passes + 1) // 2 + 1)
+        return larger * most + (passes - larger) * min(in_stages)
     return passes * most
 
 

@@ -13,7 +13,8 @@ from harness.patience import PATIENCE_S
 from harness.programs import alone, lines, submitted
 
 from shardyard.api import spec_file
-from shardyard.api.client import ApiError
+from shardyard.api.client import ApiError, Client
+from shardyard.service.schemas.incident import Incident
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Torch's tutorial in short: gradients are averaged over the ranks, and each says the loss.
@@ -46,7 +47,7 @@ def test_a_script_for_torchrun_is_a_job(plane: ControlPlane, tmp_path: Path) -> 
         assert client.incidents(job.id).items == []
         assert [span.state for span in client.timeline(job.id).spans].count("running") == 1
         assert "runs a command" in (client.resources(job.id).reason or "")
-        memory, nodes = client.system(job.id, "rank/memory"), client.system(job.id, "node/memory_used")
+        memory, nodes = client.system(job, "rank/memory"), client.system(job.id, "node/memory_used")
         assert [curve.rank for curve in memory.curves] == [0, 1]
         assert [curve.node for curve in nodes.curves] == [client.nodes()[0].id]
         example = client.wait(client.submit(EXAMPLES / "command.yaml").id, timeout_s=PATIENCE_S)
@@ -109,6 +110,16 @@ print("continues", flush=True)
         assert lines(client, job.id).count("continues") == 2
 
 
+def hung(client: Client, folder: Path, script: str) -> tuple[str, Incident]:
+    """A job that succeeded after one hang, for which rank 1 was named; its id and the incident."""
+    job = submitted(client, folder, script, policy={"hang_timeout_s": 5}).id
+    done = client.wait(job, timeout_s=2 * PATIENCE_S)
+    assert done.state == "succeeded", done.message
+    incidents = client.incidents(job).items
+    assert [(one.cause, one.rank) for one in incidents] == [("hang", 1)], incidents
+    return job, incidents[0]
+
+
 def test_a_hang_of_a_plain_script_is_explained(plane: ControlPlane, tmp_path: Path) -> None:
     """Rank 1 forgets a collective; the incident names it, the collective, and the line at which it is. Started again, it does not."""
     script = """
@@ -124,16 +135,11 @@ dist.all_reduce(torch.ones(3))
 dist.destroy_process_group()
 """
     with plane.client() as client:
-        job = submitted(client, tmp_path, script, policy={"hang_timeout_s": 5})
-        done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
-        assert done.state == "succeeded", done.message
-        incidents = client.incidents(job.id).items
-        assert [(one.cause, one.rank) for one in incidents] == [("hang", 1)], incidents
-        (incident,) = incidents
+        job, incident = hung(client, tmp_path, script)
         assert "forgets" in incident.message and "all_reduce 2 of the world group (ranks 0, 1)" in incident.message, (
             incident.message
         )
-        memory = client.system(job.id, "rank/memory").curves
+        memory = client.system(job, "rank/memory").curves
         largest = [max(value or 0 for value in curve.high or curve.mean) for curve in memory]
         assert len(largest) == 2 and min(largest) > 10 << 20, "of the program, not of the trainer process alone"
 
@@ -157,12 +163,7 @@ for step in range(3):
 dist.destroy_process_group()
 """
     with plane.client() as client:
-        job = submitted(client, tmp_path, script, policy={"hang_timeout_s": 5})
-        done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
-        assert done.state == "succeeded", done.message
-        incidents = client.incidents(job.id).items
-        assert [(one.cause, one.rank) for one in incidents] == [("hang", 1)], incidents
-        (incident,) = incidents
+        _, incident = hung(client, tmp_path, script)
         assert "forgets" in incident.message, incident.message
         assert re.search(r"all_reduce \d+ of the world group \(ranks 0, 1\)", incident.message), incident.message
         assert any("backward" in str(one.stack) for one in incident.stacks if 0 in one.ranks), incident.stacks

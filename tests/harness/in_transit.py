@@ -25,10 +25,9 @@ def sent_during_passes(parallel: Any) -> list[int]:
 
 def coming_at_blocks(parallel: Any) -> list[int]:
     """Gets one number per block that begins and had to wait for its values: the messages with others' that are still to come."""
-    data = _data(parallel)
-    receiver = getattr(data, "_gathers", None) or data
-    missing = getattr(receiver, "_coming", None) if receiver is not data else getattr(data, "_pulled", None)
-    coming = list[int]()
+    data, coming = _data(parallel), list[int]()
+    receiver = getattr(data, "_gathers", data)
+    missing = getattr(receiver, "_coming", getattr(receiver, "_pulled", None))
     if missing is None:
         return coming
     settle = receiver.settle

@@ -79,7 +79,7 @@ def test_without_clipping_pipedream_has_no_bubble_unless_both_ends_share_a_weigh
 def test_2bw_has_a_bubble_where_its_ranks_end_a_step_apart_and_both_ends_share_a_weight(
     tied: bool, clip_norm: float | None, thirds: int
 ) -> None:
-    """Of p − 1 backward passes. With clipping the order of so many micro-batches has none."""
+    """Of p − 1 backward passes. With clipping this number of micro-batches leaves none."""
     model = {"family": "gpt2", "preset": "1.3B", **SIZES, "tied": tied}
     found = timed({"pipeline": 4, "schedule": "2bw", "micro_batch": 8}, model=model, optimizer={"clip_norm": clip_norm})
     assert found.passes.bubble == pytest.approx(thirds / 3 * found.passes.compute / 8)

@@ -25,7 +25,7 @@ def test_as_many_wait_as_in_the_order(schedule: Schedule, ranks: int, each: int)
 
 @pytest.mark.parametrize(("schedule", "ranks", "each"), cases(["interleaved-zb", "zbv", "dualpipev"]))
 def test_blocks_of_unequal_stages_wait_as_in_the_order(schedule: Schedule, ranks: int, each: int) -> None:
-    """Those before the pass that runs, and its own. Of a V those of two passes may be counted for the larger stage."""
+    """Those before the pass that runs, and its own. Of a V those of four passes may be counted for the larger stage: never too few."""
     for layout, microbatches, order in orders(schedule, ranks, each):
         for place, actions in enumerate(order):
             for sizes in ((4, 1, 1), (1, 4, 2)):
@@ -33,7 +33,7 @@ def test_blocks_of_unequal_stages_wait_as_in_the_order(schedule: Schedule, ranks
                 waiting = pending(layout, microbatches, place)
                 found = sum(blocks_pending(layout, passes, own) for passes in (waiting - 1, 1))
                 counted = _most(actions, dict(zip(layout.stages_of(place), own, strict=True)))
-                assert counted <= found <= counted + (0 if schedule == "interleaved-zb" else 2 * (max(own) - min(own)))
+                assert counted <= found <= counted + (0 if schedule == "interleaved-zb" else 4 * (max(own) - min(own)))
 
 
 def _most(actions: Sequence[Action], sizes: Mapping[int, int] | None = None) -> int:
