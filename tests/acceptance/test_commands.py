@@ -47,7 +47,7 @@ def test_a_script_for_torchrun_is_a_job(plane: ControlPlane, tmp_path: Path) -> 
         assert client.incidents(job.id).items == []
         assert [span.state for span in client.timeline(job.id).spans].count("running") == 1
         assert "runs a command" in (client.resources(job.id).reason or "")
-        memory, nodes = client.system(job, "rank/memory"), client.system(job.id, "node/memory_used")
+        memory, nodes = client.system(job.id, "rank/memory"), client.system(job.id, "node/memory_used")
         assert [curve.rank for curve in memory.curves] == [0, 1]
         assert [curve.node for curve in nodes.curves] == [client.nodes()[0].id]
         example = client.wait(client.submit(EXAMPLES / "command.yaml").id, timeout_s=PATIENCE_S)
