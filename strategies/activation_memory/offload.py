@@ -1,6 +1,7 @@
 """Offload of activations: what a block keeps for its backward pass is on the host from soon after its forward pass to shortly before use.
 
-Traffic: twice its bytes per micro-batch. Parameters stay on the device. The device holds at most what two blocks keep:
+Traffic: twice its bytes per micro-batch. Parameters stay on the device. The device holds at most what two blocks keep, and
+in a pipeline what two more of each stage keep, whose forward pass was the last:
 
 - Forward, block i's tensors are copied down on a side stream while block i+1 runs. They are freed before block i+2 starts, which waits
   for the copy. Without that wait the device would hold all blocks if the bus is slower than the blocks.

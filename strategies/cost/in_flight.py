@@ -56,6 +56,14 @@ def heaviest(layout: Layout, microbatches: int, place: int, stages: Sequence[flo
     return _heaviest_in_turns(stages, passes, microbatches, max(1, microbatches // layout.pipeline))
 
 
+def blocks_on_device(layout: Layout) -> int:
+    """The most blocks whose activations a rank has on the device if they are offloaded: one's are used, and one's are copied.
+
+    A pipeline fetches them for a backward pass while those of each stage's last forward pass have not left.
+    """
+    return 2 if layout.pipeline == 1 else 2 + 2 * layout.stages_per_rank
+
+
 def _heaviest_in_turns(stages: Sequence[float], passes: int, microbatches: int, rounds: int) -> float:
     """The same of a loop: each round's micro-batches pass forward through one stage after the other, and backward in the opposite order.
 

@@ -298,8 +298,8 @@ def _activations(rank: Rank) -> float:
     held = rank.in_flight(
         [plain * blocks + (again - plain) * -(-blocks // recompute.every) for blocks in rank.in_stages]
     )
-    if setting.memory_options.offload.activations:  # one block's that are used, and one's that are copied
-        held = min(held, 2 * max(block_bytes(setting, mode) for mode in _modes(setting)))
+    if setting.memory_options.offload.activations:
+        held = min(held, in_flight.blocks_on_device(setting.layout) * _of_largest(setting))
     ends = _end_bytes(setting) * _waiting(setting) if rank.last else 0
     return setting.tokens * (held + ends)
 
@@ -309,10 +309,11 @@ def _of_one_block(rank: Rank) -> float:
     return rank.setting.tokens * block_bytes(rank.setting, rank.setting.memory_options.recompute.mode)
 
 
-def _modes(setting: Setting) -> tuple[Literal["none", "full", "selective"], ...]:
-    """How the blocks of a rank are recomputed."""
+def _of_largest(setting: Setting) -> float:
+    """Bytes per token of the activations of the block that keeps most. With `recompute.every` some keep all."""
     recompute = setting.memory_options.recompute
-    return (recompute.mode,) if recompute.every == 1 else (recompute.mode, "none")
+    again = block_bytes(setting, recompute.mode)
+    return again if recompute.every == 1 else max(again, block_bytes(setting, "none"))
 
 
 def _end_bytes(setting: Setting) -> float:
@@ -383,8 +384,7 @@ def _host(rank: Rank) -> dict[str, int]:
     if offload.optimizer or (offload.parameters and offload.to == "disk"):
         found["optimizer"] = moved_state.in_memory(setting, own)
     if offload.activations:
-        most = max(block_bytes(setting, mode) for mode in _modes(setting))
-        found["activations"] = round(setting.tokens * most * rank.in_flight(rank.in_stages))
+        found["activations"] = round(setting.tokens * _of_largest(setting) * rank.in_flight(rank.in_stages))
     if setting.snapshots:
         found[SNAPSHOTS] = fullest_bytes(setting, rank.shard - rank.copied, rank.largest, rank.place)
     return found

@@ -57,6 +57,20 @@ FULL: list[Case] = [
         {"pipeline": 2, "micro_batch": 1},
         {"offload": {"activations": True}, "model": {**LLAMA, "layers": 8}, "global_batch": 4},
     ),
+    (
+        {"pipeline": 2, "schedule": "interleaved", "micro_batch": 1},
+        {"offload": {"activations": True}, "model": {**LLAMA, "layers": 8}, "global_batch": 8},
+    ),
+    (
+        {"pipeline": 2, "schedule": "gpipe", "data": 4, "zero": 3},
+        {
+            "offload": {"activations": True},
+            "precision": "fp16",
+            "data": {"seq_len": 144},
+            "global_batch": 48,
+            "model": {**GPT2, "dim": 256, "hidden": 352, "layers": 3, "vocab": 300},
+        },
+    ),
     ({"tensor": 2}, {}),
     ({"tensor": 2, "sequence": False}, {}),
     ({"tensor": GRID}, {}),

@@ -59,10 +59,12 @@ def train(
     }
 
 
-def spawn(work: Any, world: int, *arguments: Any, patience_s: float = PATIENCE_S) -> list[Any]:
+def spawn(work: Any, world: int, *arguments: Any, patience_s: float = PATIENCE_S, until_all: bool = True) -> list[Any]:
     """`work(rank, world, port, *arguments)` on `world` processes forked from one warm server.
 
     A rank that fails fails the call with its traceback; of several that failed by now, the first, by which the others may have failed.
+    Ranks with results stay until all have them (`until_all`): a peer may still wait for its side of a connection that is complete on
+    theirs.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
@@ -74,7 +76,7 @@ def spawn(work: Any, world: int, *arguments: Any, patience_s: float = PATIENCE_S
         for rank in range(world):
             mine, theirs = context.Pipe()
             process = context.Process(
-                target=_enter, args=(theirs, work, rank, world, store.port, arguments), daemon=True
+                target=_enter, args=(theirs, work, rank, world, store.port, arguments, until_all), daemon=True
             )
             process.start()
             theirs.close()
@@ -112,7 +114,7 @@ def _collect(pipes: list[Any], processes: list[Any], patience_s: float) -> list[
     return results
 
 
-def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...]) -> None:
+def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...], until_all: bool) -> None:
     gc.freeze()  # no rank goes through what the server imported
     os.environ["OMP_NUM_THREADS"] = "1"
     _say_where_it_crashed()
@@ -121,7 +123,9 @@ def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tu
         pipe.send((None, work(rank, world, port, *arguments)))
     except BaseException:
         pipe.send((time.monotonic(), traceback.format_exc()))
-    # Leave without waiting for peers or threads: the result is out.
+    if until_all:
+        pipe.poll(None)
+    # Leave without waiting for threads: the result is out.
     pipe.close()
     os._exit(0)
 

@@ -189,7 +189,7 @@ def test_a_worker_dies_and_returns_and_a_replay_equals_it(
     slots = [shared_memory.allocate() for _ in range(world)]
     try:
         orders = run.model_dump_json()
-        first = spawn(partial(recorded, goes=5, memory=(os.getpid(), slots, None)), world, orders)
+        first = spawn(partial(recorded, goes=5, memory=(os.getpid(), slots, None)), world, orders, until_all=False)
         assert [shared_memory.steps(own)[-1] for own in slots] == [4 if rank == 1 else end for rank in range(world)]
         second = spawn(partial(recorded, memory=(os.getpid(), slots, end)), world, orders)
     finally:

@@ -99,7 +99,7 @@ PUSHES = {
     ids=str,
 )
 def test_the_others_go_on_and_a_replay_has_the_same_bits(mode: dict[str, Any], where: str) -> None:
-    results = spawn(run, WORKERS + SERVERS, mode, where)
+    results = spawn(run, WORKERS + SERVERS, mode, where, until_all=False)
     workers, servers = results[:WORKERS], results[WORKERS:]
     records = [record for record, *_ in servers]
     values, totals = replay(records, [list(own) for _, _, own, _ in servers])
@@ -118,7 +118,7 @@ def test_the_others_go_on_and_a_replay_has_the_same_bits(mode: dict[str, Any], w
 
 def test_worker_0_reports_on_the_job_and_its_end_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="worker 0, which reports on the job, is gone"):
-        spawn(first_goes, WORKERS + SERVERS)
+        spawn(first_goes, WORKERS + SERVERS, until_all=False)
 
 
 def first_goes(rank: int, world: int, port: int) -> Any:
