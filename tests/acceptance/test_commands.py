@@ -432,8 +432,8 @@ def test_a_killed_script_continues_from_its_newest_checkpoint(plane: ControlPlan
         assert client.finished(client.verify_checkpoint(killed, found[0].position)).verified is not None
         with pytest.raises(ApiError, match="program's own files"):
             client.export_checkpoint(killed, found[0].position)
-        more = {"command": [sys.executable, "train.py", "9"], "resume_from": killed, "checkpoint": {"keep": 1}}
-        child = client.wait(submitted(client, tmp_path, CHECKPOINTS, **more).id, timeout_s=PATIENCE_S)
+        then = {"command": [sys.executable, "train.py", "9"], "resume_from": killed, "checkpoint": {"keep": 1}}
+        child = client.wait(submitted(client, tmp_path, CHECKPOINTS, **then).id, timeout_s=PATIENCE_S)
         assert (child.state, child.parent) == ("succeeded", killed), child.message
         assert "rank 1 begins after step 8" in lines(client, child.id)
         assert plane.run("checkpoints", child.id, "--verify").returncode == 0

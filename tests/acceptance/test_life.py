@@ -1,6 +1,7 @@
 """A training is cancelled, retried from its checkpoint, deleted, restored, and at last removed from the disk."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, endless, trained
@@ -10,7 +11,7 @@ from shardyard.service.dispatch.retention import sweep
 from shardyard.service.settings import Settings
 from shardyard.service.store.engine import Store
 
-SAME = {"layout": {"data": 1}, "checkpoint": {"every": 2, "keep": 2}}
+SAME: dict[str, Any] = {"layout": {"data": 1}, "checkpoint": {"every": 2, "keep": 2}}
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """A checkpoint of a running job is pinned, named, taken home and continued from; saves and deletions leave it alone."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, endless, trained, until
@@ -9,7 +10,7 @@ from harness.patience import PATIENCE_S
 from shardyard.api.client import ApiError
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 
-EACH = {"layout": {"data": 2}, "checkpoint": {"every": 1, "keep": 1}}
+EACH: dict[str, Any] = {"layout": {"data": 2}, "checkpoint": {"every": 1, "keep": 1}}
 
 
 @pytest.mark.full

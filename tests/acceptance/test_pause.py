@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.control_plane import ControlPlane, endless, trained, until
@@ -9,7 +10,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.client import Client
 
-SAME = {"layout": {"data": 2, "zero": 1}, "precision": "fp64"}
+SAME: dict[str, Any] = {"layout": {"data": 2, "zero": 1}, "precision": "fp64"}
 
 
 def paused(client: Client, job: str) -> None:
@@ -24,8 +25,11 @@ def test_a_paused_training_continues_with_its_next_step(plane: ControlPlane) -> 
         asked = plane.run("pause", job.id)
         assert asked.returncode == 0 and "shardyard resume" in asked.stderr, asked.stderr
         paused(client, job.id)
-        held = lambda: any(share.job == job.id for node in client.nodes() for share in node.held)  # noqa: E731
-        until(lambda: not held(), PATIENCE_S, "its devices to be free")
+
+        def is_free() -> bool:
+            return all(share.job != job.id for node in client.nodes() for share in node.held)
+
+        until(is_free, PATIENCE_S, "its devices to be free")
         assert plane.run("resume", job.id).returncode == 0
         trained(client, job.id, 3, attempt=2)
         client.cancel(job.id)

@@ -1,6 +1,7 @@
 """A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a history."""
 
 from pathlib import Path
+from typing import Any
 
 from harness.control_plane import ControlPlane, endless, trained, until
 from harness.patience import PATIENCE_S
@@ -9,7 +10,11 @@ from harness.slow_model import write_slow_model
 
 
 def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: ControlPlane, tmp_path: Path) -> None:
-    same = {"model": write_slow_model(tmp_path), "layout": {"data": 4, "zero": 1}, "snapshot": {"every": 1}}
+    same: dict[str, Any] = {
+        "model": write_slow_model(tmp_path),
+        "layout": {"data": 4, "zero": 1},
+        "snapshot": {"every": 1},
+    }
     with plane.client() as client:
         broken = client.submit(endless("broken", **same))
         trained(client, broken.id, 10)

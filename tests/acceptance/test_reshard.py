@@ -1,12 +1,14 @@
 """A running job takes another layout: it saves, makes room, and goes on from its next step on the same curve."""
 
+from typing import Any
+
 import pytest
 from harness.control_plane import ControlPlane, endless, trained
 from harness.patience import PATIENCE_S
 
 from shardyard.api.client import ApiError
 
-SAME = {"precision": "fp64"}
+SAME: dict[str, Any] = {"precision": "fp64"}
 
 
 def test_a_running_job_goes_on_with_another_layout(plane: ControlPlane) -> None:

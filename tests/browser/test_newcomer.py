@@ -48,4 +48,5 @@ def make_up(plane: ControlPlane) -> str:
     terminal = Terminal(["make", "--silent", "--directory", str(ROOT), "up"], plane.env)
     plane.process = terminal.process
     terminal.shows("Open the dashboard: ", "shardyard open")
-    return re.findall(r"Open the dashboard: (\S+)", terminal.text)[0]
+    link: str = re.findall(r"Open the dashboard: (\S+)", terminal.text)[0]
+    return link

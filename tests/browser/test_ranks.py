@@ -55,7 +55,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: ControlPlane
         resources = page.get_by_role("region", name="Memory and traffic")
         expect(resources.get_by_role("row", name=re.compile("data reduce-scatter"))).to_contain_text("1.000")
         for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             SHOTS.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=SHOTS / f"ranks-{scheme}.png", full_page=True)
             assert_accessible(page)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness.live_server import LiveServer
 from harness.page import SHOTS, assert_accessible, opened, signed_in, write_spec
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from shardyard import Client
 
@@ -85,10 +85,13 @@ def test_without_its_scripts_the_text_area_stays(browser: Browser, stage: LiveSe
 
 @pytest.mark.full
 def test_what_was_typed_before_the_scripts_came_stays(page: Page) -> None:
+
+    def types_first(route: Route) -> None:
+        page.locator("textarea").fill("name: early")
+        route.continue_()
+
     with page.expect_request("**/code-editor-*.js"):
-        page.route(
-            "**/code-editor-*.js", lambda route: (page.locator("textarea").fill("name: early"), route.continue_())
-        )
+        page.route("**/code-editor-*.js", types_first)
         page.goto("/new")
     text = page.locator(".cm-content")
     expect(text).to_have_text("name: early")

@@ -44,14 +44,14 @@ def dropped(file: Path) -> None:
     database.close()
 
 
-BROKEN: dict[str, tuple[Callable[[Path], None], bool]] = {  # code → how, and whether it may pass by itself
+BROKEN: dict[str, tuple[Callable[[Path], object], bool]] = {  # code → how, and whether it may pass by itself
     "schema_too_new": (stamped("9999"), True),
     "schema_too_old": (stamped("0010"), True),
     "schema_unknown": (stamped("1975ea83b712"), False),
-    "schema_missing": (lambda file: file.write_bytes(b"") and None, True),
+    "schema_missing": (lambda file: file.write_bytes(b""), True),
     "schema_damaged": (dropped, False),
     "database_missing": (lambda file: file.unlink(), False),
-    "database_corrupt": (lambda file: file.write_bytes(b"no database" * 1000) and None, False),
+    "database_corrupt": (lambda file: file.write_bytes(b"no database" * 1000), False),
 }
 
 

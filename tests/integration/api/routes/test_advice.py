@@ -10,7 +10,7 @@ from .test_submit import stored, train
 
 
 async def test_layouts_are_advised_and_nothing_is_stored(api: httpx2.AsyncClient) -> None:
-    wanted = {"world": 8, "top": 3, "gpu": "A100 80GB", "gpus_per_node": 4, "inter_gbps": 100}
+    wanted: dict[str, Any] = {"world": 8, "top": 3, "gpu": "A100 80GB", "gpus_per_node": 4, "inter_gbps": 100}
     answer = await api.post("/v1/jobs/advice", params=wanted, json=train())
     assert answer.status_code == 200, answer.text
     found = answer.json()

@@ -106,7 +106,7 @@ def test_a_download_that_broke_off_continues(
     plane: Plane, job: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection ends within the file; the client requests the rest."""
-    usual, broken = reading._block, []
+    usual, broken = reading._block, list[int]()
 
     async def breaks(folder: Any, content: Any, start: int, end: int) -> bytes:
         if start > reading.BLOCK_BYTES and not broken:

@@ -15,6 +15,7 @@ from shardyard.api.client import ApiError, AsyncClient, Client
 from shardyard.service.queries import checkpoint_files
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import File, Manifest, digest, write
+from shardyard.workers.checkpoint.manifest import parsed as parsed_manifest
 from shardyard.workers.checkpoint.program_files import Source, publish, write_part
 from shardyard.workers.checkpoint.retention import folder
 from shardyard.workers.storage.folder import Folder
@@ -142,7 +143,7 @@ def test_a_manifest_is_read_once_for_all_files_until_the_step_is_saved_again(
     plane: Plane, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint of 50,000 files would be listed and parsed as often."""
-    parsed, usual = [], checkpoint_files.parsed
+    parsed, usual = list[Folder](), parsed_manifest
 
     def noted(content: bytes, path: Folder) -> Manifest:
         parsed.append(path)

@@ -174,7 +174,7 @@ async def test_every_order_is_paged_without_gaps(api: httpx2.AsyncClient) -> Non
         found: list[str] = []
         cursor: str | None = None
         for _ in range(10):
-            params = {"limit": 2, "sort": sort, **({"cursor": cursor} if cursor else {})}
+            params: dict[str, Any] = {"limit": 2, "sort": sort, **({"cursor": cursor} if cursor else {})}
             page = (await api.get("/v1/jobs", params=params)).json()
             found += [job["id"] for job in page["items"]]
             cursor = page["next"]

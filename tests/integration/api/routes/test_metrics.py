@@ -1,5 +1,7 @@
 """Metrics over HTTP: curves by column, and steps from the last cursor on."""
 
+from typing import Any
+
 import httpx2
 from harness.events import logged
 
@@ -76,14 +78,15 @@ def test_newest_values_of_many_jobs_are_one_answer(plane: Plane, client: Client)
 
 
 async def test_newest_values_are_asked_for_by_job_and_name(api: httpx2.AsyncClient) -> None:
-    for path, params, field in (
+    refused: list[tuple[str, dict[str, Any], str]] = [
         ("logged-values", {"name": "acc"}, "job"),
         ("logged-values", {"job": "x"}, "name"),
         ("logged-values", {"job": ["x"] * 201, "name": "acc"}, "job"),
         ("logged-values", {"job": "x", "name": ["acc"] * 17}, "name"),
         ("logged-names", {}, "job"),
         ("logged-names", {"job": "x", "limit": 1001}, "limit"),
-    ):
+    ]
+    for path, params, field in refused:
         [error] = problem(await api.get(f"/v1/{path}", params=params), 422, "invalid_request")["errors"]
         assert error["field"] == field and error["remedy"]
     most = {"job": ["x"] * 200, "name": [str(at) for at in range(16)]}

@@ -23,7 +23,11 @@ def test_a_trace_is_asked_for_once_by_its_key_and_reported_once(running: tuple[s
     asked = client.trace(job, idempotency_key="mine")
     assert (asked.job, asked.steps, asked.state, asked.actor, asked.parts_wanted) == (job, 3, "open", "local", 6)
     assert client.trace(job, idempotency_key="mine") == asked
-    for wrong, code in (({}, "trace_open"), ({"steps": 2, "idempotency_key": "mine"}, "idempotency_conflict")):
+    conflicts: list[tuple[dict[str, Any], str]] = [
+        ({}, "trace_open"),
+        ({"steps": 2, "idempotency_key": "mine"}, "idempotency_conflict"),
+    ]
+    for wrong, code in conflicts:
         with pytest.raises(ApiError) as refused:
             client.trace(job, **wrong)
         assert refused.value.code == code and refused.value.errors[0].field and refused.value.errors[0].remedy

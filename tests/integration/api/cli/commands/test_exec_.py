@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,9 +21,12 @@ def running(plane: Plane, *reported: dict[str, Any]) -> Iterator[None]:
     with Client(plane.url) as client:
         job, gang = running_job(plane, client)
 
+        def more_than(number: int) -> bool:
+            return len(client.execs(job).items) > number
+
         def report() -> None:
             for number, how in enumerate(reported):
-                until(lambda number=number: len(client.execs(job).items) > number)
+                until(partial(more_than, number))
                 asked = client.execs(job).items[0]
                 lines = {"rank": asked.rank, "first": 10 * number + 1}
                 gang.emit(

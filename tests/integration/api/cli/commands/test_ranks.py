@@ -78,8 +78,9 @@ def test_resources_are_measured_beside_the_formula(
     assert "2.9 MiB – 4.0 MiB" in next(line for line in lines.values() if line.startswith("parameters"))
     assert "12     2.4 KiB" in lines[("tensor", "all_reduce")]
     known = client.resources(found)
-    for one in [*known.memory, *known.traffic]:
-        assert (one.formula or one.reason or "") in printed.out
+    said = [one.formula or one.reason for one in known.memory] + [one.formula or one.reason for one in known.traffic]
+    for text in said:
+        assert (text or "") in printed.out
     assert "measured at step 1" in printed.err
     assert run(["resources", found, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == known.model_dump(mode="json")

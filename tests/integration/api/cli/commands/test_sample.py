@@ -84,8 +84,8 @@ def test_a_job_that_ended_well_says_what_to_do_next(
     done = client.job(other)
     assert done.summary is not None
     ended(Screen(), done)
-    hints = capsys.readouterr().err.splitlines()
-    assert hints[-2:] == [
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2:] == [
         f"See its page with: shardyard open {done.id}",
         f"Generate text with: shardyard sample {done.id}",
     ]
