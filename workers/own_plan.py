@@ -24,9 +24,12 @@ _OF_GPUS: Final = "The dry run is of GPUs: buffers of gloo are not counted."
 
 
 def digest(train: TrainSpec) -> str:
-    """SHA-256 of all that a plan depends on, as the spec has it: of an elastic job also the degree that it has now."""
+    """SHA-256 of all that a plan depends on, as the spec has it. The data degree of an elastic job changes while it runs."""
     given = train.model_dump(mode="json", by_alias=True, include=set(_PARTS), exclude_defaults=True)
-    given.get("layout", {}).pop("auto", None)
+    layout = given.get("layout", {})
+    layout.pop("auto", None)
+    if train.layout.elastic is not None:
+        layout.pop("data", None)
     canonical = json.dumps([given, train.optimizer.name], sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 

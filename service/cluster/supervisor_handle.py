@@ -14,7 +14,7 @@ from .ray_connection import ANSWER_S, CONNECT_S
 
 
 class SupervisorHandle:
-    """The supervisor actor of one gang, perhaps of an earlier version. `Supervisor` has the same methods."""
+    """The supervisor actor of one gang, perhaps of an earlier version. `deliver` calls its method for the order."""
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor  # as Ray has it

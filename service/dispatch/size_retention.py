@@ -62,7 +62,8 @@ async def _fit_all(store: Store, kind: Kind, gib: float) -> None:
     if most > bound:
         what = f"SHARDYARD_KEEP_{kind.upper()}_GIB is {gib:g}"
         log.warning(
-            "%s, and the %s of running and pinned jobs take %.2f GiB of it; those of other jobs are held to half of the bound",
+            "%s, and the %s of running and pinned jobs take %.2f GiB; those of other jobs are held to half of the bound. "
+            "Raise it, or unpin jobs.",
             what,
             kind,
             kept / _GIB,

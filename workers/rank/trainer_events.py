@@ -22,7 +22,8 @@ BUFFER_BYTES: Final = 8 << 20
 #: ranks end a step together, so the whole way, journal and database included, is gone once for the events of this time.
 LINGER_S: Final = 0.65
 #: After a trainer's end, seconds to read its messages, which end with it: on a node that stands still they come late.
-MESSAGES_S: Final = 10.0
+#: With `REST_S` less than what a supervisor waits for a trainer's end, after which it gives up the rank's snapshots (`TRAINER_END_S`).
+MESSAGES_S: Final = 8.0
 #: Then its log is read for at most this long (a grandchild may hold its pipes open).
 REST_S: Final = 0.5
 

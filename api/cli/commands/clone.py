@@ -54,14 +54,18 @@ def clone(
         if not _saved(path):
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)
+        stays = False
         try:
             edited = read(path, Path.cwd())
             text = text_of(edited, edited.document)
             if text is not None and text != edited.text:
                 path.write_text(text)  # so that a text that stays means the same in its folder
+            stays = text is not None
             submit_job(screen, client, edited, key, json, wait=wait, plan_s=0)
         except (ApiError, ShardyardError):
             screen.hint(f"Your text is kept. Submit it with: shardyard submit {path}")
+            if not stays:
+                screen.hint(f"Its relative paths then count from {path.parent}. Write them as absolute ones.")
             raise
         except typer.Exit:  # at the end of a job that is waited for
             shutil.rmtree(path.parent)

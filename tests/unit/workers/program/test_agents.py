@@ -221,7 +221,6 @@ def test_a_dump_of_another_format_costs_the_collectives_alone(dump: Any) -> None
 def test_the_last_metrics_are_taken_however_late_and_no_process_that_lives_on_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "HELLO_S", 0.05)
     monkeypatch.setattr(module, "ASKED_S", 0.0)
     go_on, taken = threading.Event(), list[MetricBlock]()
 
@@ -230,7 +229,11 @@ def test_the_last_metrics_are_taken_however_late_and_no_process_that_lives_on_is
         taken.extend(blocks)
 
     blocks = [MetricBlock((name,), (1,), packed(array("d", [1.0]))) for name in ("a", "b", "c")]
-    with listening(take) as agents, connect(agents), hello(agents, metrics=True) as lives:
+    with listening(take) as agents, hello(agents, metrics=True) as lives, ExitStack() as silent:
+        while not agents._followed:
+            pass
+        monkeypatch.setattr(module, "HELLO_S", 0.05)
+        silent.enter_context(connect(agents))
         for block in blocks:
             lives.sendall(json.dumps([asdict(block)]).encode() + b"\n")
         finish = threading.Thread(target=agents.finish)

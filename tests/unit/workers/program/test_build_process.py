@@ -27,8 +27,11 @@ def test_what_a_command_writes_before_its_end_is_read_however_late(
     for name in ("hold", "go"):
         os.mkfifo(tmp_path / name)
 
+    held: list[int] = []
+
     def looked(pid: int) -> str | None:
         if state_of(pid) != "Z":
+            held.append(os.open(tmp_path / "hold", os.O_WRONLY))  # waits until `cat` has it, too
             (tmp_path / "go").write_text("go\n")
             while state_of(pid) != "Z":
                 time.sleep(0.01)
@@ -40,5 +43,6 @@ def test_what_a_command_writes_before_its_end_is_read_however_late(
         ended = BuildProcess(os.environ, tmp_path, lock, 600.0, lambda: False).run("sh", "-c", SCRIPT)
     finally:
         os.close(lock)
-        os.close(os.open(tmp_path / "hold", os.O_RDWR))  # which ends what was left behind
+        for one in held:  # which ends what was left behind
+            os.close(one)
     assert ended == Ended(3, "the last error\n")

@@ -101,6 +101,7 @@ def test_without_a_text_the_spec_itself_is_cloned(client: Client) -> None:
         ("sed -i 's/steps: 30/steps: 40/' \"$1\"", 0, 2, "shardyard watch"),
         ("true", 1, 1, "saved nothing"),
         ("sed -i 's/steps: 30/stps: 40/' \"$1\"", 1, 1, "Your text is kept. Submit it with: shardyard submit"),
+        ("printf 'code: {dir: src' >> \"$1\"", 1, 1, "Its relative paths then count from"),
     ],
 )
 def test_an_editor_may_change_the_text(  # noqa: PLR0917
