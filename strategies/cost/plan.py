@@ -13,16 +13,16 @@ ZeRO-3 holds gathered blocks beside its shards (`gathered.py`), ZeRO++ a seconda
 that split backward passes gradients for the second half (`weight_passes.py`). An estimate says where it cannot be exact: `Plan.notes`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ..delayed_rules import versions_of
 from ..layout import divides_hidden, own_clocks, profiled
-from . import buckets, gathered, in_flight, logits, moved_state, parameter_server, weight_passes, zero_plus_plus
+from . import buckets, gathered, in_flight, logits, moved_state, parameter_server, weight_passes
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
-from .model_shape import Weight, chunks, elements, padded
+from .rank_parameters import Rank, rank_at
 from .snapshots import SNAPSHOTS, fullest_bytes
 from .stage_balance import stage_blocks
 
@@ -64,7 +64,7 @@ class Plan:
 def plan(setting: Setting) -> Plan:
     """The plan of the rank that needs most."""
     blocks = [len(part) for part in stage_blocks(setting.layout, setting.decoder.costs)]
-    ranks = [_rank(setting, place, blocks) for place in range(setting.layout.pipeline)]
+    ranks = [rank_at(setting, place, blocks) for place in range(setting.layout.pipeline)]
     moments = [(rank, name, held) for rank in ranks for name, held in _moments(rank).items()]
     if setting.layout.servers:
         moments.append((ranks[0], "reduced", _server(setting)))
@@ -76,47 +76,11 @@ def plan(setting: Setting) -> Plan:
 
 def least_bytes(setting: Setting) -> float:
     """A lower bound of the plan's peak, in a fraction of its time: what the first rank of a pipeline has before its backward pass."""
-    rank = _rank(setting, 0, [len(part) for part in stage_blocks(setting.layout, setting.decoder.costs)])
+    rank = rank_at(setting, 0, [len(part) for part in stage_blocks(setting.layout, setting.decoder.costs)])
     return sum(_lasting(rank).values()) + _activations(rank) + _gradients_before(rank)
 
 
 Held = dict[Kind, float]
-
-
-@dataclass(frozen=True)
-class Rank:
-    """The rank at `place` of its pipeline whose tensor shards are largest. Numbers of its parameters, whole and as ZeRO shards them."""
-
-    setting: Setting
-    place: int
-    in_stages: tuple[int, ...]  # blocks of each of its stages
-    parameters: int
-    shard: int
-    copied: int  # of the shard, those of a second copy on this rank, which has no optimizer state
-    padded: int  # in chunks of ZeRO-1, each as large as the largest
-    secondary: float  # bytes of ZeRO++'s second shard
-    block: int  # numbers of one block
-    module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
-    embed: int
-    ends: int  # of embedding, last norm and head
-    largest: int  # of one parameter
-    largest_inside: int  # of a parameter of a block
-    packed: int  # in buckets of several parameters, which stay from step to step
-    last: bool  # it has the head and the loss
-
-    @property
-    def blocks(self) -> int:
-        return sum(self.in_stages)
-
-    @property
-    def own(self) -> int:
-        """The parameters whose optimizer state it keeps."""
-        return self.parameters if self.setting.layout.zero == 0 else self.shard - self.copied
-
-    def in_flight(self, stages: Sequence[float]) -> float:
-        """The most at once of what a pass through each of its stages holds."""
-        of = self.setting
-        return in_flight.heaviest(of.layout, of.batch.microbatches, self.place, stages, of.ends_apart)
 
 
 def _server(setting: Setting) -> Held:
@@ -130,43 +94,6 @@ def _server(setting: Setting) -> Held:
         "gradients": gradients,
         "buffers": messages,
     }
-
-
-def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
-    layout, decoder = setting.layout, setting.decoder
-    stages = layout.stages_of(place)
-    own, last = tuple(in_stages[stage] for stage in stages), layout.stages - 1 in stages
-    blocks = sum(own)
-    block = [weight.of(layout) for weight in decoder.block]
-    embed = [weight.of(layout) for weight in (decoder.embed if 0 in stages else ())]
-    ends = [*embed, *(weight.of(layout) for weight in (decoder.end if last else ()))]
-    tied = [decoder.embed[0].of(layout)] if last and setting.tied_ends else []
-    copies = tied if 0 in stages and layout.zero == 3 else []  # ZeRO-3 shards that of each stage by itself (`fsdp.py`)
-    ends += copies if 0 in stages else tied
-    return Rank(
-        setting=setting,
-        place=place,
-        in_stages=own,
-        parameters=blocks * elements(block) + elements(ends),
-        shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
-        copied=chunks(copies, setting.cut),
-        padded=blocks * padded(block, setting.cut) + padded(ends, setting.cut),
-        module_shard=max(chunks(block, setting.cut) if blocks else 0, chunks(ends, setting.cut)),
-        secondary=zero_plus_plus.secondary_bytes(setting, [*block * blocks, *ends]),
-        largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
-        packed=blocks * _packed(setting, block) + _packed(setting, ends),
-        block=elements(block),
-        embed=elements(embed),
-        ends=elements(ends),
-        largest_inside=max(weight.elements for weight in block),
-        last=last,
-    )
-
-
-def _packed(setting: Setting, weights: Sequence[Weight]) -> int:
-    """Numbers of the parameters that share a bucket: those of less than half its size."""
-    most = setting.bucket_bytes / 2 / setting.gradients
-    return sum(weight.elements for weight in weights if weight.elements < most)
 
 
 def _moments(rank: Rank) -> dict[Moment, Held]:
