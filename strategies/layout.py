@@ -364,7 +364,7 @@ def _check_microbatches(layout: Layout, microbatches: int, share: int) -> None:
     if legal:
         remedy = f"Set layout.micro_batch to one of {legal}."
         raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
-    least = layout.data * layout.division.rows * layout.least_microbatches
+    least = layout.data * (layout.micro_batch or layout.division.rows) * layout.least_microbatches
     raise Refusal(
         "global_batch",
         f"{microbatches} micro-batches: {problem}.",

@@ -100,7 +100,7 @@ def _differs(sums: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
     """The sum of the tensor's 8-byte words modulo 2⁶⁴; of its elements' own words if its size is no multiple of 8 bytes."""
-    flat = tensor.detach().reshape(-1)
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
     if flat.nbytes % 8:
         return flat.view(_WORDS[flat.element_size()]).sum(dtype=torch.int64)
     if flat.storage_offset() * flat.element_size() % 8:

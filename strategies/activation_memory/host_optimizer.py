@@ -16,6 +16,7 @@ Values that are in the home alone, as parameters on a disk are, stay there.
 If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -328,13 +329,18 @@ def _parts(master: _Master, limit: int) -> list[_Part]:
 
 
 def pick(shards: Sequence[ParamShard], share: float) -> set[int]:
-    """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements."""
-    room = share * sum(shard.tensor.numel() for shard in shards)
+    """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements.
+
+    Whole parameters are counted: ranks whose parts of some are unequal, or absent, choose the same of those that all of them hold, and the
+    copies stay equal. Only with a share of 1 a single number goes to the host: ZeRO-3 gives all ranks a copy.
+    """
+    sizes = [math.prod(shard.shape) for shard in shards]
+    room = share * sum(sizes)
     picked = set()
-    for number, shard in enumerate(shards):
-        if shard.tensor.numel() <= room:
+    for number, size in enumerate(sizes):
+        if size <= room and (size > 1 or share == 1):
             picked.add(number)
-            room -= shard.tensor.numel()
+            room -= size
     return picked
 
 

@@ -36,6 +36,16 @@ def in_backward(setting: Setting, block: int, ends: int, blocks: int) -> float:
     return c * (whole * block + ends) + (c + m) * block + zero_plus_plus.working_bytes(setting, block)
 
 
+def divided(setting: Setting, unshared: int) -> float:
+    """Bytes of what is divided in place of a reduce-scatter, of `unshared` numbers of a block: the quotient, and its copy in the shard."""
+    return 2 * setting.master * unshared
+
+
+def ends(setting: Setting, numbers: int) -> float:
+    """Bytes of the gathered ends of a model in one stage, which have `numbers`."""
+    return setting.compute * numbers if setting.layout.zero == 3 else 0
+
+
 def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
     """The same at the end of the backward pass."""
     if setting.layout.zero != 3:

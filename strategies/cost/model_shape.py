@@ -86,6 +86,10 @@ class Weight:
         number, each, parts = self._divided(parts)
         return -(-number // parts) * each * parts
 
+    def kept(self, parts: int, replicas: int) -> float:
+        """Elements that each of `replicas` has in its snapshots, evenly, if ZeRO divides it over `parts` of them."""
+        return self.chunk(parts) * max(1, parts // self.spread) / (replicas // self.spread)
+
     def last_chunk(self, parts: int) -> int:
         """Elements of the smallest of `parts` chunks."""
         number, each, parts = self._divided(parts)
@@ -188,6 +192,11 @@ def last_chunks(weights: Iterable[Weight], parts: int) -> int:
 def chunks(weights: Iterable[Weight], parts: int) -> int:
     """The sum of the elements of each weight's largest chunk."""
     return sum(weight.chunk(parts) for weight in weights)
+
+
+def kept(weights: Iterable[Weight], parts: int, replicas: int) -> float:
+    """The sum of the elements of each weight that a replica has in its snapshots."""
+    return sum(weight.kept(parts, replicas) for weight in weights)
 
 
 def padded(weights: Iterable[Weight], parts: int) -> int:

@@ -6,6 +6,7 @@ is the largest of these moments, over all places in the pipeline:
 - loss: what lasts, the activations in flight, and the loss's copies of the logits.
 - backward: what the backward pass of one block holds; a recomputed block has its activations again. At the last block there are all
   activations, at the first one the gradients of what comes after it.
+  The gradient of a head that is also the embedding waits to the end of the pass, and is added to the embedding's there.
 - reduced: no activations, all gradients, and where they were summed in the compute dtype a copy for the optimizer: ZeRO-0 in bf16 holds
   18Ψ with sums in fp32, 20Ψ with sums in bf16.
 
@@ -101,14 +102,18 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     sizes = (setting, rank.block, rank.ends, rank.blocks)
     kept: Held = {**lasting, "activations": _activations(rank), "gradients": _gradients_before(rank)}
     messages, received = _messages(rank), buckets.received(setting, rank.parameters, rank.largest)
-    works: Held = {"buffers": messages + received + gathered.in_backward(*sizes), "workspace": _working(rank)}
+    backward = gathered.in_backward(*sizes) + gathered.divided(setting, rank.unshared)
+    works: Held = {"buffers": messages + received + backward, "workspace": _working(rank)}
     last_block: Held = {**kept, **works, "logits": _logits(rank, False)}
     if setting.layout.pipeline > 1:  # its buckets leave in the last pass, when no other micro-batch has activations
         last_block["buffers"] -= received
-    last_block["gradients"] += _for_weights(rank)
-    first_block: Held = {**lasting, **works, "activations": _of_one_block(rank), "gradients": _gradients_after(rank)}
+    last_block["gradients"] += _for_weights(rank) + _of_head(rank)
+    first_block: Held = {**lasting, **works, "activations": _of_one_block(rank)}
+    first_block["gradients"] = _gradients_after(rank, rank.embed + rank.block * (rank.blocks > 0)) + _of_head(rank)
     moments: dict[Moment, Held] = {
-        "backward": max(last_block, first_block, _sums(rank, lasting), key=lambda held: sum(held.values())),
+        "backward": max(
+            last_block, first_block, _sums(rank, lasting), _tied(rank, lasting), key=lambda held: sum(held.values())
+        ),
         "reduced": {**lasting, **_reduced(rank), "buffers": messages + received + gathered.at_end(*sizes)},
     }
     if rank.last:
@@ -131,6 +136,23 @@ def _sums(rank: Rank, lasting: Held) -> Held:
         "buffers": gathered.in_transit(setting, rank.block, rank.ends, rank.blocks),
         "workspace": setting.compute * rank.largest,
     }
+
+
+def _tied(rank: Rank, lasting: Held) -> Held:
+    """When autograd adds the gradients of a table that is embedding and head, at the end of a micro-batch: both, and their sum."""
+    if not rank.tied:
+        return {}
+    setting = rank.setting
+    # A lookup on a grid of ranks computes its gradient in the master's dtype, and rounds it.
+    last = setting.compute if setting.layout.tensor_shape is None else max(setting.compute, setting.master)
+    gradients = _gradients_after(rank, rank.embed) + 2 * _of_head(rank) + last * rank.tied
+    received = buckets.received(setting, rank.parameters, rank.largest)
+    return {**lasting, "gradients": gradients, "buffers": received + gathered.ends(setting, rank.ends)}
+
+
+def _of_head(rank: Rank) -> float:
+    """Bytes of the gradient of a head that is also the embedding. It waits for the embedding's from the loss to the end."""
+    return rank.setting.compute * rank.tied
 
 
 def _lasting(rank: Rank) -> Held:
@@ -177,16 +199,16 @@ def _gradients_before(rank: Rank) -> float:
     return setting.gradients * rank.packed if shared else 0  # what is not shared is in no bucket
 
 
-def _gradients_after(rank: Rank) -> float:
-    """Bytes of gradients in the backward pass of the first block of a step's only micro-batch."""
+def _gradients_after(rank: Rank, missing: int) -> float:
+    """Bytes of gradients in the backward pass of a step's only micro-batch when those of its last `missing` parameters are not there."""
     setting, before = rank.setting, _gradients_before(rank)
     if setting.batch.microbatches > 1:
         return before
     if setting.layout.zero == 3:  # the ends are reduced last
-        return max(before, _summed(rank) * (1 - (rank.block + rank.ends) / rank.parameters))
+        return max(before, _summed(rank) * (1 - (missing - rank.embed + rank.ends) / rank.parameters))
     if setting.layout.zero == 2:
         return max(before, _summed(rank))
-    return max(before, setting.gradients * (rank.parameters - rank.embed - rank.block * (rank.blocks > 0)))
+    return max(before, setting.gradients * (rank.parameters - missing))
 
 
 def _for_weights(rank: Rank, running: bool = True) -> float:
@@ -279,7 +301,8 @@ def _working(rank: Rank) -> float:
     if recompute.mode != "none":
         after = min(((blocks - 1) % recompute.every for blocks in rank.in_stages if blocks), default=0)
         again = block_bytes(setting, "none") * (1 - after) - block_bytes(setting, recompute.mode)
-    weights = setting.compute * rank.largest + gathered_weights(setting)
+    largest = rank.largest_inside if rank.tied else rank.largest
+    weights = setting.compute * largest + gathered_weights(setting)
     return setting.tokens * (working_bytes(setting) + max(0.0, again)) + weights
 
 
@@ -313,7 +336,7 @@ def _host(rank: Rank) -> dict[str, int]:
     if offload.activations:
         found["activations"] = round(setting.tokens * _of_largest(setting) * rank.in_flight(rank.in_stages))
     if setting.snapshots:
-        found[SNAPSHOTS] = fullest_bytes(setting, rank.shard - rank.copied, rank.largest, rank.place)
+        found[SNAPSHOTS] = fullest_bytes(setting, rank.kept, rank.largest, rank.place)
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from . import in_flight, zero_plus_plus
 from .estimate import Setting
-from .model_shape import Weight, chunks, elements, padded
+from .model_shape import Weight, chunks, elements, kept, padded
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,12 @@ class Rank:
     copied: int  # of the shard, those of a second copy on this rank, which has no optimizer state
     padded: int  # in chunks of ZeRO-1, each as large as the largest
     secondary: float  # bytes of ZeRO++'s second shard
+    kept: float  # of the shard, those that its snapshots have
     block: int  # numbers of one block
+    unshared: int  # of one block, those that no other rank of its sharding group has a part of: experts of ZeRO-3
     module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
     embed: int
+    tied: int  # of a table that is embedding and head
     ends: int  # of embedding, last norm and head
     largest: int  # of one parameter
     largest_inside: int  # of a parameter of a block
@@ -68,8 +71,13 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         secondary=zero_plus_plus.secondary_bytes(setting, [*block * blocks, *ends]),
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
         packed=blocks * _packed(setting, block) + _packed(setting, ends),
+        kept=blocks * kept(block, setting.cut, setting.replicas)
+        + kept(ends, setting.cut, setting.replicas)
+        - kept(copies, setting.cut, setting.replicas),
         block=elements(block),
+        unshared=elements(weight for weight in block if 1 < weight.spread >= setting.cut) * (layout.zero == 3),
         embed=elements(embed),
+        tied=embed[0].elements if decoder.tied and layout.pipeline == 1 else 0,
         ends=elements(ends),
         largest_inside=max(weight.elements for weight in block),
         last=last,

@@ -65,14 +65,14 @@ def rank_bytes(setting: Setting) -> list[int]:
     return found
 
 
-def fullest_bytes(setting: Setting, shard: int, largest: int, place: int = 0) -> int:
-    """Bytes of the segments of the fullest rank at `place` of its pipeline, where ZeRO gives a rank `shard` numbers and the largest
-    parameter has `largest`.
+def fullest_bytes(setting: Setting, kept: float, largest: int, place: int = 0) -> int:
+    """Bytes of the segments of the fullest rank at `place` of its pipeline, where a rank keeps `kept` numbers and the largest parameter has
+    `largest`.
     """
     if setting.layout.servers:
         return SEGMENTS * bytes_per_element(setting) * parameter_server.most_elements(setting)
     parts = setting.cut if setting.layout.zero else 1
-    even = bytes_per_element(setting, place) * shard * setting.cut // setting.replicas
+    even = round(bytes_per_element(setting, place) * kept)
     return SEGMENTS * (max(even, setting.master * largest // parts) if parts < setting.replicas else even)
 
 

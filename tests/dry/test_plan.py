@@ -25,9 +25,13 @@ MIXTURE = {**LLAMA, "family": "moe", "hidden": 1024, "experts": 4, "top_k": 2}
 SHARED = {**MIXTURE, "shared_experts": 3, "balance": "bias"}
 NARROW = {"compute": "bf16", "gradients": "compute"}
 PACKED = {"seq_len": 1024, "documents": "packed"}
+#: Its table is most of it, and so few tokens that parameters and gradients decide.
+TIED = {**LLAMA, "layers": 2, "vocab": 32768, "tied": True}
+SHORT = {"data": {"seq_len": 128}, "recompute": "full"}
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 CORE: list[Case] = [
+    ({"data": 4}, {"model": TIED, **SHORT}),
     ({"data": 4, "zero": 1}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
 ]
@@ -71,6 +75,11 @@ FULL: list[Case] = [
             "model": {**GPT2, "dim": 256, "hidden": 352, "layers": 3, "vocab": 300},
         },
     ),
+    ({"data": 4, "zero": 1}, {"model": TIED, **SHORT}),
+    ({"data": 4, "zero": 2, "micro_batch": 1}, {"model": TIED, "precision": NARROW, **SHORT}),
+    ({"data": 4, "zero": 3}, {"model": TIED, "precision": "fp32", **SHORT}),
+    ({"tensor": GRID}, {"model": TIED, **SHORT}),
+    ({"data": 8, "expert": 2, "zero": 3, "shard": 2, "micro_batch": 1}, {"model": MIXTURE, **SHORT}),
     ({"tensor": 2}, {}),
     ({"tensor": 2, "sequence": False}, {}),
     ({"tensor": GRID}, {}),

@@ -58,6 +58,7 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         (Layout(pipeline=4, schedule="zb-h2"), 6, "global_batch", "at least 7"),
         (Layout(pipeline=4, schedule="zb-h2", micro_batch=4), 16, "layout.micro_batch", "[1, 2]"),
         (Layout(pipeline=2, schedule="interleaved-zb", micro_batch=1), 5, "global_batch", "a multiple"),
+        (Layout(pipeline=4, micro_batch=3), 3, "global_batch", "at least 12"),
         (Layout(pipeline=2, schedule="interleaved", virtual=4), 16, "layout.pipeline", "at most 1"),
         (Layout(parameter_server=SERVER, tensor=2), 8, "layout.tensor", "layout.tensor to 1"),
         (Layout(parameter_server=SERVER, pipeline=2), 8, "layout.pipeline", "layout.pipeline to 1"),

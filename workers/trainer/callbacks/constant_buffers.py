@@ -4,7 +4,8 @@ A table that the factory computes, such as rotations or a mask, is constant and 
 is not: a job that resumes would begin with the factory's value again. What the first step sets is still constant, as a table that is
 computed when it is first needed. So each later step is compared with the first.
 
-A step costs a look at each buffer. Its numbers are read only if it was written, or is another tensor.
+A step costs a look at each buffer. Its numbers are read after the first two steps of this process, and later only if it was written, or is
+another tensor.
 """
 
 from collections.abc import Iterator
@@ -50,15 +51,18 @@ class ConstantBuffers(Callback):
         own = parts.parallel.parts if parts.architecture is None else ()
         self._places = [place for part in own for place in _persistent(part)]
         self._seen: dict[str, _Seen] | None = None
+        self._compared = False
 
     def after_step(self, record: StepRecord) -> None:
         """Raises `Refusal` on the ranks whose buffers have changed."""
         if self._seen is None:
             self._seen = {name: _Seen.now(tensor) for name, tensor in self._buffers()}
             return
+        # The first time all are read: what `.data` writes, and torch's running statistics, count as no version.
+        trusted, self._compared = self._compared, True
         for name, tensor in self._buffers():
             seen = self._seen.get(name)
-            if seen is not None and seen.is_untouched(tensor):
+            if trusted and seen is not None and seen.is_untouched(tensor):
                 continue
             now = _Seen.now(tensor)
             if seen is not None and not now.equals(seen):
@@ -75,7 +79,7 @@ class ConstantBuffers(Callback):
 
 def _persistent(part: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     """Name, module and attribute of each buffer that `state_dict` has."""
-    saved = part.state_dict(keep_vars=True)
+    saved = nn.Module.state_dict(part, keep_vars=True)  # the user's module may have one of its own
     for prefix, module in part.named_modules():
         for key, _ in module.named_buffers(recurse=False):
             name = f"{prefix}.{key}" if prefix else key

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOptimizer
+from shardyard.strategies.activation_memory.host_optimizer import STRIDE, HostOptimizer, pick
 from shardyard.strategies.param_shard import DeviceSide, ParamShard
 from shardyard.workers.spec import OptimizerSpec
 from shardyard.workers.trainer.optimizer import make_optimizer, optimizer_shards, set_updates_done, updates_done
@@ -77,6 +77,28 @@ def assert_restored_state_is_used(moved: Callable[[Sequence[ParamShard], Optimiz
         give_gradients(parts, 3)
         optimizer.step()
     assert_same(state_of(second, found), state_of(first, expected))
+
+
+def test_ranks_with_unequal_parts_choose_the_same() -> None:
+    """Of a vocabulary of 257 one rank has a row more, and of a parameter with fewer rows than ranks one rank has none."""
+
+    def parts(rows: int, third: int) -> list[ParamShard]:
+        shapes = {"embed": ((257, 8), rows), "scale": ((), 1), "narrow": ((2, 8), third), "norm": ((8,), 8)}
+        return [
+            ParamShard(name, shape, (0,) * len(shape), torch.zeros(held), frozenset())
+            for name, (shape, held) in shapes.items()
+            if held
+        ]
+
+    for share in (0.02, 0.5, 0.99, 1):
+        picks = [{some[at].name for at in pick(some, share)} for some in (parts(129 * 8, 8), parts(128 * 8, 8))]
+        assert picks[0] == picks[1]
+    assert {some[at].name for some in [parts(129 * 8, 8)] for at in pick(some, 1)} == {
+        "embed",
+        "scale",
+        "narrow",
+        "norm",
+    }
 
 
 def test_restored_state_is_used_by_the_next_step() -> None:

@@ -32,6 +32,16 @@ def test_replicas_peak_at_18_or_20_bytes_per_parameter(gradients: str, each: int
     assert found.peak == pytest.approx(each * parameters, rel=0.02)
 
 
+@pytest.mark.parametrize(("precision", "each"), [("bf16", 2), ("fp32", 4)])
+def test_a_table_that_is_embedding_and_head_has_three_gradients_at_the_end(precision: str, each: int) -> None:
+    """Its head's, its embedding's and their sum, in the compute dtype, beside the sums of all micro-batches."""
+    model = {"preset": "nano", "dim": 128, "vocab": 30_000, "tied": True}
+    found = of({"data": 2, "zero": 1, "micro_batch": 1}, **{**TINY, "model": model, "precision": precision})
+    assert found.moment == "backward" and "activations" not in found.by_kind
+    parameters = found.by_kind["parameters"] / each
+    assert found.by_kind["gradients"] == 4 * parameters + 3 * each * 30_000 * 128
+
+
 def test_recompute_and_smaller_micro_batches_need_less() -> None:
     peaks = [of({"data": 2}, recompute=mode).peak for mode in ("none", "selective", "full")]
     assert peaks == sorted(peaks, reverse=True)

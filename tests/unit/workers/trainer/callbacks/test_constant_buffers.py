@@ -51,7 +51,19 @@ def write_late(module: Any, step: int) -> None:
         module.inner.codes.zero_()
 
 
-@pytest.mark.parametrize(("change", "step"), [(write, 2), (replace, 2), (grow, 2), (write_late, 4)])
+def write_unseen(module: Any, step: int) -> None:
+    module.inner.codes.data.mul_(1.5)
+
+
+def normalise(module: Any, step: int) -> None:
+    codes = module.inner.codes[0]
+    nn.functional.batch_norm(torch.arange(12.0).view(4, 3), codes, torch.ones(3), training=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [(write, 2), (replace, 2), (grow, 2), (write_late, 4), (write_unseen, 2), (normalise, 2)],
+)
 def test_a_buffer_that_changes_is_refused_with_its_name(change: Callable[[Any, int], None], step: int) -> None:
     with pytest.raises(Refusal, match=f"the buffer inner.codes has changed in step {step}") as refusal:
         trained(Codebook(), change)
@@ -75,6 +87,25 @@ def set_once(module: Any, step: int) -> None:
 @pytest.mark.parametrize("change", [keep, write_the_same, set_once])
 def test_a_constant_buffer_may_be_written_again_or_set_by_the_first_step(change: Callable[[Any, int], None]) -> None:
     trained(Codebook(), change)
+
+
+class Views(nn.Module):
+    """Constant buffers that are no piece of memory of their own, and a `state_dict` of the user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        views = (torch.ones(16)[::2], torch.tensor(2.0).expand(8), torch.ones(4, dtype=torch.complex64).conj())
+        for number, view in enumerate(views):
+            self.register_buffer(f"view{number}", view)
+
+    def state_dict(self) -> Any:  # type: ignore[override]
+        return {"model": super().state_dict()}
+
+
+def test_views_are_read_too_whatever_state_dict_the_module_has() -> None:
+    trained(Views(), lambda module, step: None)
+    with pytest.raises(Refusal, match="the buffer view0 has changed in step 2"):
+        trained(Views(), lambda module, step: module.view0.add_(1))
 
 
 def test_one_that_needs_no_checkpoint_may_change() -> None:
