@@ -42,6 +42,19 @@ def loss_kept(setting: Setting, tensor_rank: int = 0) -> float:
     return (2 if several else 1) * _wide(setting) * _columns(setting, tensor_rank)
 
 
+def of_lookup(setting: Setting) -> float:
+    """Bytes per number of the embedding's table that its backward pass holds at its end.
+
+    Over a grid the sum that other ranks get and the own one are in the loss's dtype, then the own one in c; in a cube of l³ ranks a
+    column's sum, which is l times as large.
+    """
+    shape, wide = setting.layout.tensor_shape, _wide(setting)
+    if shape is None:
+        return setting.compute
+    rounded = setting.compute if setting.compute != wide else 0
+    return wide * (1 + (setting.layout.division.columns if shape.mode == "3d" else 1)) + rounded
+
+
 def output(setting: Setting, tensor_rank: int = 0) -> float:
     """Bytes per token of what the model returns: the logits, or hidden states if the loss is computed in chunks."""
     if setting.loss_chunk is not None:

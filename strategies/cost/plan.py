@@ -112,9 +112,13 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     first_block["gradients"] = _gradients_after(rank, rank.embed + rank.block * (rank.blocks > 0)) + _of_head(rank)
     moments: dict[Moment, Held] = {
         "backward": max(
-            last_block, first_block, _sums(rank, lasting), _tied(rank, lasting), key=lambda held: sum(held.values())
+            last_block, first_block, _sums(rank, lasting), _lookup(rank, lasting), key=lambda held: sum(held.values())
         ),
-        "reduced": {**lasting, **_reduced(rank), "buffers": messages + received + gathered.at_end(*sizes)},
+        "reduced": {
+            **lasting,
+            **_reduced(rank),
+            "buffers": messages + received + gathered.at_end(*sizes) + setting.master * rank.swapped,
+        },
     }
     if rank.last:
         kept["gradients"] += _for_weights(rank, running=False)
@@ -138,14 +142,13 @@ def _sums(rank: Rank, lasting: Held) -> Held:
     }
 
 
-def _tied(rank: Rank, lasting: Held) -> Held:
-    """When autograd adds the gradients of a table that is embedding and head, at the end of a micro-batch: both, and their sum."""
-    if not rank.tied:
+def _lookup(rank: Rank, lasting: Held) -> Held:
+    """At the end of a micro-batch, when the embedding has its gradient. Autograd adds that of a head that is the same table."""
+    if not rank.table:
         return {}
-    setting = rank.setting
-    # A lookup on a grid of ranks computes its gradient in the master's dtype, and rounds it.
-    last = setting.compute if setting.layout.tensor_shape is None else max(setting.compute, setting.master)
-    gradients = _gradients_after(rank, rank.embed) + 2 * _of_head(rank) + last * rank.tied
+    setting, head = rank.setting, _of_head(rank)
+    own = logits.of_lookup(setting) * rank.table
+    gradients = _gradients_after(rank, rank.embed) + head + max(own, 2 * head)
     received = buckets.received(setting, rank.parameters, rank.largest)
     return {**lasting, "gradients": gradients, "buffers": received + gathered.ends(setting, rank.ends)}
 

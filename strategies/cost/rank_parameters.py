@@ -25,7 +25,9 @@ class Rank:
     unshared: int  # of one block, those that no other rank of its sharding group has a part of: experts of ZeRO-3
     module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
     embed: int
-    tied: int  # of a table that is embedding and head
+    table: int  # of the embedding's table, of a model in one stage
+    tied: int  # the same if it is the head too
+    swapped: int  # of a tied table's gradient, what it gets from the pipeline's other end
     ends: int  # of embedding, last norm and head
     largest: int  # of one parameter
     largest_inside: int  # of a parameter of a block
@@ -56,7 +58,8 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     block = [weight.of(layout) for weight in decoder.block]
     embed = [weight.of(layout) for weight in (decoder.embed if 0 in stages else ())]
     ends = [*embed, *(weight.of(layout) for weight in (decoder.end if last else ()))]
-    tied = [decoder.embed[0].of(layout)] if last and setting.tied_ends else []
+    table = [decoder.embed[0].of(layout)] if setting.tied_ends else []
+    tied = table if last else []
     copies = tied if 0 in stages and layout.zero == 3 else []  # ZeRO-3 shards that of each stage by itself (`fsdp.py`)
     ends += copies if 0 in stages else tied
     return Rank(
@@ -77,7 +80,9 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         block=elements(block),
         unshared=elements(weight for weight in block if 1 < weight.spread >= setting.cut) * (layout.zero == 3),
         embed=elements(embed),
+        table=embed[0].elements if layout.pipeline == 1 else 0,
         tied=embed[0].elements if decoder.tied and layout.pipeline == 1 else 0,
+        swapped=chunks(table, setting.cut if layout.zero else 1) * ((0 in stages) != last),
         ends=elements(ends),
         largest_inside=max(weight.elements for weight in block),
         last=last,
