@@ -5,7 +5,8 @@ b is the numbers of one block, e those of embedding, last norm and head, which a
 - At the loss nothing is gathered: blocks are dropped after their forward pass. Under a pipeline all are kept for the backward pass.
 - In the backward pass of a block it and the next one are gathered, and the ends, which the head needed first. The block's gradients
   exist in the compute dtype and, until they are reduced, in the master's.
-- At the end of the backward pass the ends are gathered, with their gradients in both dtypes.
+- At the end of the backward pass the gradients of the ends are there in both dtypes. Their values are dropped by then, but under a
+  pipeline.
 - With ZeRO++ codes and quotients are beside what is gathered or reduced.
 - On gloo the sums of p + 1 blocks are in transit with `overlap.prefetch` p: each has its gradients and what the others sent of theirs, in
   the master's dtype. It is so in a step's first micro-batch without sharding groups: others wait for each sum (`fsdp_comm.py`).
@@ -50,9 +51,18 @@ def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
     """The same at the end of the backward pass."""
     if setting.layout.zero != 3:
         return 0
-    whole = blocks * block if setting.layout.pipeline > 1 else 0
-    reduced = (setting.compute + setting.master) * ends + zero_plus_plus.working_bytes(setting, ends)
-    return setting.compute * (whole + ends) + reduced
+    whole = blocks * block + ends if setting.layout.pipeline > 1 else 0
+    reduced = (setting.compute + setting.master) * ends + zero_plus_plus.encoding_bytes(setting, ends)
+    return setting.compute * whole + reduced
+
+
+def at_start(setting: Setting, block: int, ends: int) -> float:
+    """The same when a micro-batch begins in a model of one stage: what is gathered is copied out of the message, and a block is fetched
+    ahead.
+    """
+    if setting.layout.zero != 3 or setting.layout.pipeline > 1:
+        return 0
+    return (setting.compute + zero_plus_plus.message_bytes(setting)) * ends + setting.compute * 2 * block
 
 
 def sums_in_transit(setting: Setting, blocks: int) -> int:

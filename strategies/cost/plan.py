@@ -112,7 +112,12 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     first_block["gradients"] = _gradients_after(rank, rank.embed + rank.block * (rank.blocks > 0)) + _of_head(rank)
     moments: dict[Moment, Held] = {
         "backward": max(
-            last_block, first_block, _sums(rank, lasting), _lookup(rank, lasting), key=lambda held: sum(held.values())
+            _start(rank, lasting),
+            last_block,
+            first_block,
+            _sums(rank, lasting),
+            _lookup(rank, lasting),
+            key=lambda held: sum(held.values()),
         ),
         "reduced": {
             **lasting,
@@ -142,6 +147,13 @@ def _sums(rank: Rank, lasting: Held) -> Held:
     }
 
 
+def _start(rank: Rank, lasting: Held) -> Held:
+    """When ZeRO-3 gathers the ends and the first block for a micro-batch."""
+    setting = rank.setting
+    summed = _summed(rank) if setting.batch.microbatches > 1 else 0
+    return {**lasting, "gradients": summed, "buffers": gathered.at_start(setting, rank.block, rank.ends)}
+
+
 def _lookup(rank: Rank, lasting: Held) -> Held:
     """At the end of a micro-batch, when the embedding has its gradient. Autograd adds that of a head that is the same table."""
     if not rank.table:
@@ -149,6 +161,8 @@ def _lookup(rank: Rank, lasting: Held) -> Held:
     setting, head = rank.setting, _of_head(rank)
     own = logits.of_lookup(setting) * rank.table
     gradients = _gradients_after(rank, rank.embed) + head + max(own, 2 * head)
+    if setting.layout.zero == 3:  # those of the other ends wait for it, too, and the first block's are still reduced
+        gradients += setting.compute * (rank.ends - rank.table) + setting.master * rank.block
     received = buckets.received(setting, rank.parameters, rank.largest)
     return {**lasting, "gradients": gradients, "buffers": received + gathered.ends(setting, rank.ends)}
 

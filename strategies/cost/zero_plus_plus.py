@@ -74,6 +74,19 @@ def working_bytes(setting: Setting, numbers: int) -> float:
     return numbers * (codes + max(0, quotients))
 
 
+def encoding_bytes(setting: Setting, numbers: int) -> float:
+    """Bytes beside gradients in both dtypes while `numbers` of them are quantised at the end of a backward pass: in whole blocks, divided,
+    and as codes (`quantized_blocks.py`).
+    """
+    return (2 * setting.master + 1) * numbers if quantises_gradients(setting) else 0
+
+
+def message_bytes(setting: Setting) -> int:
+    """Bytes of each number that is gathered, until it is among the values: of its message, or of its code, that unpacked, and its value."""
+    given = setting.layout.zero_plus_plus
+    return setting.compute if given is None or given.weights is None else 2 + max(4, setting.compute)
+
+
 def quantises_gradients(setting: Setting) -> bool:
     """Whether gradients are sent in few bits."""
     return setting.layout.zero_plus_plus is not None and setting.layout.zero_plus_plus.gradients is not None
