@@ -52,8 +52,7 @@ def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
     if setting.layout.zero != 3:
         return 0
     whole = blocks * block + ends if setting.layout.pipeline > 1 else 0
-    reduced = (setting.compute + setting.master) * ends + zero_plus_plus.encoding_bytes(setting, ends)
-    return setting.compute * whole + reduced
+    return setting.compute * whole + (setting.compute + setting.master) * ends
 
 
 def at_start(setting: Setting, block: int, ends: int) -> float:

@@ -122,7 +122,7 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
         "reduced": {
             **lasting,
             **_reduced(rank),
-            "buffers": messages + received + gathered.at_end(*sizes) + setting.master * rank.swapped,
+            "buffers": messages + received + gathered.at_end(*sizes) + rank.encoding + setting.master * rank.swapped,
         },
     }
     if rank.last:

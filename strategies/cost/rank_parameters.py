@@ -29,6 +29,7 @@ class Rank:
     tied: int  # the same if it is the head too
     swapped: int  # of a tied table's gradient, what it gets from the pipeline's other end
     ends: int  # of embedding, last norm and head
+    encoding: float  # bytes in which ZeRO++ quantises their gradients
     largest: int  # of one parameter
     largest_inside: int  # of a parameter of a block
     packed: int  # in buckets of several parameters, which stay from step to step
@@ -84,6 +85,7 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         tied=embed[0].elements if decoder.tied and layout.pipeline == 1 else 0,
         swapped=chunks(table, setting.cut if layout.zero else 1) * ((0 in stages) != last),
         ends=elements(ends),
+        encoding=zero_plus_plus.encoding_bytes(setting, ends) * (layout.zero == 3),
         largest_inside=max(weight.elements for weight in block),
         last=last,
     )

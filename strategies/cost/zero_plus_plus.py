@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from ..zero_plus_plus import BITS
 from .estimate import Setting
 from .grid_traffic import Part
-from .model_shape import Weight, chunks
+from .model_shape import Weight, chunks, elements
 
 #: Length of a message, and bytes of each of its elements.
 _Message = tuple[int, int]
@@ -74,11 +74,16 @@ def working_bytes(setting: Setting, numbers: int) -> float:
     return numbers * (codes + max(0, quotients))
 
 
-def encoding_bytes(setting: Setting, numbers: int) -> float:
-    """Bytes beside gradients in both dtypes while `numbers` of them are quantised at the end of a backward pass: in whole blocks, divided,
-    and as codes (`quantized_blocks.py`).
+def encoding_bytes(setting: Setting, weights: Sequence[Weight]) -> float:
+    """Bytes beside gradients in both dtypes while those of `weights` are quantised at the end of a backward pass: divided, and as codes.
+
+    Where not all shards are whole blocks, also filled up to them (`quantized_blocks.py`).
     """
-    return (2 * setting.master + 1) * numbers if quantises_gradients(setting) else 0
+    given = setting.layout.zero_plus_plus
+    if given is None or given.gradients is None:
+        return 0
+    filled = any(weight.chunk(setting.cut) % given.block for weight in weights)
+    return (setting.master * (1 + filled) + 1) * elements(weights)
 
 
 def message_bytes(setting: Setting) -> int:
