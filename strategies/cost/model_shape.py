@@ -88,7 +88,7 @@ class Weight:
 
     def kept(self, parts: int, replicas: int) -> float:
         """Elements that each of `replicas` has in its snapshots, evenly, if ZeRO divides it over `parts` of them."""
-        return self.chunk(parts) * max(1, parts // self.spread) / (replicas // self.spread)
+        return self.chunk(parts) * max(1, parts // self.spread) / max(1, replicas // self.spread)
 
     def last_chunk(self, parts: int) -> int:
         """Elements of the smallest of `parts` chunks."""

@@ -33,6 +33,13 @@ def test_zero_1_divides_experts_and_zero_3_their_rows_where_they_are_few() -> No
     assert (sharded.elements, sharded.chunk(12)) == (30, 15)
 
 
+def test_replicas_of_an_expert_share_its_snapshots_however_zero_divides_it() -> None:
+    experts = Weight(6, 5, 0, spread=4, stack=2)
+    for parts in (1, 2, 4, 8):  # each expert is on two of eight replicas
+        assert experts.kept(parts, 8) == experts.elements / 2
+    assert experts.kept(1, 1) == experts.elements
+
+
 def test_zero_3_divides_columns_of_few_rows_that_no_tensor_rank_shares() -> None:
     """Keys of one head of 64, and a width of 1,024."""
     keys = Weight(64, 1024, 0)
