@@ -26,7 +26,6 @@ class Rank:
     module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
     embed: int
     table: int  # of the embedding's table, of a model in one stage
-    tied: int  # the same if it is the head too
     swapped: int  # of a tied table's gradient, what it gets from the pipeline's other end
     ends: int  # of embedding, last norm and head
     encoding: float  # bytes in which ZeRO++ quantises their gradients
@@ -40,6 +39,11 @@ class Rank:
         return sum(self.in_stages)
 
     @property
+    def tied(self) -> int:
+        """Those of its embedding's table if that is the head too, in a model of one stage."""
+        return self.table if self.setting.decoder.tied else 0
+
+    @property
     def own(self) -> int:
         """The parameters whose optimizer state it keeps."""
         return self.parameters if self.setting.layout.zero == 0 else self.shard - self.copied
@@ -51,7 +55,7 @@ class Rank:
 
 
 def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
-    """The rank at `place` of a pipeline of stages of so many blocks."""
+    """The rank at `place` (0-based) of its pipeline, whose stages have `in_stages` blocks."""
     layout, decoder = setting.layout, setting.decoder
     stages = layout.stages_of(place)
     own, last = tuple(in_stages[stage] for stage in stages), layout.stages - 1 in stages
@@ -59,8 +63,8 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
     block = [weight.of(layout) for weight in decoder.block]
     embed = [weight.of(layout) for weight in (decoder.embed if 0 in stages else ())]
     ends = [*embed, *(weight.of(layout) for weight in (decoder.end if last else ()))]
-    table = [decoder.embed[0].of(layout)] if setting.tied_ends else []
-    tied = table if last else []
+    shared = [decoder.embed[0].of(layout)] if setting.tied_ends else []
+    tied = shared if last else []
     copies = tied if 0 in stages and layout.zero == 3 else []  # ZeRO-3 shards that of each stage by itself (`fsdp.py`)
     ends += copies if 0 in stages else tied
     return Rank(
@@ -82,8 +86,7 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         unshared=elements(weight for weight in block if 1 < weight.spread >= setting.cut) * (layout.zero == 3),
         embed=elements(embed),
         table=embed[0].elements if layout.pipeline == 1 else 0,
-        tied=embed[0].elements if decoder.tied and layout.pipeline == 1 else 0,
-        swapped=chunks(table, setting.cut if layout.zero else 1) * ((0 in stages) != last),
+        swapped=chunks(shared, setting.cut if layout.zero else 1) * ((0 in stages) != last),
         ends=elements(ends),
         encoding=zero_plus_plus.encoding_bytes(setting, ends) * (layout.zero == 3),
         largest_inside=max(weight.elements for weight in block),
