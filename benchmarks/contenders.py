@@ -2,9 +2,8 @@
 
 All start from the same weights, read the same rows of the same text, compute the same loss in fp32 and update by AdamW with torch's
 fused kernel (DeepSpeed: the client optimizer that it is handed). None of them clips gradients. Ours are what
-`workers/trainer/build.py` builds, or,
-for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`, or a name of `STAND_INS`. `layout {…}` is ours with
-these keys of `train`, as JSON.
+`workers/trainer/build.py` builds, or, for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`,
+`ours TP chunks 4`, or a name of `STAND_INS`. `layout {…}` is ours with these keys of `train`, as JSON.
 """
 
 import json
@@ -121,6 +120,8 @@ class Contenders:
         overlap = dict(self._train["overlap"])
         if variant.startswith("prefetch "):
             overlap["prefetch"] = int(variant.removeprefix("prefetch "))
+        if variant.startswith("chunks "):
+            overlap["tensor_chunks"] = int(variant.removeprefix("chunks "))
         keys: dict[str, Any] = {"layout": layout_of(layout, self._ranks), "overlap": overlap}
         if layout == "pipedream":  # no engine clips here; its ranks must know
             keys["optimizer"] = {**self._train["optimizer"], "clip_norm": None}

@@ -67,6 +67,7 @@ TARGETS = [
     ),
     ("ours zero-3", "torch FSDP2", 1.1),
     ("ours TP", "torch TP", None),
+    ("ours TP chunks 4", "ours TP", None),
     ("ours 2-D", "ours TP", None),
     ("ours 2.5-D", "ours TP", None),
     ("ours 3-D", "ours TP", None),

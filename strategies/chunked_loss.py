@@ -23,7 +23,8 @@ from torch.autograd.function import once_differentiable
 
 from .loss import TokenLoss, from_column, loss_and_gradient, scores
 from .mesh import Mesh
-from .tensor_parallel.linear import Axis, local
+from .tensor_parallel.linear import local
+from .tensor_parallel.tensor_axis import Axis
 
 
 @runtime_checkable

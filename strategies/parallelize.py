@@ -149,7 +149,7 @@ def _serve(recipe: Recipe, mesh: Mesh) -> Parallel:
 def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally) -> None:
     """Apply what changes how modules compute: from tensor parallelism to activation offload. Its parameters are not allocated yet."""
     halves = splits_backward(mesh.layout)
-    apply_tensor(part, mesh)
+    apply_tensor(part, mesh, recipe.overlap.tensor_chunks)
     apply_context(part, mesh)
     apply_experts(part, mesh, recipe.share, tally)
     apply_fp8(list(blocks(part)), recipe.precision, mesh.device, halves)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ..strategies.batch import Batch
-from ..strategies.comm_overlap import Overlap
+from ..strategies.comm_overlap import Overlap, check_overlap
 from ..strategies.delayed_rules import check_delayed
 from ..strategies.layout import Layout, ModelFacts, Refusal
 from ..strategies.layout_rules import check_layout, check_whole_samples
@@ -288,6 +288,7 @@ class TrainSpec(SpecPart):
         """`check`, for a model of which this much is known."""
         self.refuse_undecided()
         check_memory_options(self.layout, self.memory_options)
+        check_overlap(self.layout, self.overlap)
         self._check_export()
         self._check_loss()
         self._check_own_source()

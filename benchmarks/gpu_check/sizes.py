@@ -36,11 +36,13 @@ class Model:
 class Sizes:
     """`attention`: [batch, heads, key heads, positions, head size]; `models` by name, `small` for what needs no large one.
 
-    A block is `steps` steps; `turns` pairs of blocks are compared. `copy_bytes`: of the copies that measure a link.
+    `row`: [positions, own width, width] of a row-split layer that is multiplied in chunks. A block is `steps` steps; `turns` pairs of
+    blocks are compared. `copy_bytes`: of the copies that measure a link.
     """
 
     attention: tuple[tuple[int, int, int, int, int], ...]
     backends: tuple[int, int, int, int, int]
+    row: tuple[int, int, int]
     models: Mapping[str, Model]
     small: Model
     steps: int
@@ -58,6 +60,7 @@ def _heads(*shapes: tuple[int, int, int]) -> tuple[tuple[int, int, int, int, int
 FULL = Sizes(
     attention=_heads((8, 8, 64), (8, 2, 64), (8, 8, 128), (8, 2, 128), (4, 4, 256), (8, 2, 256)),
     backends=(2, 32, 8, 4096, 128),
+    row=(8192, 14336 // 8, 4096),  # of 8B over eight ranks
     models={
         "124M": Model({"preset": "124M", "vocab": 50304}, 8, 2048),
         "1.3B": Model({"preset": "1.3B", "vocab": 50304}, 4, 2048),
@@ -73,6 +76,7 @@ FULL = Sizes(
 TINY = Sizes(
     attention=((1, 2, 2, 32, 64), (1, 4, 2, 32, 128)),
     backends=(1, 4, 2, 64, 32),
+    row=(64, 16, 32),
     models={"nano": Model({"preset": "nano", "layers": 2}, 2, 64)},
     small=Model({"preset": "nano", "layers": 2}, 2, 64),
     steps=2,

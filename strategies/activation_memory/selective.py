@@ -23,6 +23,7 @@ from .version_counter import version, without_graph
 Chosen = Callable[[str], bool]
 
 _ONLY_FOR_KEPT: ContextVar[bool] = ContextVar("only_for_kept", default=False)
+_SAVES_NOTHING: ContextVar[bool] = ContextVar("saves_nothing", default=False)
 _WATCHED: ContextVar[Callable[[Tensor], Any] | None] = ContextVar("watched", default=None)
 
 #: Sums, views and collectives save nothing for their backward pass. `prim::device` asks where a fake tensor is, in dry runs.
@@ -33,11 +34,24 @@ COLLECTIVES = "_c10d_functional::"
 @contextmanager
 def only_for_kept() -> Iterator[None]:
     """Inside, results are used only by results that are kept, so they need not be kept themselves."""
-    token = _ONLY_FOR_KEPT.set(True)
+    with _set(_ONLY_FOR_KEPT):
+        yield
+
+
+@contextmanager
+def saves_nothing() -> Iterator[None]:
+    """Inside, as in the forward pass of an autograd function, no operator saves its inputs: results are kept if a later one does."""
+    with _set(_SAVES_NOTHING):
+        yield
+
+
+@contextmanager
+def _set(flag: ContextVar[bool]) -> Iterator[None]:
+    token = flag.set(True)
     try:
         yield
     finally:
-        _ONLY_FOR_KEPT.reset(token)
+        flag.reset(token)
 
 
 @contextmanager
@@ -76,7 +90,7 @@ class _First(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = operator_name(func)
-        if name not in QUIET and not name.startswith(COLLECTIVES):
+        if name not in QUIET and not name.startswith(COLLECTIVES) and not _SAVES_NOTHING.get():
             self._settle()  # `func` may save its inputs
         result = func(*args, **(kwargs or {}))
         if self._chosen(name):

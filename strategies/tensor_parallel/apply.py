@@ -35,10 +35,17 @@ class TensorPlanned(Protocol):
         """Module pattern (`blocks.*.attention.q`) → style, covering every parameter."""
 
 
-def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
+class ChunkedStyle(ParallelStyle):
+    """A style whose modules can send in chunks of positions (`tensor_axis.py`)."""
+
+    chunks = 1
+
+
+def apply_tensor(part: nn.Module, mesh: Mesh, chunks: int = 1) -> None:
     """Shard `part` over the tensor axis by its model's plan. Raises `Refusal` if it has no plan, or the plan leaves out a parameter.
 
-    Raises `RuntimeError` on a version of torch that was not tried.
+    `chunks`: of the plan's styles that have them; more than one is refused if none has. Raises `RuntimeError` on a version of torch that
+    was not tried.
     """
     if mesh.size("tensor") == 1:
         return
@@ -56,7 +63,9 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
             "Set layout.tensor to 1, or add that method to the module.",
         )
     require(functional_collectives.API)
-    parallelize_module(part, mesh.device_mesh("tensor"), _present(part, part.tensor_plan(mesh.layout.sequence)))
+    plan = part.tensor_plan(mesh.layout.sequence)
+    _divide(plan, type(part).__name__, chunks)
+    parallelize_module(part, mesh.device_mesh("tensor"), _present(part, plan))
     tie = getattr(part, "tie", None)
     if callable(tie):
         tie()  # sharding replaced parameters one module at a time
@@ -71,6 +80,19 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
             f"the tensor plan of {type(part).__name__} leaves out {plain[0]}.",
             "Name every parameter in it.",
         )
+
+
+def _divide(plan: dict[str, ParallelStyle], model: str, chunks: int) -> None:
+    """Set the number of chunks of those styles of the model's plan that have them."""
+    styles = [style for style in plan.values() if isinstance(style, ChunkedStyle)]
+    if chunks > 1 and not styles:
+        raise Refusal(
+            "overlap.tensor_chunks",
+            f"no style in the tensor plan of {model} sends in chunks.",
+            "Set overlap.tensor_chunks to 1.",
+        )
+    for style in styles:
+        style.chunks = chunks
 
 
 def _present(part: nn.Module, plan: dict[str, ParallelStyle]) -> dict[str, ParallelStyle]:

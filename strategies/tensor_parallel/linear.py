@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
-from ..activation_memory.selective import only_for_kept
+from ..activation_memory.selective import only_for_kept, saves_nothing
 from ..embedding_lookup import lookup
-from ..telemetry.current import now, wait_on
 from ..torch_version import tried
-from .functional_collectives import all_gather, all_reduce, arrived, reduce_scatter
+from .tensor_axis import Axis
 
 #: (x, layers) → each layer's output for the same x.
 Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]
@@ -41,8 +40,8 @@ class ShardedColumns:
     With `sequence`, the input is this rank's part of seq.
     """
 
-    def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
-        self._axis = Axis(mesh, sequence)
+    def __init__(self, mesh: DeviceMesh, sequence: bool, chunks: int = 1) -> None:
+        self._axis = Axis(mesh, sequence, chunks)
 
     def __call__(self, x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
         weights = [local(layer.weight) for layer in layers]
@@ -51,15 +50,21 @@ class ShardedColumns:
         return outputs
 
 
-def sharded_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Tensor:
+def sharded_row(layer: nn.Linear, axis: Axis, x: Tensor) -> Tensor:
     """The sum over ranks of x [batch, seq, in/t] through each rank's rows of the weight; the bias is added once."""
-    with only_for_kept():  # a partial sum is only needed for its reduction
-        part = F.linear(x, local(layer.weight))
-    whole: Tensor = _Sum.apply(part, Axis(mesh, sequence))  # type: ignore[no-untyped-call]
+    whole: Tensor
+    if axis.chunks > 1:
+        weight = local(layer.weight)
+        promised = _Promised.apply(x, weight, axis)  # type: ignore[no-untyped-call]
+        whole = _Summed.apply(promised, x.detach(), weight.detach(), axis)  # type: ignore[no-untyped-call]
+    else:
+        with only_for_kept():  # a partial sum is only needed for its reduction
+            part = F.linear(x, local(layer.weight))
+        whole = _Sum.apply(part, axis)  # type: ignore[no-untyped-call]
     if layer.bias is None:
         return whole
     # With sequence parallelism each rank adds the bias to its own tokens: its gradient on a rank is then a part of the whole.
-    return whole + local(layer.bias, partial=sequence)
+    return whole + local(layer.bias, partial=axis.sequence)
 
 
 def own_part(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -87,44 +92,6 @@ def local(value: Tensor, *, partial: bool = False) -> Tensor:
     return plain
 
 
-class Axis:
-    """Communication of hidden states over the tensor axis.
-
-    Every method starts at once and returns a function that waits for the result.
-    """
-
-    def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
-        self.sequence, self._size, self._group = sequence, mesh.size(), mesh.get_group().group_name
-
-    def gather(self, x: Tensor) -> Callable[[], Tensor]:
-        """Parts of dim 1 → the whole."""
-        since = now()
-        rows = all_gather(x.contiguous(), self._size, self._group)
-
-        def wait() -> Tensor:
-            parts: Tensor = self._arrived(rows, "all_gather", since).unflatten(0, (self._size, x.shape[0]))
-            return parts.transpose(0, 1).flatten(1, 2)
-
-        return wait
-
-    def sum(self, part: Tensor) -> Callable[[], Tensor]:
-        """The sum over ranks: this rank's part of dim 1 with sequence parallelism, else the whole."""
-        since = now()
-        if self.sequence:
-            rows = part.unflatten(1, (self._size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
-            started = reduce_scatter(rows, self._size, self._group)
-        else:
-            started = all_reduce(part.contiguous(), self._group)
-
-        def wait() -> Tensor:
-            return self._arrived(started, "reduce_scatter" if self.sequence else "all_reduce", since)
-
-        return wait
-
-    def _arrived(self, started: Tensor, what: str, since: Any) -> Tensor:
-        return wait_on(lambda: arrived(started), what, self._group, since)
-
-
 class _Columns(torch.autograd.Function):
     """The group's columns; its naive twin is gather, then `each`, for which autograd would keep the gathered input."""
 
@@ -134,11 +101,8 @@ class _Columns(torch.autograd.Function):
         weights, biases = values[:count], values[count:]
         ctx.save_for_backward(x, *weights)
         ctx.axis, ctx.biased = axis, [bias is not None for bias in biases]
-        whole = x
-        if axis.sequence:
-            with only_for_kept():
-                whole = axis.gather(x)()
-        return tuple(F.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))  # type: ignore[arg-type]
+        layers = list(zip(weights, biases, strict=True))
+        return tuple(axis.gathered(x, lambda whole: [F.linear(whole, w, b) for w, b in layers]))  # type: ignore[arg-type]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -190,3 +154,52 @@ class _Sum(torch.autograd.Function):
         (grad,) = grads
         axis: Axis = ctx.axis
         return axis.gather(grad)() if axis.sequence else grad, None
+
+
+class _Promised(torch.autograd.Function):
+    """A row-sharded layer in chunks, without its values, which `_Summed` computes; their naive twin is a product, then `_Sum`.
+
+    Apart, because a recomputation ends when all that is kept is there: a block's last layer sends nothing again. Backward, a chunk of
+    the gradient arrives while another is multiplied.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, axis: Axis) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.axis, ctx.rest = axis, []
+        return x.new_empty(()).expand(axis.own_shape(x, len(weight)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        axis: Axis = ctx.axis
+        for_x, for_weight = needed_grads(ctx)
+        of_x, rest = None, ctx.rest
+        if for_x:
+            # A schedule that splits backward passes asks for the weight's gradient later: the gradient is not gathered again.
+            keeps = ctx.needs_input_grad[1]
+            of_x, *rest = axis.gathered(grads[0], lambda grad: [_mm(grad, weight)] + [grad] * keeps)
+        elif not rest:
+            rest = axis.gathered(grads[0], lambda grad: [grad])
+        ctx.rest = [] if for_weight else rest
+        of_weight = rest[0].flatten(0, 1).t().mm(x.flatten(0, 1)) if for_weight else None
+        return of_x, of_weight, None
+
+
+class _Summed(torch.autograd.Function):
+    """The values of what was promised. Keeps nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, promised: Tensor, x: Tensor, weight: Tensor, axis: Axis) -> Tensor:  # noqa: ARG004
+        with saves_nothing():
+            return axis.summed(x, lambda chunk: F.linear(chunk, weight))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ARG004
+        return grads[0], None, None, None
+
+
+def _mm(x: Tensor, matrix: Tensor) -> Tensor:
+    """x […, in] · matrix [in, out]."""
+    product: Tensor = x.flatten(0, -2).mm(matrix).unflatten(0, x.shape[:-1])
+    return product

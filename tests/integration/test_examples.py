@@ -44,6 +44,7 @@ SAME_LOSSES = (
     "quickstart",
     "elastic",
     "parameter-server",
+    "tensor-chunks",
     "tensor-grid",
     "tensor-depth",
     "tensor-cube",

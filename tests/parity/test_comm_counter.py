@@ -134,6 +134,20 @@ def test_tensor(t: int, micro_batch: int | None, root: Path, make_spec: Make) ->
     assert elements(found, "tensor") == {"all_reduce": reduced, "all_gather": N * f}
 
 
+@pytest.mark.parametrize("layout", [{"tensor": 4}, {"tensor": 2, "sequence": False}], ids=["sequence", "whole"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_chunks_over_the_tensor_axis_send_nothing_more(
+    recompute: str, layout: dict[str, Any], root: Path, make_spec: Make
+) -> None:
+    """Full recompute among them, whose second pass of a block ends before its last reduction."""
+    model = {**LLAMA, "kv_heads": 4}
+    plain, chunked = (
+        probe(layout, root, make_spec, model=model, recompute=recompute, overlap={"tensor_chunks": chunks})[0]
+        for chunks in (1, 3)
+    )
+    assert elements(chunked, "tensor") == elements(plain, "tensor")
+
+
 @pytest.mark.parametrize("t", [2, 4])
 @pytest.mark.parametrize("micro_batch", [None, 4])
 def test_tensor_and_sequence(t: int, micro_batch: int | None, root: Path, make_spec: Make) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from harness.models import LLAMA
 from harness.ranks import group, spawn, train
 
 from shardyard.workers.trainer.flight_recorder import collectives
@@ -100,6 +101,14 @@ def test_fp8_follows_the_cpu(changes: Any, root: Path, make_spec: Make, one_proc
 def test_layouts_over_nccl_equal_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
     _needs(layout.get("data", 1) * layout.get("tensor", 1) * layout.get("pipeline", 1))
     spec = make_spec(layout)
+    np.testing.assert_allclose(train(spec, root, device="cuda")["losses"], one_process(spec)["losses"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("layout", [{"tensor": 2}, {"tensor": 2, "sequence": False}, {"tensor": 4}], ids=str)
+def test_chunks_over_nccl_equal_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    """Messages of chunks run on the group's stream beside the products."""
+    _needs(layout["tensor"])
+    spec = make_spec(layout, overlap={"tensor_chunks": 3}, model={**LLAMA, "kv_heads": 4})
     np.testing.assert_allclose(train(spec, root, device="cuda")["losses"], one_process(spec)["losses"], rtol=1e-10)
 
 

@@ -16,7 +16,9 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from ...strategies.param_shard import DimShard, shard_manually
 from ...strategies.telemetry.current import wait_on
+from ...strategies.tensor_parallel.apply import ChunkedStyle
 from ...strategies.tensor_parallel.linear import ShardedColumns, local, own_part, sharded_lookup, sharded_row
+from ...strategies.tensor_parallel.tensor_axis import Axis
 
 
 class NormParallel(ParallelStyle):
@@ -52,7 +54,7 @@ class ShardedLinear(ParallelStyle):
         return module
 
 
-class ColumnsParallel(ParallelStyle):
+class ColumnsParallel(ChunkedStyle):
     """A module that calls its column-sharded layers through `columns`: one exchange serves all of them (`tensor_parallel/linear.py`)."""
 
     def __init__(self, sequence: bool) -> None:
@@ -60,11 +62,11 @@ class ColumnsParallel(ParallelStyle):
         self.sequence = sequence
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        module.columns = ShardedColumns(device_mesh, self.sequence)  # type: ignore[assignment]
+        module.columns = ShardedColumns(device_mesh, self.sequence, self.chunks)  # type: ignore[assignment]
         return module
 
 
-class RowParallel(ShardedLinear):
+class RowParallel(ShardedLinear, ChunkedStyle):
     """A linear layer sharded by rows, of an input whose last dim is sharded. The output is whole, or this rank's part of dim 1."""
 
     def __init__(self, sequence: bool) -> None:
@@ -73,7 +75,8 @@ class RowParallel(ShardedLinear):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
-        module.forward = functools.partial(sharded_row, cast(nn.Linear, module), device_mesh, self.sequence)
+        axis = Axis(device_mesh, self.sequence, self.chunks)
+        module.forward = functools.partial(sharded_row, cast(nn.Linear, module), axis)
         return module
 
 

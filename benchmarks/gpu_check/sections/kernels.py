@@ -1,13 +1,16 @@
-"""Attention: the kernels that return their log-sum-exp against fp64, and torch's backends against each other."""
+"""Attention: the kernels that return their log-sum-exp against fp64, and torch's backends against each other. And what products in chunks
+cost, which asynchronous tensor parallelism must hide of its messages.
+"""
 
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -30,7 +33,8 @@ def checks(at: Place) -> list[Check]:
         for causal in (True, False):
             name = f"{_words(shape)}{', causal' if causal else ''}, bf16 against fp64"
             found.append(Check(name, partial(_exact, at, name, shape, causal)))
-    return [*found, Check("backends of scaled_dot_product_attention", lambda: _backends(at))]
+    found.append(Check("backends of scaled_dot_product_attention", lambda: _backends(at)))
+    return [*found, Check("products in chunks", lambda: _chunks(at))]
 
 
 def _words(shape: tuple[int, ...]) -> str:
@@ -104,13 +108,30 @@ def _backends(at: Place) -> Iterator[Line]:
     yield measured("the model's call over the fastest", own / seconds[best], "×", at_most=SLOWER, note=best)
 
 
+def _chunks(at: Place) -> Iterator[Line]:
+    """A row-split layer's product, forward, in chunks of positions against all at once, by turns."""
+    positions, own, width = at.sizes.row
+    x, weight = (torch.randn(shape, device=at.device).bfloat16() for shape in ((positions, own), (width, own)))
+
+    def multiply(chunks: int) -> Tensor:
+        return torch.cat([F.linear(chunk, weight) for chunk in x.chunk(chunks)])
+
+    for chunks in (2, 4, 8):
+        ratios = [_took(at, partial(multiply, chunks)) / _took(at, partial(F.linear, x, weight)) for _ in range(8)]
+        yield measured(f"a row of {own} × {width} in {chunks} chunks over at once", statistics.median(ratios[3:]), "×")
+
+
+def _took(at: Place, run: Callable[[], object]) -> float:
+    at.synchronize()
+    began = time.perf_counter()
+    run()
+    at.synchronize()
+    return time.perf_counter() - began
+
+
 def _seconds(at: Place, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend | None) -> float:
     took = []
     with nullcontext() if backend is None else sdpa_kernel([backend]):
         for _ in range(8):
-            at.synchronize()
-            began = time.perf_counter()
-            _of_model(grad, q, k, v)
-            at.synchronize()
-            took.append(time.perf_counter() - began)
+            took.append(_took(at, lambda: _of_model(grad, q, k, v)))
     return statistics.median(took[3:])

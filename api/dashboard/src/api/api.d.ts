@@ -6437,7 +6437,8 @@ export interface components {
         };
         /**
          * Overlap
-         * @description Bucket size and prefetch depth. More of either hides more communication and uses more memory: at most 2 × `prefetch` buckets.
+         * @description Bucket size, prefetch depth and chunks. More of the first two hides more communication and uses more memory: at most 2 × `prefetch`
+         *     buckets.
          */
         readonly Overlap: {
             /**
@@ -6452,6 +6453,12 @@ export interface components {
              * @default 2
              */
             readonly prefetch: number;
+            /**
+             * Tensor Chunks
+             * @description Asynchronous tensor parallelism: attention and feed-forward layers gather, multiply and reduce in this many chunks of positions, so that a chunk is sent while another is multiplied. 1: all positions at once.
+             * @default 1
+             */
+            readonly tensor_chunks: number;
         };
         /**
          * ParameterServer
@@ -6966,7 +6973,8 @@ export interface components {
             /**
              * @default {
              *       "bucket_mb": 8,
-             *       "prefetch": 2
+             *       "prefetch": 2,
+             *       "tensor_chunks": 1
              *     }
              */
             readonly overlap: components["schemas"]["Overlap"];

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from shardyard.strategies.activation_memory.checkpointing import kept
-from shardyard.strategies.activation_memory.selective import contexts, only_for_kept, watched
+from shardyard.strategies.activation_memory.selective import contexts, only_for_kept, saves_nothing, watched
 
 CONTEXTS: dict[str, Any] = {"use_reentrant": False, "context_fn": partial(contexts, kept)}
 
@@ -40,6 +40,22 @@ def test_a_last_layer_is_not_kept_as_nothing_asks_for_it() -> None:
     with watched(seen.append):
         checkpoint(_block, torch.ones(4, 6, dtype=torch.float64), *_weights(), **CONTEXTS)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_several_last_results_are_kept_only_if_a_later_operator_asks_for_them(asked: bool) -> None:
+    """As the chunks of a last layer."""
+
+    def block(x: Tensor, first: Tensor, second: Tensor, last: Tensor) -> Tensor:
+        between = x.mm(first).tanh()
+        with saves_nothing():
+            chunks = torch.cat([chunk.mm(second.detach()) for chunk in between.detach().chunk(2)])
+        return between + (chunks.sin().mm(last) if asked else chunks)
+
+    seen: list[Tensor] = []
+    with watched(seen.append):
+        checkpoint(block, torch.ones(4, 6, dtype=torch.float64), *_weights(), **CONTEXTS)
+    assert len(seen) == (3 if asked else 1)
 
 
 def test_what_leads_to_kept_results_alone_is_neither_kept_nor_computed_again() -> None:

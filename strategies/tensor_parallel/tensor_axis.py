@@ -1,0 +1,107 @@
+"""Communication of hidden states over the tensor axis, beside the products that need it or make it.
+
+Without chunks a product waits for the gather before it, and a sum for the product before it. In chunks of positions each chunk is sent
+while others are multiplied: asynchronous tensor parallelism (Wang et al., "Overlap Communication with Dependent Computation via
+Decomposition", ASPLOS 2023). A position's row of a product needs no other position, and a sum adds element by element: the results
+are the same, of the same bytes in `chunks` times as many messages. A product of few rows reaches fewer FLOPs per second, and its
+result is copied once to its positions.
+
+Memory: all gathers of a layer are started at once, so its gathered input exists as it does without chunks.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..activation_memory.selective import only_for_kept
+from ..telemetry.current import now, wait_on
+from .functional_collectives import all_gather, all_reduce, arrived, reduce_scatter
+
+
+class Axis:
+    """The tensor axis: `sequence` says whether each of its `size` ranks holds a part of dim 1 of hidden states [batch, seq, dim]."""
+
+    def __init__(self, mesh: DeviceMesh, sequence: bool, chunks: int = 1) -> None:
+        self.sequence, self.chunks = sequence, chunks
+        self._size, self._group = mesh.size(), mesh.get_group().group_name
+
+    # Each of these two starts at once and returns a function that waits for the result.
+
+    def gather(self, x: Tensor) -> Callable[[], Tensor]:
+        """Parts of dim 1 → the whole."""
+        parts = self._gather_parts(x)
+        return lambda: parts().transpose(0, 1).flatten(1, 2)
+
+    def sum(self, part: Tensor) -> Callable[[], Tensor]:
+        """The sum over ranks: this rank's part of dim 1 with sequence parallelism, else the whole."""
+        if self.sequence:
+            return self._sum_parts(part.unflatten(1, (self._size, -1)).transpose(0, 1))
+        since, started = now(), all_reduce(part.contiguous(), self._group)
+        return lambda: self._arrived(started, "all_reduce", since)
+
+    # Each of these two is a product and what it waits for, or what waits for it. A product is made row by row of […, dim].
+
+    def gathered(self, x: Tensor, products: Callable[[Tensor], Sequence[Tensor]]) -> list[Tensor]:
+        """The `products` of the whole of x. With sequence parallelism x is this rank's part of dim 1."""
+        if not self.sequence:
+            return list(products(x))
+        if self.chunks == 1:
+            with only_for_kept():
+                whole = self.gather(x)()
+            return list(products(whole))
+        with only_for_kept():
+            coming = [self._gather_parts(chunk) for chunk in x.chunk(self.chunks, 1)]
+        wholes: list[Tensor] = []
+        begin = 0
+        while coming:
+            with only_for_kept():
+                parts = coming.pop(0)()
+            results, end = products(parts.flatten(0, 2)), begin + parts.shape[2]
+            wholes = wholes or [self._room(x, result) for result in results]
+            for whole, result in zip(wholes, results, strict=True):
+                whole[:, :, begin:end].copy_(result.unflatten(0, parts.shape[:3]).transpose(0, 1))
+            begin = end
+        return [whole.flatten(1, 2) for whole in wholes]
+
+    def summed(self, x: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+        """The sum over ranks of the `product` of each rank's own x: this rank's part of dim 1 with sequence parallelism, else the whole."""
+        send = self._sum_parts if self.sequence else self.sum
+        leaving = []
+        for chunk in self._chunks(x):
+            with only_for_kept():  # a partial sum is only needed for its reduction
+                part = product(chunk.flatten(0, -2))
+            leaving.append(send(part.unflatten(0, chunk.shape[:-1])))
+        return torch.cat([wait() for wait in leaving], 1)
+
+    def own_shape(self, x: Tensor, width: int) -> tuple[int, int, int]:
+        """The shape of a sum of that width that is made of x."""
+        batch, positions, _ = x.shape
+        return batch, positions // self._size if self.sequence else positions, width
+
+    def _chunks(self, x: Tensor) -> Sequence[Tensor]:
+        """Chunks of positions, with sequence parallelism of the same positions of each rank's part: [ranks, batch, positions, …]."""
+        parts: Tensor = x.unflatten(1, (self._size, -1)).transpose(0, 1) if self.sequence else x
+        return parts.chunk(self.chunks, -2)
+
+    def _gather_parts(self, x: Tensor) -> Callable[[], Tensor]:
+        """Start to gather; wait for [ranks, batch, positions, dim]."""
+        since, batch = now(), x.shape[0]
+        started = all_gather(x.contiguous(), self._size, self._group)
+        return lambda: self._arrived(started, "all_gather", since).unflatten(0, (self._size, batch))
+
+    def _sum_parts(self, parts: Tensor) -> Callable[[], Tensor]:
+        """Start to sum [ranks, batch, positions, dim] over ranks; wait for this rank's part."""
+        since = now()
+        started = reduce_scatter(parts.flatten(0, 1).contiguous(), self._size, self._group)
+        return lambda: self._arrived(started, "reduce_scatter", since)
+
+    def _room(self, x: Tensor, result: Tensor) -> Tensor:
+        """Room for such results of all positions: [batch, ranks, positions of a rank, width]."""
+        batch, positions, _ = x.shape
+        return result.new_empty((batch, self._size, positions, result.shape[-1]))
+
+    def _arrived(self, started: Tensor, what: str, since: Any) -> Tensor:
+        return wait_on(lambda: arrived(started), what, self._group, since)
