@@ -95,9 +95,10 @@ class Profiler:
         try:
             return await self._take(order, target)
         except ProfileFailed as error:
-            return Outcome(str(error))
+            message = str(error)
         except Exception as error:  # noqa: BLE001  (the outermost call of the task: storage raises many kinds of errors)
-            return Outcome(f"the profile could not be stored: {type(error).__name__}: {error}")
+            message = f"the profile could not be stored: {type(error).__name__}: {error}"
+        return Outcome(target.mask.hide_in(message))
 
     async def _take(self, order: Profile, target: Target) -> Outcome:
         if order.kind in RECORDED:

@@ -9,6 +9,8 @@ from ..messages.profile_request import Profile
 
 #: Seconds beyond those of the profile: for the step that it ends with, and for writing it.
 PATIENCE_S: Final = 180.0
+#: Seconds for an answer that a trainer wrote just before it ended, and that is not read yet.
+LAST_ANSWER_S: Final = 2.0
 
 
 class NotRecorded(Exception):
@@ -33,6 +35,8 @@ class Recordings:
             limit_s = order.seconds + PATIENCE_S
             ends: set[asyncio.Future[Any]] = {answer, gone}
             await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not answer.done():
+                await asyncio.wait([answer], timeout=LAST_ANSWER_S)
             if not answer.done():
                 why = (
                     "its process ended"

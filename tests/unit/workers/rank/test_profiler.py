@@ -182,6 +182,9 @@ async def test_a_recording_that_there_is_not_says_why(tmp_path: Path, monkeypatc
     async def fails(_order: Profile, _path: Path) -> int:
         raise NotRecorded("its process ended")
 
+    async def raises(_order: Profile, _path: Path) -> int:
+        raise NotRecorded(f"the program's own error: {SECRET}")
+
     async def large(_order: Profile, path: Path) -> int:
         await asyncio.to_thread(path.write_bytes, bytes(11))
         return 1
@@ -190,6 +193,7 @@ async def test_a_recording_that_there_is_not_says_why(tmp_path: Path, monkeypatc
     for target, why in (
         (Target(1, False, silent, NO_SECRETS, fails), "its process ended"),
         (Target(1, False, silent, NO_SECRETS, large), "has 11 bytes"),
+        (Target(1, False, silent, SecretMask([SECRET]), raises), "the program's own error: ***"),
     ):
         found = await taken(Profiler(), order("operators", tmp_path), target)
         assert found.file is None and why in found.message

@@ -38,6 +38,17 @@ async def test_an_answer_is_of_its_order() -> None:
     trainer.recordings.answer({"id": "p", "failed": None, "steps": 3})
 
 
+async def test_an_answer_that_is_read_after_the_end_counts() -> None:
+    trainer = Trainer()
+    trainer.gone.set()
+    recording = asyncio.ensure_future(trainer.recordings.record(ORDER, Path("/tmp/a")))
+    await trainer.asked.wait()
+    for _ in range(10):  # the end is seen
+        await asyncio.sleep(0)
+    trainer.recordings.answer({"id": "p", "failed": None, "steps": 3})
+    assert await recording == 3
+
+
 async def test_a_trainer_that_fails_ends_or_hangs_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     failed, ended = Trainer(), Trainer()
     recording = asyncio.ensure_future(failed.recordings.record(ORDER, Path("/tmp/a")))
@@ -46,6 +57,7 @@ async def test_a_trainer_that_fails_ends_or_hangs_has_none(monkeypatch: pytest.M
     with pytest.raises(NotRecorded, match="no room"):
         await recording
     ended.gone.set()
+    monkeypatch.setattr(recordings, "LAST_ANSWER_S", 0.0)
     with pytest.raises(NotRecorded, match="its process ended"):
         await ended.recordings.record(ORDER, Path("/tmp/a"))
     monkeypatch.setattr(recordings, "PATIENCE_S", -5.0)
