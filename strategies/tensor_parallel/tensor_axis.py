@@ -88,9 +88,15 @@ class Axis:
 
     def _gather_parts(self, x: Tensor) -> Callable[[], Tensor]:
         """Start to gather; wait for [ranks, batch, positions, dim]."""
-        since, batch = now(), x.shape[0]
-        started = all_gather(x.contiguous(), self._size, self._group)
-        return lambda: self._arrived(started, "all_gather", since).unflatten(0, (self._size, batch))
+        since, own = now(), x.contiguous()
+        started = all_gather(own, self._size, self._group)
+
+        def wait() -> Tensor:
+            # `own` lives until then: on gloo the operator reads what it sends later, and does not keep it.
+            parts: Tensor = self._arrived(started, "all_gather", since).unflatten(0, (self._size, own.shape[0]))
+            return parts
+
+        return wait
 
     def _sum_parts(self, parts: Tensor) -> Callable[[], Tensor]:
         """Start to sum [ranks, batch, positions, dim] over ranks; wait for this rank's part."""

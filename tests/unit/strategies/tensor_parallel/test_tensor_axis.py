@@ -1,5 +1,7 @@
 """Layers in chunks of positions equal whole ones, send the same elements, and start to send before they multiply the rest."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shardyard.strategies.dispatch_mode import DispatchMode, operator_name
 from shardyard.strategies.telemetry.comm_counter import Traffic
+from shardyard.strategies.tensor_parallel import tensor_axis
+from shardyard.strategies.tensor_parallel.functional_collectives import all_gather
 from shardyard.strategies.tensor_parallel.linear import ShardedColumns, sharded_row
 from shardyard.strategies.tensor_parallel.tensor_axis import Axis
 
@@ -139,6 +143,28 @@ def test_a_row_sends_a_chunk_before_it_multiplies_the_next(sequence: bool) -> No
     assert found["order"] == ["multiply", "sum"] * 3 + ["wait"] * 3
     in_turn = ["gather"] * 3 + ["wait", "multiply"] * 3 if sequence else ["multiply"]
     assert found["backward"] == [*in_turn, "multiply"]  # of the weight, at once
+
+
+def _held(rank: int, world: int, port: int) -> list[bool]:
+    """Whether what a gather sends, a copy of its own, is still there before it is waited for."""
+    sent: list[weakref.ref[Tensor]] = []
+
+    def noted(part: Tensor, size: int, name: str) -> Tensor:
+        sent.append(weakref.ref(part))
+        return all_gather(part, size, name)
+
+    axis = Axis(_mesh(rank, world, port), True)
+    tensor_axis.all_gather = noted  # type: ignore[attr-defined]
+    waiting = axis.gather(numbers(DIM, SEQ, BATCH).transpose(0, 2))
+    gc.collect()
+    held = [one() is not None for one in sent]
+    waiting()
+    return held
+
+
+def test_what_a_gather_sends_is_kept_until_it_has_arrived() -> None:
+    """On gloo torch's operator does not keep it: freed memory was sent, and the allocator found it changed."""
+    assert spawn(_held, 2) == [[True]] * 2
 
 
 def _halves(rank: int, world: int, port: int) -> list[list[str]]:
