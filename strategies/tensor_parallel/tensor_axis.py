@@ -6,7 +6,8 @@ Decomposition", ASPLOS 2023). A position's row of a product needs no other posit
 are the same, of the same bytes in `chunks` times as many messages. A product of few rows reaches fewer FLOPs per second, and its
 result is copied once to its positions.
 
-Memory: all gathers of a layer are started at once, so its gathered input exists as it does without chunks.
+One chunk is gathered at a time, while the one before it is multiplied: gloo's functional all-gathers are not safe beside each other
+(heap corruption, torch 2.13). Sums are: all of a layer may be in transit.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,13 +53,16 @@ class Axis:
             with only_for_kept():
                 whole = self.gather(x)()
             return list(products(whole))
+        chunks = list(x.chunk(self.chunks, 1))
         with only_for_kept():
-            coming = [self._gather_parts(chunk) for chunk in x.chunk(self.chunks, 1)]
+            coming = self._gather_parts(chunks.pop(0))
         wholes: list[Tensor] = []
         begin = 0
-        while coming:
+        while begin < x.shape[1]:
             with only_for_kept():
-                parts = coming.pop(0)()
+                parts = coming()
+                if chunks:
+                    coming = self._gather_parts(chunks.pop(0))
             results, end = products(parts.flatten(0, 2)), begin + parts.shape[2]
             wholes = wholes or [self._room(x, result) for result in results]
             for whole, result in zip(wholes, results, strict=True):

@@ -131,17 +131,17 @@ def _elements(found: dict[str, Any]) -> dict[str, float]:
     return {kind: moved["elements"] for kinds in found["traffic"].values() for kind, moved in kinds.items()}
 
 
-def test_columns_start_all_gathers_and_multiply_what_has_arrived() -> None:
+def test_columns_gather_a_chunk_while_they_multiply_the_one_before() -> None:
     two = ["multiply"] * 2  # layers
     (found, _) = spawn(_columns, 2, True, 3, False)
-    assert found["order"] == ["gather"] * 3 + [*["wait", *two], *["wait", *two], *["wait", *two]]
+    assert found["order"] == ["gather", "wait", "gather", *two, "wait", "gather", *two, "wait", *two]
 
 
 @pytest.mark.parametrize("sequence", [True, False], ids=["sequence", "whole"])
 def test_a_row_sends_a_chunk_before_it_multiplies_the_next(sequence: bool) -> None:
     (found, _) = spawn(_row, 2, sequence, 3, False)
     assert found["order"] == ["multiply", "sum"] * 3 + ["wait"] * 3
-    in_turn = ["gather"] * 3 + ["wait", "multiply"] * 3 if sequence else ["multiply"]
+    in_turn = ["gather", *["wait", "gather", "multiply"] * 2, "wait", "multiply"] if sequence else ["multiply"]
     assert found["backward"] == [*in_turn, "multiply"]  # of the weight, at once
 
 
@@ -184,5 +184,5 @@ def _halves(rank: int, world: int, port: int) -> list[list[str]]:
 
 def test_a_weight_whose_gradient_comes_later_gathers_nothing_again() -> None:
     for first, second in spawn(_halves, 2):
-        assert first == ["gather", "gather", "wait", "multiply", "wait", "multiply"]
+        assert first == ["gather", "wait", "gather", "multiply", "wait", "multiply"]
         assert second == ["multiply"]
