@@ -166,7 +166,7 @@ class _Promised(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, axis: Axis) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.axis, ctx.rest = axis, []
+        ctx.axis, ctx.gathered = axis, []
         return x.new_empty(()).expand(axis.own_shape(x, len(weight)))
 
     @staticmethod
@@ -174,15 +174,15 @@ class _Promised(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         axis: Axis = ctx.axis
         for_x, for_weight = needed_grads(ctx)
-        of_x, rest = None, ctx.rest
+        of_x, gathered = None, ctx.gathered
         if for_x:
             # A schedule that splits backward passes asks for the weight's gradient later: the gradient is not gathered again.
             keeps = ctx.needs_input_grad[1]
-            of_x, *rest = axis.gathered(grads[0], lambda grad: [_mm(grad, weight)] + [grad] * keeps)
-        elif not rest:
-            rest = axis.gathered(grads[0], lambda grad: [grad])
-        ctx.rest = [] if for_weight else rest
-        of_weight = rest[0].flatten(0, 1).t().mm(x.flatten(0, 1)) if for_weight else None
+            of_x, *gathered = axis.gathered(grads[0], lambda grad: [_mm(grad, weight)] + [grad] * keeps)
+        elif not gathered:
+            gathered = axis.gathered(grads[0], lambda grad: [grad])
+        ctx.gathered = [] if for_weight else gathered
+        of_weight = gathered[0].flatten(0, 1).t().mm(x.flatten(0, 1)) if for_weight else None
         return of_x, of_weight, None
 
 

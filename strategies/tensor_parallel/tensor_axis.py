@@ -96,7 +96,7 @@ class Axis:
         started = all_gather(own, self._size, self._group)
 
         def wait() -> Tensor:
-            # `own` lives until then: on gloo the operator reads what it sends later, and does not keep it.
+            # `own` lives until then: a copy may still be read, and nothing says that the operator keeps it.
             parts: Tensor = self._arrived(started, "all_gather", since).unflatten(0, (self._size, own.shape[0]))
             return parts
 

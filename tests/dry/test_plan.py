@@ -88,6 +88,8 @@ FULL: list[Case] = [
     ({"data": 8, "expert": 2, "zero": 3, "shard": 2, "micro_batch": 1}, {"model": MIXTURE, **SHORT}),
     ({"tensor": 2}, {}),
     ({"tensor": 2, "sequence": False}, {}),
+    ({"tensor": 2}, {"overlap": {"tensor_chunks": 4}}),
+    ({"tensor": 2}, {"overlap": {"tensor_chunks": 4}, "recompute": "full", "model": {**LLAMA, "vocab": 300}}),
     ({"tensor": GRID}, {}),
     ({"tensor": GRID, "pipeline": 2, "micro_batch": 2}, {}),
     ({"tensor": GRID, "pipeline": 2, "schedule": "gpipe", "micro_batch": 2}, {"recompute": "full"}),

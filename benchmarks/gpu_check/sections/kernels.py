@@ -130,8 +130,6 @@ def _took(at: Place, run: Callable[[], object]) -> float:
 
 
 def _seconds(at: Place, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend | None) -> float:
-    took = []
     with nullcontext() if backend is None else sdpa_kernel([backend]):
-        for _ in range(8):
-            took.append(_took(at, lambda: _of_model(grad, q, k, v)))
+        took = [_took(at, partial(_of_model, grad, q, k, v)) for _ in range(8)]
     return statistics.median(took[3:])

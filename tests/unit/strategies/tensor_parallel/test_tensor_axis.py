@@ -163,7 +163,7 @@ def _held(rank: int, world: int, port: int) -> list[bool]:
 
 
 def test_what_a_gather_sends_is_kept_until_it_has_arrived() -> None:
-    """On gloo torch's operator does not keep it: freed memory was sent, and the allocator found it changed."""
+    """Nothing says that torch's operator keeps it."""
     assert spawn(_held, 2) == [[True]] * 2
 
 
