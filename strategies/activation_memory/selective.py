@@ -2,12 +2,13 @@
 
 Two kinds of result are on the operator list but are not kept:
 
-- a result that only leads to another kept result (`only_for_kept`: partial sums before their reduction, the gathered input of
-  linear layers); the recomputation does not compute it either;
+- a result that only leads to another kept result (`only_for_kept`: partial sums before their reduction; whatever is inside
+  `as_one`: the gathered input of linear layers, chunks of a product); the recomputation does not compute it either;
 - results after which nothing was saved for the backward pass (a block's last layer), because the recomputation ends before them.
 """
 
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,42 +17,41 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..dispatch_mode import DispatchMode, operator_name
+from ..dispatch_mode import DispatchMode, entered_modes, operator_name
 from .version_counter import version, without_graph
 
 #: Whether an operator's results are kept, by its name.
 Chosen = Callable[[str], bool]
 
 _ONLY_FOR_KEPT: ContextVar[bool] = ContextVar("only_for_kept", default=False)
-_SAVES_NOTHING: ContextVar[bool] = ContextVar("saves_nothing", default=False)
 _WATCHED: ContextVar[Callable[[Tensor], Any] | None] = ContextVar("watched", default=None)
 
 #: Sums, views and collectives save nothing for their backward pass. `prim::device` asks where a fake tensor is, in dry runs.
 QUIET = frozenset({"aten::add", "aten::view", "aten::_unsafe_view", "aten::detach", "prim::device"})
 COLLECTIVES = "_c10d_functional::"
 
+#: The operator of what is kept as one, as messages name it.
+_ONE = "several operators as one"
+
 
 @contextmanager
 def only_for_kept() -> Iterator[None]:
     """Inside, results are used only by results that are kept, so they need not be kept themselves."""
-    with _set(_ONLY_FOR_KEPT):
-        yield
-
-
-@contextmanager
-def saves_nothing() -> Iterator[None]:
-    """Inside, as in the forward pass of an autograd function, no operator saves its inputs: results are kept if a later one does."""
-    with _set(_SAVES_NOTHING):
-        yield
-
-
-@contextmanager
-def _set(flag: ContextVar[bool]) -> Iterator[None]:
-    token = flag.set(True)
+    token = _ONLY_FOR_KEPT.set(True)
     try:
         yield
     finally:
-        flag.reset(token)
+        _ONLY_FOR_KEPT.reset(token)
+
+
+def as_one(make: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+    """What `make` returns, kept as the results of one operator: a recomputation does not call it.
+
+    For the forward pass of an autograd function, where nothing has a graph. The compiler sees the operators inside.
+    """
+    modes = [] if torch.compiler.is_compiling() else entered_modes()
+    mode = next((mode for mode in reversed(modes) if isinstance(mode, _Selective)), None)
+    return list(make()) if mode is None else mode.as_one(make)
 
 
 @contextmanager
@@ -80,17 +80,37 @@ def contexts(chosen: Chosen) -> tuple[DispatchMode, DispatchMode]:
     return _First(chosen, kept), _Second(chosen, kept)
 
 
-class _First(DispatchMode):
+class _Selective(DispatchMode):
+    """The mode of one of the two passes."""
+
+    @abstractmethod
+    def as_one(self, make: Callable[[], Sequence[Tensor]]) -> list[Tensor]: ...
+
+
+class _First(_Selective):
     """Keeps a result as soon as it is certain that the recomputation reaches it."""
 
     def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
         super().__init__()
         self._chosen, self._kept = chosen, kept
         self._last: list[_Kept] = []
+        self._inside = False
+
+    def as_one(self, make: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+        self._settle()  # what `make` is a part of may save its inputs
+        self._inside = True
+        try:
+            results = list(make())
+        finally:
+            self._inside = False
+        self._last.append(_noted(_ONE, results))
+        return results
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._inside:
+            return func(*args, **(kwargs or {}))
         name = operator_name(func)
-        if name not in QUIET and not name.startswith(COLLECTIVES) and not _SAVES_NOTHING.get():
+        if name not in QUIET and not name.startswith(COLLECTIVES):
             self._settle()  # `func` may save its inputs
         result = func(*args, **(kwargs or {}))
         if self._chosen(name):
@@ -110,7 +130,7 @@ class _First(DispatchMode):
         self._last = []
 
 
-class _Second(DispatchMode):
+class _Second(_Selective):
     """Returns the kept results, and computes the others."""
 
     def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
@@ -121,15 +141,22 @@ class _Second(DispatchMode):
         self._next = 0
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
+    def as_one(self, make: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+        return list(make()) if self._next == len(self._kept) else self._result(_ONE)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._chosen(operator_name(func)) or self._next == len(self._kept):
             return func(*args, **(kwargs or {}))
+        return self._result(func)
+
+    def _result(self, op: Any) -> Any:
+        """The next kept result."""
         entry = self._kept[self._next]
         self._next += 1
-        if entry.op is not func:
-            raise RuntimeError(f"a block ran {func} when it was recomputed, but {entry.op} in its forward pass")
+        if entry.op is not op:
+            raise RuntimeError(f"a block ran {op} when it was recomputed, but {entry.op} in its forward pass")
         if entry.versions and entry.versions != _versions(entry.result):
-            raise RuntimeError(f"the kept result of {func} was changed in place")
+            raise RuntimeError(f"the kept result of {op} was changed in place")
         return _mapped(Tensor.detach if entry.versions else torch.empty_like, entry.result)
 
 

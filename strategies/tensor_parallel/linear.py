@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
-from ..activation_memory.selective import only_for_kept, saves_nothing
+from ..activation_memory.selective import only_for_kept
 from ..embedding_lookup import lookup
 from ..torch_version import tried
 from .tensor_axis import Axis
@@ -191,8 +191,7 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, promised: Tensor, x: Tensor, weight: Tensor, axis: Axis) -> Tensor:  # noqa: ARG004
-        with saves_nothing():
-            return axis.summed(x, lambda chunk: F.linear(chunk, weight))
+        return axis.summed(x, lambda chunk: F.linear(chunk, weight))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ARG004

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..activation_memory.selective import only_for_kept
+from ..activation_memory.selective import as_one
 from ..telemetry.current import now, wait_on
 from .functional_collectives import all_gather, all_reduce, arrived, reduce_scatter
 
@@ -46,23 +46,23 @@ class Axis:
     # Each of these two is a product and what it waits for, or what waits for it. A product is made row by row of […, dim].
 
     def gathered(self, x: Tensor, products: Callable[[Tensor], Sequence[Tensor]]) -> list[Tensor]:
-        """The `products` of the whole of x. With sequence parallelism x is this rank's part of dim 1."""
-        if not self.sequence:
-            return list(products(x))
-        if self.chunks == 1:
-            with only_for_kept():
-                whole = self.gather(x)()
-            return list(products(whole))
+        """The `products` of the whole of x. With sequence parallelism x is this rank's part of dim 1.
+
+        Selective recompute keeps them, and not what is gathered.
+        """
+        if self.sequence and self.chunks > 1:
+            return as_one(lambda: self._gathered_in_chunks(x, products))
+        return as_one(lambda: products(self.gather(x)() if self.sequence else x))
+
+    def _gathered_in_chunks(self, x: Tensor, products: Callable[[Tensor], Sequence[Tensor]]) -> list[Tensor]:
         chunks = list(x.chunk(self.chunks, 1))
-        with only_for_kept():
-            coming = self._gather_parts(chunks.pop(0))
+        coming = self._gather_parts(chunks.pop(0))
         wholes: list[Tensor] = []
         begin = 0
         while begin < x.shape[1]:
-            with only_for_kept():
-                parts = coming()
-                if chunks:
-                    coming = self._gather_parts(chunks.pop(0))
+            parts = coming()
+            if chunks:
+                coming = self._gather_parts(chunks.pop(0))
             results, end = products(parts.flatten(0, 2)), begin + parts.shape[2]
             wholes = wholes or [self._room(x, result) for result in results]
             for whole, result in zip(wholes, results, strict=True):
@@ -71,12 +71,18 @@ class Axis:
         return [whole.flatten(1, 2) for whole in wholes]
 
     def summed(self, x: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
-        """The sum over ranks of the `product` of each rank's own x: this rank's part of dim 1 with sequence parallelism, else the whole."""
+        """The sum over ranks of the `product` of each rank's own x: this rank's part of dim 1 with sequence parallelism, else the whole.
+
+        Selective recompute keeps it, and not the parts of the sum.
+        """
+        (whole,) = as_one(lambda: [self._summed_in_chunks(x, product)])
+        return whole
+
+    def _summed_in_chunks(self, x: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
         send = self._sum_parts if self.sequence else self.sum
         leaving = []
         for chunk in self._chunks(x):
-            with only_for_kept():  # a partial sum is only needed for its reduction
-                part = product(chunk.flatten(0, -2))
+            part = product(chunk.flatten(0, -2))
             leaving.append(send(part.unflatten(0, chunk.shape[:-1])))
         return torch.cat([wait() for wait in leaving], 1)
 
