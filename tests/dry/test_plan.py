@@ -32,6 +32,7 @@ SHORT = {"data": {"seq_len": 128}, "recompute": "full"}
 Case = tuple[dict[str, Any], dict[str, Any]]
 CORE: list[Case] = [
     ({"data": 4}, {"model": TIED, **SHORT}),
+    ({}, {"model": {**LLAMA, "vocab": 300}, "recompute": "selective"}),  # a SwiGLU sets the peak, and not the logits
     ({"data": 4, "zero": 1}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
 ]
@@ -90,6 +91,7 @@ FULL: list[Case] = [
     ({"tensor": 2, "sequence": False}, {}),
     ({"tensor": 2}, {"overlap": {"tensor_chunks": 4}}),
     ({"tensor": 2}, {"overlap": {"tensor_chunks": 4}, "recompute": "full", "model": {**LLAMA, "vocab": 300}}),
+    ({"tensor": 2}, {"overlap": {"tensor_chunks": 4}, "recompute": "selective", "model": {**LLAMA, "vocab": 300}}),
     ({"tensor": GRID}, {}),
     ({"tensor": GRID, "pipeline": 2, "micro_batch": 2}, {}),
     ({"tensor": GRID, "pipeline": 2, "schedule": "gpipe", "micro_batch": 2}, {"recompute": "full"}),

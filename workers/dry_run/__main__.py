@@ -34,8 +34,18 @@ def main() -> int:
     except fake_cuda.NoFakeDevice as error:
         sys.stderr.write(f"{error}\n")
         return NO_DEVICE
-    from . import fake_attention, fake_collectives, fake_norms, fake_shards, fake_streams, no_compiler, one_step
+    from . import (
+        fake_activations,
+        fake_attention,
+        fake_collectives,
+        fake_norms,
+        fake_shards,
+        fake_streams,
+        no_compiler,
+        one_step,
+    )
 
+    fake_activations.install()
     fake_attention.install()
     fake_collectives.install()
     fake_norms.install()
