@@ -27,6 +27,7 @@ the whole world has the world's. For an axis of one rank nothing is formed, and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 import torch
@@ -132,8 +133,8 @@ class Mesh:
         return self.device_meshes[axis]
 
 
-def make_mesh(layout: Layout, device: torch.device) -> Mesh:
-    """Form the groups of every axis. Collective over the world.
+def make_mesh(layout: Layout, device: torch.device, limit: timedelta | None = None) -> Mesh:
+    """Form the groups of every axis. Collective over the world. `limit`: how long a collective may take, as on the world's group.
 
     Raises `ValueError` if its size is not the layout's, and `Refusal` for parameter servers on GPUs.
     """
@@ -142,8 +143,8 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
             f"layout {layout} needs {layout.world_size} ranks, but the process group has {dist.get_world_size()}"
         )
     if layout.servers:
-        return Mesh(layout, device, _axes_with_servers(layout, device), {}, reduces=reduces())
-    axes = _axes(layout)
+        return Mesh(layout, device, _axes_with_servers(layout, device, limit), {}, reduces=reduces())
+    axes = _axes(layout, limit)
     if layout.tensor_shape is not None:  # whose parameters are plain tensors, and its logits DTensors
         columns = {TENSOR_COLUMN: _alone(axes[TENSOR_COLUMN], device)}
         return Mesh(layout, device, axes, columns, reduces=reduces())
@@ -161,7 +162,7 @@ def _split(replicas: str, layout: Layout) -> tuple[str, ...]:
     return GROUPS[replicas] if layout.shard else (replicas,)
 
 
-def _axes(layout: Layout) -> dict[str, Axis]:
+def _axes(layout: Layout, limit: timedelta | None) -> dict[str, Axis]:
     """The axes with their groups. Every rank forms them in the same order."""
     spans = _spans(layout)
     used = spans.keys() - ({TENSOR_DEPTH} if _has_grids(layout) else set())  # replicas send over the depth of grids
@@ -170,7 +171,7 @@ def _axes(layout: Layout) -> dict[str, Axis]:
         formed: dict[Span, dist.ProcessGroup | None] = {}
         for axis in filter(used.__contains__, purpose):
             if spans[axis] not in formed:
-                formed[spans[axis]] = _group(axis, spans[axis])
+                formed[spans[axis]] = _group(axis, spans[axis], limit)
             groups[axis] = formed[spans[axis]]
     if spans["data"] == spans[REPLICA]:
         groups["data"] = groups[REPLICA]
@@ -182,7 +183,7 @@ def _has_grids(layout: Layout) -> bool:
     return layout.tensor_shape is not None and layout.tensor_shape.mode != "3d"
 
 
-def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:
+def _axes_with_servers(layout: Layout, device: torch.device, limit: timedelta | None) -> dict[str, Axis]:
     """The axes of a worker, or of a server, which is alone on each of them; and the axis of all ranks. Raises `Refusal`."""
     if device.type != "cpu":
         raise Refusal(
@@ -191,7 +192,7 @@ def _axes_with_servers(layout: Layout, device: torch.device) -> dict[str, Axis]:
             "Run it on CPUs, or leave layout.parameter_server out.",
         )
     rank, world = dist.get_rank(), range(layout.world_size)
-    group = group_of_mine([world[: layout.data], world[layout.data :]], f"mesh_{REPLICA}")
+    group = group_of_mine([world[: layout.data], world[layout.data :]], f"mesh_{REPLICA}", limit)
     serves = rank >= layout.data
     axes = {SERVER: Axis(layout.world_size, rank, dist.group.WORLD)}
     for axis, (size, stride) in _spans(layout).items():
@@ -225,14 +226,14 @@ def _spans(layout: Layout) -> dict[str, Span]:
     return found | {axis: (size, stride * apart) for axis, (size, stride) in zero_plus_plus_axes(layout).items()}
 
 
-def _group(axis: str, span: Span) -> dist.ProcessGroup | None:
+def _group(axis: str, span: Span, limit: timedelta | None) -> dist.ProcessGroup | None:
     """The group of an axis: none for one rank, the world's for all ranks."""
     size, stride = span
     world = torch.arange(dist.get_world_size())
     if size == 1 or size == len(world):
         return None if size == 1 else dist.group.WORLD
     parts = world.view(-1, size, stride).transpose(1, 2).reshape(-1, size)
-    return group_of_mine(parts.tolist(), f"mesh_{axis}")
+    return group_of_mine(parts.tolist(), f"mesh_{axis}", limit)
 
 
 def _parent(

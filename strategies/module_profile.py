@@ -27,6 +27,7 @@ from .documents import Packed, taken
 from .expert_parallel import Tally
 from .layout import Refusal
 from .mesh import Mesh
+from .moved_module import move
 from .parallelize import Recipe, apply_inside, filler, own_parameters
 from .param_shard import Parameter, parameters
 from .pipeline_parallel.split import blocks_of, keep, used_by
@@ -176,7 +177,7 @@ class _Probe:
             filler([model], self._recipe, self._mesh, dtype, _small)(model)
         else:
             before = []
-            model.to(device=device, dtype=dtype)
+            move(model, device, dtype, dtype)
         try:
             yield
         finally:

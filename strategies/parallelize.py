@@ -50,6 +50,7 @@ from .layout import Layout, own_clocks
 from .loss import TokenLoss
 from .memory_options import MemoryOptions, offloads_a_part, splits_backward, tied_apart
 from .mesh import Mesh
+from .moved_module import move
 from .param_shard import Parameter, parameters, slice_of
 from .pipeline_parallel.alternating import AlternatingPipeline
 from .pipeline_parallel.continuous import ContinuousPipeline
@@ -201,7 +202,7 @@ def filler(
         for parameter in parameters(parts, mesh):
             keep(parameter, parameter.local)
         for part in parts:
-            part.to(device=mesh.device, dtype=dtype)
+            move(part, mesh.device, dtype, recipe.precision.compute)
         return lambda _: None
     known = {p.value: p for p in parameters(parts, mesh)}
     modules = [module for part in parts for module in part.modules()]

@@ -4,6 +4,7 @@ The optimizer, clipping and checkpoints see plain tensors with a name, the whole
 none of them depends on the strategy that sharded the parameter.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,6 +111,14 @@ class Parameter:
         """The plain tensor that the model computes with, at least one-dimensional, sharing its memory."""
         data = self.value.detach()
         return _at_least_1d(data.to_local() if isinstance(data, DTensor) else data)
+
+    @property
+    def most(self) -> int:
+        """Elements of the part of the rank that has most of it: the same on all ranks, where `local` differs by rank."""
+        sizes = list(self.shape)
+        for cut in self.cuts:
+            sizes[cut.dim] = -(-sizes[cut.dim] // cut.parts)
+        return math.prod(sizes)
 
     def gradient(self) -> torch.Tensor | None:
         """The plain local gradient. If it is still partial over the tensor axis, it is reduced here."""

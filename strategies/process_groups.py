@@ -1,14 +1,19 @@
 """Process groups: forms them, in one call per mesh axis, and finds them by name."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import torch.distributed as dist
 
 from .torch_version import require
 
 
-def group_of_mine(parts: Sequence[Sequence[int]], description: str) -> dist.ProcessGroup:
+def group_of_mine(
+    parts: Sequence[Sequence[int]], description: str, limit: timedelta | None = None
+) -> dist.ProcessGroup:
     """The group of this rank's part. `parts` divide the world's ranks. Collective over the world.
+
+    `limit`: how long a collective of the group may take. None: torch's default, and not the world group's limit.
 
     A world group that is bound to a device, as on NCCL, is split: one call divides its communicator into those of all parts
     (`ncclCommSplit`). The parts get no gloo: what the host sends goes over the world. Otherwise each rank forms only its own group.
@@ -18,9 +23,10 @@ def group_of_mine(parts: Sequence[Sequence[int]], description: str) -> dist.Proc
     if world.bound_device_id is None:
         mine = next(part for part in parts if dist.get_rank() in part)
         # All ranks form groups in the same order, so that none waits for a rank that waits for it.
-        return _formed(dist.new_group(list(mine), use_local_synchronization=True, group_desc=description))
+        made = dist.new_group(list(mine), timeout=limit, use_local_synchronization=True, group_desc=description)
+        return _formed(made)
     whole = [list(part) for part in parts]
-    return _formed(dist.split_group(world, whole, group_desc=description, backend="cuda:nccl"))
+    return _formed(dist.split_group(world, whole, timeout=limit, group_desc=description, backend="cuda:nccl"))
 
 
 def group_of_one() -> dist.ProcessGroup:

@@ -21,15 +21,15 @@ from ..param_shard import Parameter
 def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int) -> list[list[Parameter]]:
     """Group parameters, last used first, into buckets of at most `limit` bytes, in the order in which backward completes them.
 
-    A parameter of half the limit or more has its own bucket. The parameters of a bucket have the same `replicas`, because a bucket is
-    one message on that axis.
+    A parameter of half the limit or more has its own bucket. Ranks whose parts are of unequal sizes make the same buckets. The
+    parameters of a bucket have the same `replicas`, because a bucket is one message on that axis.
     """
     buckets: list[list[int]] = []
     filling: dict[str, list[int]] = {}
     room: dict[str, int] = {}
     backward = list(reversed(parameters))
     for number, parameter in enumerate(backward):
-        axis, size = parameter.replicas, parameter.local.numel() * element_bytes
+        axis, size = parameter.replicas, parameter.most * element_bytes
         if 2 * size >= limit:
             buckets.append([number])
             continue

@@ -4,6 +4,7 @@ Memory per rank in mixed precision: 18Ψ bytes, 16Ψ with gradients in the compu
 gradients, whatever the number of micro-batches: only the last one's backward pass sends, under a pipeline that of each stage.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -68,7 +69,7 @@ class DDP:
 
     def _shard(self, parameter: Parameter, masters: Masters) -> ParamShard:
         master = masters.take(parameter)
-        if masters.stays_on_host(master.numel()):
+        if masters.stays_on_host(math.prod(parameter.shape)):
             return replace(parameter.shard(master), on_device=DeviceSide(parameter.local))
         # `data`: where masters are the model's own memory, a graph of an older version (`weight_versions.py`) may outlive an update.
         return parameter.shard(master.to(parameter.local.device).data)

@@ -284,9 +284,12 @@ def _prefetch(part: nn.Module, depth: int) -> None:
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The repeated blocks of a model: the children of its `blocks`, which a pipeline divides, else of its first container of modules."""
+    """The repeated blocks of a model: the children of its `blocks`, which a pipeline divides, else of its first container of modules.
+
+    Not those that are containers themselves: nothing calls them.
+    """
     named = dict(module.named_children())
     for child in (named.get("blocks"), *named.values()):
         if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential):
-            yield from child.children()
+            yield from (block for block in child.children() if type(block).forward is not nn.Module.forward)
             return

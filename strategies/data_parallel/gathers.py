@@ -151,11 +151,13 @@ class Gathers:
 
 def callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
     """The modules that wait for their parameters, in order of use: each part, then its blocks, if it is certain to call them."""
-    found: list[nn.Module] = []
-    for part in parts:
-        blocks = getattr(part, "blocks", None)
-        found += [part, *(blocks.values() if isinstance(blocks, nn.ModuleDict) else ())]
-    return found
+    return [module for part in parts for module in (part, *_called(part).values())]
+
+
+def _called(part: nn.Module) -> dict[str, nn.Module]:
+    """The blocks that the part calls, by key. It says so: others may take a block's parameters without a call."""
+    blocks = getattr(part, "blocks", None)
+    return dict(blocks.items()) if isinstance(blocks, nn.ModuleDict) and getattr(part, "calls_blocks", False) else {}
 
 
 def uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
@@ -166,8 +168,7 @@ def uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
     uses: dict[nn.Parameter, int] = {}
     turn = 0
     for part in parts:
-        blocks = getattr(part, "blocks", None)
-        inside = list(blocks) if isinstance(blocks, nn.ModuleDict) else []
+        inside = list(_called(part))
         turns = {f"blocks.{key}": number for number, key in enumerate(inside, turn + 1)}
         for name, value in part.named_parameters(remove_duplicate=False):
             number = turns.get(".".join(name.split(".")[:2]), turn)

@@ -49,7 +49,10 @@ class Masters:
         return self._kept.pop(parameter.name) if self._precision.mixed else self._own(parameter, parameter.local)
 
     def stays_on_host(self, elements: int) -> bool:
-        """Decide where the next `elements` masters are: on the host, unless it would then hold more than its share of all so far."""
+        """Decide where the next `elements` masters are: on the host, unless it would then hold more than its share of all so far.
+
+        Whole parameters are counted: ranks whose parts are of unequal sizes decide alike where replicas of a norm are.
+        """
         self._seen += elements
         stays = self._moved + elements <= self._share * self._seen
         self._moved += elements * stays

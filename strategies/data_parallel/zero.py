@@ -26,6 +26,7 @@ schedule has ended: other stages wait for its messages. So on gloo the first `pr
 the others in `reduce`.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -98,7 +99,7 @@ class ShardedOptimizer:
         return lambda rows, into: way(rows, group, into)
 
     def _own_row(self, bucket: Bucket, masters: Masters) -> _Row:
-        on_host = masters.stays_on_host(bucket.width)
+        on_host = masters.stays_on_host(sum(math.prod(parameter.shape) for parameter in bucket.parameters))
         dtype = self._precision.compute if on_host else self._precision.master
         return _Row(torch.zeros(bucket.width, dtype=dtype, device=self._mesh.device), on_host)
 

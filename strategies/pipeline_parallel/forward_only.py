@@ -70,7 +70,8 @@ class ForwardOnly:
     """The stages of this rank. Works for any map of stages to ranks.
 
     `hidden` is the shape and dtype of what stages pass on. If it is None, as for a module of the user's own, each stage's first result
-    is preceded by a header, and may be several tensors. `passed_on`: by stage, as far as this rank's stages pass it on or take it.
+    is preceded by a header, and may be several tensors. `passed_on`: by stage, as far as this rank's stages pass it on or take it;
+    `taken`: what the first stage takes by position, once it is learnt.
     """
 
     def __init__(
@@ -86,14 +87,17 @@ class ForwardOnly:
         self._owners = {stage: rank for rank in range(layout.pipeline) for stage in layout.stages_of(rank)}
         self._rank, self._group, self._device = mesh.index("pipeline"), mesh.group("pipeline"), mesh.device
         self.passed_on: dict[int, tuple[Hidden, ...]] = dict.fromkeys(range(self._last), (hidden,)) if hidden else {}
+        self.taken: tuple[Hidden, ...] = ()
 
     def run(self, inputs: Inputs, finish: Callable[[int, torch.Tensor], None]) -> None:
         """Push `inputs` [micro-batches × micro-batch, …] through; `finish(number, output)` is called on the last stage's rank."""
         self._run([stage_inputs(part) for part in inputs.chunk(self._microbatches)], finish)
 
     def learn(self, inputs: Inputs) -> None:
-        """Push the first micro-batch of `inputs` through, so that `passed_on` is known."""
-        self._run([stage_inputs(inputs.chunk(self._microbatches)[0])], lambda _, __: None)
+        """Push the first micro-batch of `inputs` through, so that `passed_on` and `taken` are known."""
+        first = stage_inputs(inputs.chunk(self._microbatches)[0])
+        self.taken = _described(first[0])
+        self._run([first], lambda _, __: None)
 
     def _run(
         self, parts: Sequence[tuple[Tensors, dict[str, Any]]], finish: Callable[[int, torch.Tensor], None]

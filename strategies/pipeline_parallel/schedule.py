@@ -29,7 +29,7 @@ from torch.distributed.pipelining import (
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..data_strategy import DataStrategy
 from ..delayed_rules import alternates
-from ..fields import Fields, Inputs, stage_inputs
+from ..fields import Inputs, stage_inputs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..runner import Runner
@@ -201,18 +201,19 @@ class Pipeline(Runner):
         return replay(self.order, everyone, self._mesh.index("pipeline"))
 
     def prepare(self, inputs: Inputs) -> None:
-        """Find out what the stages of a module with fields pass on, by a forward pass of the first micro-batch. Collective, once.
+        """Find out what the stages of a module of the user's own pass on, by a forward pass of the first micro-batch. Collective, once.
 
-        It draws no random number that a step would draw.
+        It draws no random number that a step would draw. Torch's stages would give later ones numbers that are no samples.
         """
-        if self._shapes is not None or not isinstance(inputs, Fields):
+        of_torch = self._layout.versions == 1  # other stages need no examples
+        if self._shapes is not None or self._layout.tensor_shape is not None or not of_torch:
             return
         cuda = [self._mesh.device] if self._mesh.device.type == "cuda" else []
         self._data.settle()
         with torch.no_grad(), torch.random.fork_rng(devices=cuda):
             self._relay.learn(inputs)
         self._data.after_validation()
-        self._shapes = FoundShapes(self._relay.passed_on)
+        self._shapes = FoundShapes(self._relay.passed_on, self._relay.taken)
         self.stages = self._make_stages(self._parts, self._shapes, self._data)
 
     def train(self, inputs: Inputs, targets: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """What a pipeline's stages take and return for one micro-batch, where it is known before the first step.
 
 With these, torch's stages allocate their buffers at once, instead of passing a first micro-batch of shapes through the pipeline, and
-validation needs no headers that a host would wait for. What a decoder passes on follows from its sizes. What a module with fields
+validation needs no headers that a host would wait for. What a decoder passes on follows from its sizes. What a module of the user's own
 passes on is found by a forward pass before the first step: torch's own would give it numbers that are no samples.
 """
 
@@ -30,13 +30,17 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class FoundShapes:
-    """Of a module with fields. `passed_on`: by stage, as far as a rank's own stages pass it on or take it."""
+    """Of a module of the user's own. `passed_on`: by stage, as far as a rank's own stages pass it on or take it.
+
+    `taken`: what the first stage takes by position: tokens, or nothing, where it takes fields by name.
+    """
 
     passed_on: Mapping[int, Sequence[Hidden]]
+    taken: Sequence[Hidden] = ()
 
     def inputs(self, stage: int) -> tuple[torch.Tensor, ...]:
-        """What the stage before passes on. The first stage takes fields alone, by name."""
-        return _meta(self.passed_on[stage - 1]) if stage else ()
+        """What the stage before passes on, or what the first stage takes."""
+        return _meta(self.passed_on[stage - 1] if stage else self.taken)
 
     def outputs(self, stage: int, stages: int) -> tuple[torch.Tensor, ...]:
         """What `stage` passes on. The last stage's losses are one tensor, which is not sent: its shape does not matter."""

@@ -52,6 +52,32 @@ def test_masters_are_the_files_values(name: str, each: int, root: Path, make_spe
             assert np.array_equal(found, expected), (case, parameter)
 
 
+def test_ranks_with_unequal_parts_keep_the_same_masters_on_the_host(root: Path, make_spec: Make) -> None:
+    """Of a vocabulary of 257 one rank has a row more: a norm that both have is updated on the same kind of device."""
+    from shardyard.workers.spec import Run, TrainSpec
+
+    model = {**LLAMA, "dim": 64, "hidden": 256, "vocab": 257, "tied": False}
+    layouts = ({"tensor": 2, "data": 2}, {"tensor": 2, "data": 2, "zero": 1})
+    for share in (0.3, 0.5, 0.7):
+        changes = {"model": model, "precision": "bf16", "offload": {"optimizer": share}, "overlap": {"bucket_mb": 0.05}}
+        specs = [TrainSpec.model_validate(make_spec(layout, **changes)) for layout in layouts]
+        runs = [Run(job="masters", train=spec, checkpoints=root / "none", cache=root / "cache") for spec in specs]
+        first, second, *_ = spawn(_on_host, 4, [run.model_dump_json() for run in runs])
+        assert first == second and all(first)
+
+
+def _on_host(rank: int, world: int, port: int, orders: list[str]) -> list[set[str]]:
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
+
+    device, found = group(rank, world, port), []
+    for run in map(Run.model_validate_json, orders):
+        built = build(run, make_mesh(run.train.layout, device))
+        found.append({p.name for p in built.parallel.data.shards if p.on_device is not None})
+    return found
+
+
 def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], each: int, **changes: Any) -> Iterator[Any]:
     """(layout and precision, architecture, shards of every rank) of jobs that have not trained yet."""
     from shardyard.workers.spec import Run, TrainSpec

@@ -49,6 +49,88 @@ def statistics():
     return nn.Sequential(nn.Embedding(256, 4), nn.BatchNorm1d(4))
 
 
+class Rotating(Bigram):
+    """Turns pairs of numbers by the angles of a table, which is complex or has cosines and sines."""
+
+    def __init__(self, width, complex_table):
+        super().__init__(width)
+        angles = torch.arange(width // 2, dtype=torch.float64)
+        table = torch.polar(torch.ones_like(angles), angles)
+        self.register_buffer("table", table if complex_table else torch.view_as_real(table))
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        pairs = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)))
+        table = self.table if self.table.is_complex() else torch.view_as_complex(self.table)
+        return self.head(self.layers(torch.view_as_real(pairs * table).flatten(-2).to(x.dtype)))
+
+
+def rotating(complex_table):
+    return Rotating(4, complex_table)
+
+
+class Scaled(Bigram):
+    def forward(self, tokens):
+        return self.head(self.layers(self.embed(tokens) * self.scale))
+
+
+def scaled():
+    return Scaled(10)
+
+
+def transposed():
+    module = Bigram(10)
+    for layer in (module.layers[0], module.head):
+        layer.weight = nn.Parameter(layer.weight.t().contiguous().t())
+    return module
+
+
+class Indexed(nn.Module):
+    """Blocks of which a forward pass takes the parts, and calls none."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.embed = nn.Embedding(256, width)
+        self.blocks = nn.ModuleDict({str(n): nn.ModuleDict({"mlp": nn.Linear(width, width)}) for n in range(3)})
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks.values():
+            x = x + block["mlp"](x).tanh()
+        return self.head(x)
+
+
+def indexed():
+    return Indexed(16)
+
+
+class Part(nn.Module):
+    def __init__(self, width, dropout):
+        super().__init__()
+        self.inner, self.dropout, self.table = nn.Linear(width, width), nn.Dropout(dropout), nn.Embedding(256, width)
+
+    def forward(self, x, tokens):
+        return x + self.dropout(torch.tanh(self.inner(x) + self.table(tokens)))
+
+
+class Staged(nn.Module):
+    """Blocks that a pipeline divides; each looks up the tokens, which stages pass on."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.embed = nn.Embedding(256, 8)
+        self.blocks = nn.ModuleDict({str(n): Part(8, dropout) for n in range(4)})
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 256)
+
+    def forward(self, x, tokens=None):
+        x, tokens = (x, tokens) if self.embed is None else (self.embed(x), x)
+        for block in self.blocks.values():
+            x = block(x, tokens)
+        return (x, tokens) if self.head is None else self.head(self.norm(x))
+
+
 class Counting(Bigram):
     def forward(self, tokens):
         self.scale += 1
@@ -94,6 +176,57 @@ def test_dropout_draws_the_same_after_a_resume(own: Make, root: Path, make_spec:
     whole = train(spec, root, "dropout")
     resumed = train(spec, root, "dropout")
     assert resumed["losses"] == whole["losses"][3:]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1"])
+def test_a_pipeline_of_tokens_equals_one_process_and_draws_the_same_after_a_resume(
+    schedule: str, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    """Torch's stages would run a first pass of their own, with numbers that are no tokens from the second stage on."""
+    layout = {"pipeline": 2, "schedule": schedule, "micro_batch": 2}
+    spec = make_spec(layout, model=own("Staged"))
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    spec = make_spec(layout, model=own("Staged", dropout=0.3), checkpoint={"every": 3, "final": False})
+    whole, resumed = (train(spec, root, f"dropout-{schedule}") for _ in range(2))
+    assert resumed["losses"] == whole["losses"][3:]
+
+
+def test_validation_drops_nothing(own: Make, root: Path, make_spec: Make) -> None:
+    """With a learning rate of nearly zero both modules stay what they are."""
+    still = {"optimizer": {"lr": 1e-30}, "steps": 2}
+    losses = []
+    for rate in (0.9, 0.0):
+        found = train(make_spec({"data": 2}, model=own(dropout=rate), **still), root)
+        losses.append([data["loss"] for kind, data in found["events"] if kind in ("step", "eval")])
+    assert abs(losses[0][0] - losses[1][0]) > 1e-3  # a step
+    np.testing.assert_allclose(losses[0][-1], losses[1][-1], rtol=1e-12)  # the validation after the last one
+
+
+def test_a_complex_table_keeps_its_imaginary_part(own: Make, root: Path, make_spec: Make) -> None:
+    for layout in ({"data": 2}, {"data": 2, "zero": 3}):
+        found = [train(make_spec(layout, model=own("rotating", complex_table=it)), root) for it in (True, False)]
+        np.testing.assert_allclose(found[0]["losses"], found[1]["losses"], rtol=1e-12)
+
+
+def test_a_table_of_floats_has_one_dtype_in_every_stage(own: Make, root: Path, make_spec: Make) -> None:
+    """In fp32 beside parameters in bf16 it would be refused by a linear layer."""
+    for zero in (0, 1, 3):
+        spec = make_spec({"data": 2, "zero": zero}, model=own("scaled"), precision="bf16", steps=2)
+        assert len(train(spec, root)["losses"]) == 2
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("factory", ["transposed", "indexed"])
+def test_any_memory_and_any_use_of_blocks_equals_one_process(
+    factory: str, zero: int, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    """Weights whose memory is that of their transpose, and blocks that are never called."""
+    spec = make_spec({"data": 2, "zero": zero}, model=own(factory), overlap={"bucket_mb": 0.001})
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,9 @@ class Decoder(nn.Module):
     the hidden state for the next one. Under sequence parallelism that hidden state is this rank's share of dim 1.
     """
 
+    #: Its forward calls each of `blocks`, which so may wait for their own parameters (`strategies/data_parallel/gathers.py`).
+    calls_blocks = True
+
     embed: nn.Embedding | None
     positions: PositionTable | None
     norm: nn.Module | None

@@ -1,6 +1,7 @@
 """Assembles one rank's training: the parts, the loop, and the callbacks. Only this file determines their order."""
 
 import socket
+from datetime import timedelta
 
 import torch
 
@@ -43,7 +44,7 @@ def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instru
     if run.train.deterministic:
         compute_the_same_bits()
     with formed(coords) as device:
-        mesh = make_mesh(run.train.layout, device)
+        mesh = make_mesh(run.train.layout, device, timedelta(seconds=coords.timeout_s))
         if run.preflight and coords.generation == 1:
             preflight(mesh, log_and_emit(emit))
         notifier = coords.notifier if coords.copied else None

@@ -1,6 +1,10 @@
 """The validation loss, over the same batches in the same order each time."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import torch
+from torch import nn
 
 from ...strategies.counted_targets import CountedTargets
 from ...strategies.grad_clip import sum_over_ranks
@@ -31,7 +35,7 @@ class Validation(Callback):
 
     def after_step(self, record: StepRecord) -> None:
         if self.meets(record.step):
-            with self._instruments.phase("validation", record.step):
+            with self._instruments.phase("validation", record.step), evaluating(self._parts.parallel.parts):
                 self._validate(record.step)
 
     def _validate(self, step: int) -> None:
@@ -52,3 +56,16 @@ class Validation(Callback):
         loss, _, *counts = sum_over_ranks([], total, self._parts.counts_loss, mesh, *counted.ballot())
         self._state.progress.validation_loss = loss / batches / self._parts.loss.factor / counted.share(counts)
         self._reporter.validation(step, batches, parallel.tally.means())
+
+
+@contextmanager
+def evaluating(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Inside, the modules are in evaluation mode, in which dropout drops nothing. Then each is in the mode in which it was."""
+    before = [(module, module.training) for part in parts for module in part.modules()]
+    for part in parts:
+        part.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training

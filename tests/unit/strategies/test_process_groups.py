@@ -29,3 +29,23 @@ def test_each_rank_forms_its_own_groups() -> None:
         [(1100.0, 2, True), (101.0, 2, True), (100.0, 1, True)],
         [(1100.0, 2, True), (1010.0, 2, True), (1000.0, 1, True)],
     ]
+
+
+def limits(rank: int, world: int, port: int) -> list[float]:
+    from datetime import timedelta
+
+    import torch
+    from harness.ranks import group
+
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+
+    group(rank, world, port)
+    mesh = make_mesh(Layout(data=2, tensor=2), torch.device("cpu"), timedelta(seconds=77))
+    groups = [mesh.group(axis) for axis in ("replica", "tensor")]
+    return [one._get_backend(torch.device("cpu")).options._timeout.total_seconds() for one in groups]
+
+
+def test_groups_of_axes_have_the_limit_that_is_given() -> None:
+    """Torch would give them its own half hour, whatever the world's group has."""
+    assert spawn(limits, 4) == [[77.0, 77.0]] * 4

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from shardyard.strategies.data_parallel.buckets import Bucket, BucketOrder, fill_buckets
-from shardyard.strategies.param_shard import Parameter
+from shardyard.strategies.param_shard import DimShard, Parameter
 
 
 def parameter(*shape: int) -> Parameter:
@@ -21,6 +21,18 @@ def test_buckets_stand_in_the_order_in_which_backward_completes_them() -> None:
     order = {p.value: number for number, p in enumerate(reversed(parameters))}
     completed = [max(order[p.value] for p in bucket) for bucket in fill_buckets(parameters, 4, limit=256)]
     assert completed == sorted(completed)
+
+
+def test_ranks_with_unequal_parts_make_the_same_buckets() -> None:
+    """Of 257 rows one rank has a row more, with which the others' bucket would just not be full."""
+
+    def names(rank: int) -> list[list[str]]:
+        rows = (129, 128)[rank]
+        parts = [Parameter("norm", nn.Parameter(torch.zeros(4)), (), (4,))]
+        parts += [Parameter("head", nn.Parameter(torch.zeros(rows, 4)), (DimShard("tensor", 0, 2, rank),), (257, 4))]
+        return [[p.name for p in bucket] for bucket in fill_buckets(parts, 4, limit=2 * 129 * 16 - 1)]
+
+    assert names(0) == names(1)
 
 
 def test_no_bucket_exceeds_its_limit_but_for_a_parameter_alone() -> None:
