@@ -21,6 +21,15 @@ MEANING = {
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C); a watched job keeps running",
 }
 
+
+class ProgramEnded(Exception):
+    """The command ends as a program of the user's has ended: with its exit status, whatever that number means for a command."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 _BY_STATE = {"succeeded": ExitCode.SUCCEEDED, "failed": ExitCode.FAILED, "cancelled": ExitCode.CANCELLED}
 
 

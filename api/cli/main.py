@@ -51,7 +51,7 @@ from .commands import (
     up_down,
     verify,
 )
-from .exit_codes import ExitCode, format_exit_codes
+from .exit_codes import ExitCode, ProgramEnded, format_exit_codes
 from .terminal.screen import Screen
 
 app = typer.Typer(
@@ -176,6 +176,8 @@ def run(arguments: Sequence[str]) -> int:
         return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [])
     try:
         app(args=list(arguments), prog_name="shardyard")
+    except ProgramEnded as ended:
+        return ended.status
     except SystemExit as exit_:
         return _code(exit_.code, arguments)
     except ApiError as error:

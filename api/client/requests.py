@@ -167,8 +167,8 @@ def delete(job_id: str) -> Call[Job]:
     return Call("DELETE", _of(job_id), Job.model_validate)
 
 
-def undelete(name: str) -> Call[Job]:
-    return Call("POST", _of(name, "/undelete"), Job.model_validate)
+def undelete(job_id: str) -> Call[Job]:
+    return Call("POST", _of(job_id, "/undelete"), Job.model_validate)
 
 
 def reshard(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:

@@ -129,6 +129,10 @@ class Place:
     def headers(self) -> dict[str, str]:
         return {"Last-Event-ID": self._cursor} if self._cursor else {}
 
+    def heard(self) -> None:
+        """The control plane answers: a later loss is another one."""
+        self._since = None
+
     def seen(self, event: Event) -> None:
         self._since, self._attempts = None, 0
         self._cursor = event.cursor

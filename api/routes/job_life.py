@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi import Request as HttpRequest
 
-from ...service import ids
 from ...service.jobs import delete as deleting
 from ...service.jobs import retry as retrying
 from ...service.jobs import submit as submitting
@@ -21,9 +20,9 @@ from ...service.schemas.submitted_spec import SubmittedSpec
 from ...service.spec import AnySpec
 from ...service.spec_text import SpecText, kept
 from .. import spec_copy
-from ..errors import InvalidParameter
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
+from ..http.job_ids import require_job_id
 from ..http.problems import describe
 from ..http.validation_errors import read_spec
 from ..spec_document import parse, read_text
@@ -123,10 +122,8 @@ async def delete(job: str, context: In, actor: Actor) -> Job:
 
     Then its checkpoints and all records are removed.
     """
-    if ids.parse("job", job) is None:
-        # Of two equal requests with a name, the second would delete an older job of this name.
-        remedy = "See its id with `shardyard list --name NAME`."
-        raise InvalidParameter(f"{job[:80]!r} is not the id of a job.", field="job", remedy=remedy)
+    # Of two equal requests with a name, the second would delete an older job of this name.
+    require_job_id(job, "See its id with `shardyard list --name NAME`.")
     return await deleting.delete(context.store, job, actor)
 
 
@@ -137,5 +134,7 @@ async def delete(job: str, context: In, actor: Actor) -> Job:
     responses=describe("job_not_found", "invalid_request"),
 )
 async def undelete(job: str, context: In) -> Job:
-    """Restore a deleted job, by its id, or the newest deleted one of that name. Repeating is harmless."""
+    """Restore a deleted job, by its id. Repeating is harmless."""
+    # Of two equal requests with a name, the second would restore an older job of this name.
+    require_job_id(job, "See its id with `shardyard undelete`.")
     return await deleting.undelete(context.store, job)

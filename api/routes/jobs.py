@@ -28,6 +28,7 @@ from ...workers.planned_memory import without_plan
 from ..errors import InvalidDocument, InvalidParameter
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
+from ..http.job_ids import require_job_id
 from ..http.problems import describe
 from ..http.validation_errors import read_spec, read_training_spec
 from ..spec_document import Format, parse, read_text
@@ -209,10 +210,15 @@ async def get_submitted_spec(job: str, context: In) -> SubmittedSpec:
     openapi_extra={"requestBody": _EDIT_BODY},
 )
 async def edit(job: str, request: Request, context: In) -> Job:
-    """Change a job's name, labels or notes, or pin it, in any state. Its spec stays as it was submitted. Repeating is harmless."""
+    """Change a job's name, labels or notes, or pin it, in any state. Its spec stays as it was submitted. Repeating is harmless.
+
+    A job whose name changes is given by its id.
+    """
     form = request_body.format_of(request)
     content = await request_body.read(request)
     wanted = request_body.validated(JobEdit, parse(content, form))
+    if wanted.name is not None:  # of two equal requests with a name, the second would rename an older job of this name
+        require_job_id(job, "See its id with `shardyard list --name NAME`.")
     found = await jobs.get_job(context.store, job)
     return await editing.edit(context.store, found.id, wanted)
 

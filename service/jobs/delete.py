@@ -26,26 +26,16 @@ async def delete(store: Store, job_id: str, actor: str) -> Job:
         return await _stored(tx, job_id)
 
 
-async def undelete(store: Store, id_or_name: str) -> Job:
-    """Restore a deleted job, by its id or as the newest deleted of this name. Harmless if repeated.
-
-    Raises JobNotFound, and JobDeleted if its removal has begun.
-    """
+async def undelete(store: Store, job_id: str) -> Job:
+    """Restore a deleted job. Harmless if repeated. Raises JobNotFound, and JobDeleted if its removal has begun."""
     async with store.write() as tx:
-        found = await _deleted(tx, id_or_name)
-        row = None if found is None else await rows.lock(tx, found["id"])
+        row = await rows.lock(tx, job_id)
         if row is None:
-            raise missing(id_or_name)
+            raise missing(job_id)
         if row["removing"]:
             raise deleted(row)
         await rows.set_columns(tx, row["id"], {"deleted_at": None, "deleted_by": None})
         return await _stored(tx, row["id"])
-
-
-async def _deleted(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
-    if "\0" in id_or_name:
-        return None
-    return await rows.by_id(tx, id_or_name) or await rows.newest_named(tx, id_or_name, deleted=True)
 
 
 async def _refuse_kept(tx: AsyncConnection, row: RowMapping) -> None:

@@ -194,6 +194,20 @@ def test_what_thirty_ranks_use_is_drawn_over_time(page: Page, stage: LiveServer)
     assert_accessible(page)
 
 
+def test_a_metric_with_bars_in_its_name_is_drawn(page: Page, stage: LiveServer) -> None:
+    """Bars stood between the parts of a line's style."""
+    placed = stage.placed({"name": "bars", "command": ["true"]})
+    placed.state("starting")
+    placed.state("running")
+    block = MetricBlock(("lighteval|gsm8k|acc",), tuple(range(STEPS)), packed(array("d", map(float, range(STEPS)))))
+    placed.emit(("metrics", to_json(MetricsEvent(rank=0, generation=1, blocks=(block,)))))
+    page.goto(f"/jobs/{placed.id}/metrics")
+    chart = page.get_by_role("figure", name="lighteval|gsm8k|acc")
+    expect(chart.locator(".u-legend")).to_contain_text("lighteval|gsm8k|acc")
+    marker = chart.locator(".u-legend .u-marker").last
+    assert "rgba(0, 0, 0, 0)" not in marker.evaluate("(it) => getComputedStyle(it).borderTopColor")
+
+
 def test_a_chart_fills_the_screen_and_is_downloaded(page: Page, program: LiveJob) -> None:
     page.goto(f"/jobs/{program.id}/metrics?find=layer0/norm01&smooth=0.9")
     full = page.get_by_role("button", name="Full screen of layer0/norm01")

@@ -14,7 +14,7 @@ from ....workers.program import idle_end
 from ...client import FINAL, ApiError, Client, JobHandle
 from ...client.streams import Streams
 from ...errors import InvalidParameter
-from ..exit_codes import ExitCode, of_state
+from ..exit_codes import ExitCode, ProgramEnded, of_state
 from ..options import JobName, Url
 from ..terminal import remote_terminal
 from ..terminal.remote_terminal import Ended
@@ -76,7 +76,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an option each
     if jupyter:
         _serve_jupyter(screen, url, job.id, again)
         return
-    raise typer.Exit(_shown(screen, url, job.id, 0, again=again, end=f"{again} --stop"))
+    raise ProgramEnded(_shown(screen, url, job.id, 0, again=again, end=f"{again} --stop"))
 
 
 def attach(
@@ -89,7 +89,7 @@ def attach(
     It is in the rank's folder and has its variables. Ctrl-] detaches. Needs SHARDYARD_EXEC=true on the server.
     """
     again = f"shardyard attach {job}" + (f" --rank {rank}" if rank else "")
-    raise typer.Exit(_shown(Screen(), url, job, rank, again=again, end="exit, in the shell"))
+    raise ProgramEnded(_shown(Screen(), url, job, rank, again=again, end="exit, in the shell"))
 
 
 def spec_of(

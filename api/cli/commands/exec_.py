@@ -9,7 +9,7 @@ from ....service.schemas.exec import Exec
 from ....workers.messages.exec_request import MOST_SECONDS, STREAM
 from ...client import Client
 from ...errors import InvalidParameter
-from ..exit_codes import ExitCode
+from ..exit_codes import ExitCode, ProgramEnded
 from ..options import JobName, Url
 from ..terminal import remote_terminal
 from ..terminal.screen import Screen
@@ -42,7 +42,7 @@ def exec_(
     screen = Screen()
     if terminal:
         ended = remote_terminal.connect(url, job, rank, command or [], keep=False)
-        raise typer.Exit(ExitCode.ERROR if ended.status is None else ended.status)
+        raise ProgramEnded(ExitCode.ERROR if ended.status is None else ended.status)
     if not command:
         raise InvalidParameter(
             "There is no command.", field="COMMAND", remedy="Name one, or open a shell with --terminal."
@@ -50,7 +50,7 @@ def exec_(
     with Client(url) as client:
         cursor = client.job(job).cursor
         asked = client.execute(job, command, rank=rank, seconds=seconds, idempotency_key=str(uuid.uuid4()))
-        raise typer.Exit(_follow(screen, client, asked, cursor))
+        raise ProgramEnded(_follow(screen, client, asked, cursor))
 
 
 def _follow(screen: Screen, client: Client, asked: Exec, cursor: str) -> int:

@@ -48,6 +48,8 @@ def incidents(
     """Print a job's incidents and how each was handled."""
     if before is not None and not newest:
         raise typer.BadParameter("--before goes with --newest.")
+    if after and newest:
+        raise typer.BadParameter("--after goes with the oldest first; with --newest use --before.")
     screen = Screen()
     with Client(url) as client:
         page = client.incidents(job, after=after, newest=newest, before=before)

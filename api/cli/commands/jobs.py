@@ -22,6 +22,8 @@ from . import life, listed_numbers, program_facts, submitted_spec
 
 #: Number of past states that `show` prints.
 _PAST_STATES = 20
+#: Number of jobs that `list` prints.
+_LIMIT = 50
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
 
 
@@ -38,31 +40,45 @@ def list_(  # noqa: PLR0913, PLR0917 - a condition each
         bool, typer.Option("--deleted", help="List only deleted jobs that can be restored. Else they are left out.")
     ] = False,
     sort: Annotated[str, typer.Option("--sort", metavar="ORDER", help=f"Order of the jobs: {SORTS}.")] = "newest",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Maximum number of jobs.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Maximum number of jobs.")] = _LIMIT,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """List jobs, newest first, or in another order."""
     screen = Screen()
-    labels = dict(pair.partition("=")[::2] for pair in label or [])
+    labels = _labels(label or [])
     with Client(url) as client:
         page = client.jobs(
             state=state_, label=labels, name=name, text=text, deleted=deleted, sort=sort, limit=limit, cursor=cursor
         )
         sorted_by = None if json or deleted else listed_numbers.column(client, page.items, sort)
         logged: dict[str, tuple[str, str]] = {} if json or deleted else program_facts.newest(client, page.items)
+    given = {"state": state_, "name": name, "text": text, "sort": None if sort == "newest" else sort}
+    more = ["shardyard", "list", *(f"--{option}={value}" for option, value in given.items() if value is not None)]
+    more += [f"--label={pair}" for pair in label or []] + [f"--limit={limit}"] * (limit != _LIMIT)
     if json:
         screen.json(page)
     elif deleted:
-        life.print_deleted(screen, page)
+        life.print_deleted(screen, page, more)
     else:
         _print_rows(screen, page.items, logged, sorted_by)
         if not page.items:
             screen.hint("No jobs. Submit one with: shardyard submit SPEC")
         if page.next:
-            order = "" if sort == "newest" else f" {shlex.quote(f'--sort={sort}')}"
-            screen.hint(f"More with: shardyard list{order} --cursor {page.next}")
+            screen.hint(f"More with: {shlex.join([*more, '--cursor', page.next])}")
+
+
+def _labels(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` each. Raises InvalidParameter for what is none, and for a second value of a key."""
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        key, is_pair, value = pair.partition("=")
+        if not is_pair:
+            raise InvalidParameter(f"{pair[:80]!r} is not key=value.", field="--label", remedy="Such as team=search.")
+        if labels.setdefault(key, value) != value:
+            raise InvalidParameter(f"No job has two values of {key[:80]!r}.", field="--label", remedy="Give one.")
+    return labels
 
 
 def _print_rows(

@@ -1,5 +1,6 @@
 """Commands about ended jobs: retry, delete, undelete."""
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -73,19 +74,26 @@ def undelete(
             else:
                 print_deleted(Screen(), page)
             return
-        restored = _each(jobs, client.undelete)
+        found = list(dict.fromkeys(_deleted_id(client, job) for job in jobs))
+        restored = _each(found, client.undelete)
     _print(restored, json, "restored")
-    if len(restored) < len(jobs):
+    if len(restored) < len(found):
         raise typer.Exit(ExitCode.ERROR)
 
 
-def print_deleted(screen: Screen, page: Jobs) -> None:
-    """The deleted jobs, and how they are restored."""
+def _deleted_id(client: Client, job: str) -> str:
+    """The id of the newest deleted job of this name. What is none stays: it is an id, or is refused."""
+    newest = client.jobs(deleted=True, name=job, limit=1).items
+    return newest[0].id if newest else job
+
+
+def print_deleted(screen: Screen, page: Jobs, more: Sequence[str] = ("shardyard", "list")) -> None:
+    """The deleted jobs, and how they are restored. `more`: the command that lists such jobs."""
     lines = [(job.id, job.name, state(job), age(job.deleted_at), job.deleted_by or "") for job in page.items]
     screen.table(_COLUMNS, lines)
     screen.hint("Restore one with: shardyard undelete JOB" if lines else "No deleted job can be restored.")
     if page.next:
-        screen.hint(f"More with: shardyard list --deleted --cursor {page.next}")
+        screen.hint(f"More with: {shlex.join([*more, '--deleted', '--cursor', page.next])}")
 
 
 def _confirm(jobs: Sequence[Job]) -> None:

@@ -89,6 +89,7 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     screen, wanted = Screen(), _LogFilter(search, level, since, until, rank, regex and bool(search))
     searches = wanted != _LogFilter(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
+    _refuse_without_effect(limit, after, around, searches)
 
     def emit(line: LogLine) -> None:
         if json:
@@ -117,6 +118,14 @@ def _refuse_both(given: dict[str, bool]) -> None:
     if len(chosen) > 1 and chosen != ["--follow", "--tail"]:
         message = f"{' and '.join(chosen)} exclude each other."
         raise InvalidParameter(message, remedy="Leave one out; see how with: shardyard logs --help")
+
+
+def _refuse_without_effect(limit: int | None, after: int, around: int | None, searches: bool) -> None:
+    """Refuse options of which the lines that are asked for take no notice."""
+    _refuse_both({"--around": around is not None, "--after": after > 0})
+    if limit is not None and not searches and around is None:
+        remedy = "Print the last lines with --tail; see how with: shardyard logs --help"
+        raise InvalidParameter("--limit goes with a search or --around.", remedy=remedy)
 
 
 def _each(emit: Emit, lines: list[LogLine]) -> int:

@@ -35,13 +35,13 @@ def nodes(
         raise typer.BadParameter("--hours and --reason need --cordon NODE.")
     screen = Screen()
     with Client(url) as client:
-        if history:
-            _print_history(screen, client.cordons(), json)
-            return
         if cordon is not None:
             client.cordon(cordon, seconds=None if hours is None else hours * 3600, message=reason)
         if uncordon is not None:
             client.uncordon(uncordon)
+        if history:
+            _print_history(screen, client.cordons(), json)
+            return
         found = client.nodes()
     if json:
         screen.json([node.model_dump(mode="json") for node in found])

@@ -16,7 +16,7 @@ from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event, module_plan
 from ...errors import InvalidParameter
 from ...spec_overrides import with_overrides
-from ..exit_codes import ExitCode, of_state
+from ..exit_codes import ExitCode, ProgramEnded, of_state
 from ..options import JobName, Json, Overrides, SpecPath, Url
 from ..terminal import live_view
 from ..terminal.event_lines import log_line, remark
@@ -100,7 +100,7 @@ def run(
         )
         from .local_run import run_local  # which imports torch
 
-        raise typer.Exit(run_local(given.document, screen))
+        raise ProgramEnded(run_local(given.document, screen))
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, given.document)
         if module_plan.plans(given.document, None):

@@ -37,6 +37,8 @@ def up(
     json: Json = False,
 ) -> None:
     """Start the data folder's control plane: API, dispatcher, and Ray unless SHARDYARD_RAY_ADDRESS is set."""
+    if json and not detach:
+        raise typer.BadParameter("--json goes with --detach.")
     screen = Screen()
     settings = Settings()
     if detach:

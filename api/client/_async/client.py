@@ -188,7 +188,7 @@ class AsyncClient(
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
-                async with closing(self._stream(call, place.headers)) as stream:
+                async with closing(self._stream(call, place)) as stream:
                     async for event in stream:
                         place.seen(event)
                         if event.kind == "end":
@@ -303,12 +303,12 @@ class AsyncClient(
                 await sleep(1.0)
                 self.url = find_url(self._given)
 
-    async def _stream(self, call: Call[None], headers: Mapping[str, str]) -> AsyncGenerator[Event]:
+    async def _stream(self, call: Call[None], place: Place) -> AsyncGenerator[Event]:
         """Events of one connection. Raises `Unreachable` when the connection breaks."""
         address, given = self.url + call.path, call.given
         try:
             async with self._http.sse(
-                address, params=given, headers=headers, timeout=STREAM_TIMEOUT, max_event_size=None
+                address, params=given, headers=place.headers, timeout=STREAM_TIMEOUT, max_event_size=None
             ) as source:
                 if source.response.status_code >= 500:
                     raise Unreachable(self.url, f"It answers {source.response.status_code}.")
@@ -316,6 +316,7 @@ class AsyncClient(
                     await source.response.aread()
                     checked(source.response)
                 async for item in source:
+                    place.heard()
                     event = event_of(item)
                     if event is not None:
                         yield event

@@ -187,7 +187,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
-                with closing(self._stream(call, place.headers)) as stream:
+                with closing(self._stream(call, place)) as stream:
                     for event in stream:
                         place.seen(event)
                         if event.kind == "end":
@@ -302,12 +302,12 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                 sleep(1.0)
                 self.url = find_url(self._given)
 
-    def _stream(self, call: Call[None], headers: Mapping[str, str]) -> Generator[Event]:
+    def _stream(self, call: Call[None], place: Place) -> Generator[Event]:
         """Events of one connection. Raises `Unreachable` when the connection breaks."""
         address, given = self.url + call.path, call.given
         try:
             with self._http.sse(
-                address, params=given, headers=headers, timeout=STREAM_TIMEOUT, max_event_size=None
+                address, params=given, headers=place.headers, timeout=STREAM_TIMEOUT, max_event_size=None
             ) as source:
                 if source.response.status_code >= 500:
                     raise Unreachable(self.url, f"It answers {source.response.status_code}.")
@@ -315,6 +315,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                     source.response.read()
                     checked(source.response)
                 for item in source:
+                    place.heard()
                     event = event_of(item)
                     if event is not None:
                         yield event

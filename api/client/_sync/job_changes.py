@@ -30,6 +30,7 @@ class JobChanges(ABC):
     ) -> JobHandle:
         """Change a job's name, labels or notes, or pin it, in any state. `labels` replace all of them; what is None stays.
 
+        A job that gets another name is given by its id: the same request by name, sent again, would rename an older job.
         Raises `ApiError` with the fields and their remedies.
         """
         given = None if labels is None else dict(labels)
@@ -61,9 +62,9 @@ class JobChanges(ABC):
         """
         return self._handle(requests.delete(job_id))
 
-    def undelete(self, job: str) -> JobHandle:
-        """Restore a deleted job. Repeating the call is harmless. Raises `ApiError` `job_deleted` if it is being removed."""
-        return self._handle(requests.undelete(job))
+    def undelete(self, job_id: str) -> JobHandle:
+        """Restore a deleted job, by its id. Repeating the call is harmless. Raises `ApiError` `job_deleted` if it is being removed."""
+        return self._handle(requests.undelete(job_id))
 
     def attach_certificate(self, job: str, certificate: Certificate) -> JobHandle:
         """Store what `shardyard verify` found of the job's own spec, in place of an earlier certificate. Repeating the call is harmless.

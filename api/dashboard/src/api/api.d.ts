@@ -74,6 +74,8 @@ export interface paths {
         /**
          * Edit a job
          * @description Change a job's name, labels or notes, or pin it, in any state. Its spec stays as it was submitted. Repeating is harmless.
+         *
+         *     A job whose name changes is given by its id.
          */
         readonly patch: operations["editJob"];
         readonly trace?: never;
@@ -237,7 +239,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Restore a deleted job
-         * @description Restore a deleted job, by its id, or the newest deleted one of that name. Repeating is harmless.
+         * @description Restore a deleted job, by its id. Repeating is harmless.
          */
         readonly post: operations["undeleteJob"];
         readonly delete?: never;

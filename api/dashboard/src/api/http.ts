@@ -51,7 +51,14 @@ export async function toProblem(response: Response): Promise<Problem> {
 export const unreachable = () =>
   new Problem(0, "unreachable", "The control plane does not answer", "Retrying. Start it with: shardyard up");
 
+/** The control plane was there, and gave no answer in time. */
+const unanswered = (ms: number) =>
+  new Problem(0, "timeout", "The control plane has not answered", `Nothing came in ${ms / 1000} s. What was asked may still be done.`);
+
 const TIMEOUT_MS = 15_000;
+
+/** For what may search for a layout or look at storage: `service/spec_files.py` gives up after 25 s. */
+export const SEARCH_MS = 40_000;
 
 type Value = string | number | boolean | null | undefined;
 
@@ -63,6 +70,8 @@ type Inputs<Operation> = Operation extends { parameters: { path?: infer Path; qu
 type Request<Operation> = (Inputs<Operation>["path"] extends undefined ? object : { path: Inputs<Operation>["path"] }) & {
   query?: { [Name in keyof NonNullable<Inputs<Operation>["query"]>]: NonNullable<Inputs<Operation>["query"]>[Name] };
   signal?: AbortSignal | undefined;
+  /** How long it may take, if not 15 s. */
+  timeoutMs?: number;
 };
 
 type Answer<Operation> = Operation extends { responses: infer Answers }
@@ -80,31 +89,36 @@ export interface Body {
 
 /** Raises `Problem`. */
 export function get<Path extends With<"get">>(path: Path, request: Request<paths[Path]["get"]>): Promise<Answer<paths[Path]["get"]>> {
-  return call("GET", fill(path, request), request.signal) as Promise<Answer<paths[Path]["get"]>>;
+  return call("GET", fill(path, request), request) as Promise<Answer<paths[Path]["get"]>>;
 }
 
 /** Raises `Problem`. */
 export function post<Path extends With<"post">>(path: Path, request: Request<paths[Path]["post"]>, body?: Body): Promise<Answer<paths[Path]["post"]>> {
-  return call("POST", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["post"]>>;
+  return call("POST", fill(path, request), request, body) as Promise<Answer<paths[Path]["post"]>>;
 }
 
 /** Raises `Problem`. */
 export function put<Path extends With<"put">>(path: Path, request: Request<paths[Path]["put"]>, body: Body): Promise<Answer<paths[Path]["put"]>> {
-  return call("PUT", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["put"]>>;
+  return call("PUT", fill(path, request), request, body) as Promise<Answer<paths[Path]["put"]>>;
 }
 
 /** Raises `Problem`. */
 export function patch<Path extends With<"patch">>(path: Path, request: Request<paths[Path]["patch"]>, body: Body): Promise<Answer<paths[Path]["patch"]>> {
-  return call("PATCH", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["patch"]>>;
+  return call("PATCH", fill(path, request), request, body) as Promise<Answer<paths[Path]["patch"]>>;
 }
 
 /** Raises `Problem`. */
 export function remove<Path extends With<"delete">>(path: Path, request: Request<paths[Path]["delete"]>): Promise<Answer<paths[Path]["delete"]>> {
-  return call("DELETE", fill(path, request), request.signal) as Promise<Answer<paths[Path]["delete"]>>;
+  return call("DELETE", fill(path, request), request) as Promise<Answer<paths[Path]["delete"]>>;
 }
 
-async function call(method: string, address: string, signal?: AbortSignal, body?: Body): Promise<unknown> {
-  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+interface Limits {
+  signal?: AbortSignal | undefined;
+  timeoutMs?: number;
+}
+
+async function call(method: string, address: string, { signal, timeoutMs = TIMEOUT_MS }: Limits, body?: Body): Promise<unknown> {
+  const timeout = AbortSignal.timeout(timeoutMs);
   const response = await fetch(address, {
     method,
     headers: { Accept: "application/json", ...(body && { "Content-Type": body.type, ...body.headers }) },
@@ -112,7 +126,7 @@ async function call(method: string, address: string, signal?: AbortSignal, body?
     ...(body && { body: body.text }),
   }).catch((error: unknown) => {
     if (signal?.aborted) throw error;
-    throw unreachable();
+    throw timeout.aborted ? unanswered(timeoutMs) : unreachable();
   });
   if (!response.ok) throw await toProblem(response);
   return response.json();

@@ -1,6 +1,6 @@
 /** Jobs as the dashboard has them. `toJob` is the only place that knows the wire's names. */
 
-import { type Body, get, patch, post, remove, type Schema } from "./http";
+import { type Body, get, patch, post, remove, type Schema, SEARCH_MS } from "./http";
 
 export const STATES = [
   "queued",
@@ -280,8 +280,8 @@ const yaml = (text: string, headers: Record<string, string> = {}): Body => ({ ty
 
 /** The same key and text make one job, however often they are sent. Raises `Problem` with the fields and their remedies. */
 export async function submitJob(text: string, key: string): Promise<Job> {
-  return toJob(await post("/v1/jobs", {}, yaml(text, { "Idempotency-Key": key })));
+  return toJob(await post("/v1/jobs", { timeoutMs: SEARCH_MS }, yaml(text, { "Idempotency-Key": key })));
 }
 
 /** What would run, without storing anything. Raises `Problem` as `submitJob` does. */
-export const previewJob = (text: string, signal?: AbortSignal): Promise<Schema<"Preview">> => post("/v1/jobs/preview", { signal }, yaml(text));
+export const previewJob = (text: string, signal?: AbortSignal): Promise<Schema<"Preview">> => post("/v1/jobs/preview", { signal, timeoutMs: SEARCH_MS }, yaml(text));

@@ -1,6 +1,6 @@
 /** Sweeps and their trials as the pages have them. */
 
-import { type Body, get, post, type Schema } from "./http";
+import { type Body, get, post, type Schema, SEARCH_MS } from "./http";
 
 export type SweepState = Schema<"SweepDetail">["state"];
 export type TrialState = Schema<"SweepTrial">["state"];
@@ -142,5 +142,5 @@ export async function cancelSweep(id: string): Promise<Sweep> {
 /** The same key and text make one sweep, however often they are sent. Raises `Problem` with the fields and their remedies. */
 export async function submitSweep(text: string, key: string): Promise<Sweep> {
   const body: Body = { type: "application/yaml", text, headers: { "Idempotency-Key": key } };
-  return toSweep(await post("/v1/sweeps", {}, body));
+  return toSweep(await post("/v1/sweeps", { timeoutMs: SEARCH_MS }, body));
 }

@@ -73,7 +73,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
   const data = useMemo(() => align(lines, log), [lines, log]);
   // uPlot's callbacks outlive a rendering, so they read the newest data, range and callback from here.
   const newest = useRef<Newest>({ data, lines, zoom, onZoom });
-  const styles = lines.map(({ label, colour, dots, scattered, faint, band }) => [label, colour, scattered ? "scattered" : dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
+  const styles = JSON.stringify(lines.map(styleOf)); // equal texts for equal styles
   const zoomable = onZoom !== undefined;
 
   useEffect(() => {
@@ -125,6 +125,19 @@ function align(lines: readonly Line[], log: boolean): uPlot.AlignedData {
   return tables.length === 1 && tables[0] ? tables[0] : uPlot.join(tables);
 }
 
+/** How a line is drawn, without its points. */
+interface Style extends Pick<Line, "label" | "colour"> {
+  kind: "scattered" | "dots" | "faint" | "line";
+  band: boolean;
+}
+
+const styleOf = ({ label, colour, dots, scattered, faint, band = false }: Line): Style => ({
+  label,
+  colour,
+  kind: scattered ? "scattered" : dots ? "dots" : faint ? "faint" : "line",
+  band,
+});
+
 interface DrawOptions extends Required<Pick<ChartProps, "format" | "group" | "along" | "log">> {
   zoomable: boolean;
 }
@@ -165,17 +178,16 @@ function series(styles: string, colour: (name: string) => string, newest: { read
   const shown = () => newest.current.lines.filter(({ faint }) => !faint).map(({ points }) => points);
   const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => legendPlace(shown(), at, along.format) }];
   const bands: uPlot.Band[] = [];
-  for (const [line, lineStyle] of styles.split("\n").entries()) {
+  for (const [line, { label, colour: name, kind, band }] of (JSON.parse(styles) as Style[]).entries()) {
     const value: uPlot.Series.Value = (plot, _, __, index) => {
       const x = index === null ? null : plot.data[0][index];
       return x == null ? format(null) : legendValue(newest.current.lines[line]?.points ?? [], x, isPointed(plot), format, along.format);
     };
-    const [label = "", name = "", kind, band] = lineStyle.split("|");
     const stroke = colour(name);
     const dots = kind === "dots" || kind === "scattered";
     if (kind === "faint") made.push({ ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 1 });
     else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false }, ...(kind === "scattered" && { paths: () => null }) });
-    if (band === "band") {
+    if (band) {
       const bound = { ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 0.75 }; // else a spike one column wide is hardly seen
       made.push(bound, bound);
       bands.push({ series: [made.length - 1, made.length - 2], fill: `${stroke}38` });

@@ -80,6 +80,13 @@ test("the curves and the stream make one curve", () => {
   expect(live.evals).toHaveLength(1);
 });
 
+test("entries that the next stream does not join are read again", () => {
+  const live = reduce(EMPTY, EVENTS);
+  const curves = { curve: live.curve, evals: [] };
+  expect(init(live, { ...curves, cursor: "5.2.0" }).entries).toEqual(live.entries);
+  expect(init(live, { ...curves, cursor: "6.2.0" }).entries).toEqual([]);
+});
+
 test("validations are bounded, and the newest is among them", () => {
   const validations = Array.from({ length: EVALS + 1 }, (_, n) => validation(`${n + 1}.0.0`, n + 1, 1));
   const { evals } = reduce(EMPTY, validations);

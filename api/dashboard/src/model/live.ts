@@ -28,8 +28,12 @@ export const ENTRIES = 500;
 
 export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], entries: [], plan: null, summary: null, ranks: null };
 
-/** The curves so far. The stream continues where they end. */
-export const init = (live: Live, { curve, evals }: Curves): Live => ({ ...live, curve, evals: evals.reduce(addEval, live.evals) });
+/** The curves so far. The stream continues at their cursor. Entries of an earlier stream that ended before it go: others are missing between. */
+export function init(live: Live, { curve, evals, cursor }: Curves): Live {
+  const last = live.entries.at(-1);
+  const joined = last !== undefined && positionOf(last) >= position(cursor);
+  return { ...live, curve, evals: evals.reduce(addEval, live.evals), entries: joined ? live.entries : [] };
+}
 
 export function reduce(live: Live, events: readonly StreamEvent[]): Live {
   const points: Point[] = [];
@@ -56,4 +60,6 @@ function addEntry(entries: readonly Entry[], news: Entry): readonly Entry[] {
 }
 
 /** Its position among the events of its job. A stream's ids are `events.steps.logs`. */
-export const positionOf = (entry: Entry) => Number(entry.id.split(".")[0]);
+export const positionOf = (entry: Entry) => position(entry.id);
+
+const position = (cursor: string) => Number(cursor.split(".")[0]);

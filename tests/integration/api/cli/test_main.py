@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -75,8 +76,15 @@ def test_reading_commands_speak_json(plane: Plane, client: Client, capsys: pytes
 
 def test_list_filters_and_pages(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [client.submit({**SPEC, "name": f"n{number}"}) for number in range(3)]
-    assert run(["list", "--limit", "2"]) == 0
-    assert f"shardyard list --cursor {jobs[1].id}" in capsys.readouterr().err
+    filtered = ["--label=team=search", "--state=queued", "--text=n", "--limit=2"]
+    assert run(["list", *filtered]) == 0
+    (hint,) = [line for line in capsys.readouterr().err.splitlines() if "More with" in line]
+    assert f"shardyard list --state=queued --text=n --label=team=search --limit=2 --cursor {jobs[1].id}" in hint
+    assert run(shlex.split(hint)[3:]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [jobs[0].id]
+    for wrong, says in ((["team"], "Such as team=search."), (["team=a", "team=b"], "No job has two values of 'team'")):
+        assert run(["list", *(f"--label={pair}" for pair in wrong)]) == 1
+        assert says in capsys.readouterr().err
     assert run(["list", "--name", "n0", "--label", "team=search", "--state", "queued"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[0] == jobs[0].id
     assert run(["list", "--name", "absent"]) == 0

@@ -76,7 +76,14 @@ async def test_a_deleted_job_answers_410_until_it_is_restored(api: httpx2.AsyncC
     assert (await api.get(f"/v1/jobs/{job}")).json()["id"] == job
 
 
-async def test_a_name_deletes_nothing_because_it_means_another_job_the_second_time(api: httpx2.AsyncClient) -> None:
+async def test_a_name_does_nothing_that_would_meet_another_job_the_second_time(api: httpx2.AsyncClient) -> None:
     job = await cancelled(api)
-    problem(await api.delete(f"/v1/jobs/{SPEC['name']}"), 422, "invalid_request")
+    named = f"/v1/jobs/{SPEC['name']}"
+    problem(await api.delete(named), 422, "invalid_request")
     assert (await api.get(f"/v1/jobs/{job}")).status_code == 200
+    (error,) = problem(await api.patch(named, json={"name": "other"}), 422, "invalid_request")["errors"]
+    assert error["field"] == "job" and "shardyard list --name" in error["remedy"]
+    assert (await api.patch(named, json={"notes": "x"})).json()["id"] == job
+    await api.delete(f"/v1/jobs/{job}")
+    (error,) = problem(await api.post(f"{named}/undelete"), 422, "invalid_request")["errors"]
+    assert error["field"] == "job" and "shardyard undelete" in error["remedy"]

@@ -204,7 +204,7 @@ async def test_an_edit_changes_what_it_names_and_not_the_spec(api: httpx2.AsyncC
     assert edited.status_code == 200, edited.text
     assert edited.json() == job | {"labels": {"team": "b"}, "notes": "One.\n\U0001f4a1" + "x" * 16_378}
     yaml = {"Content-Type": "application/yaml"}
-    renamed = await api.patch("/v1/jobs/tiny", content="name: other\nnotes: null\n", headers=yaml)
+    renamed = await api.patch(address, content="name: other\nnotes: null\n", headers=yaml)
     assert renamed.json() == edited.json() | {"name": "other"}
     assert (await api.get("/v1/jobs/other")).json() == renamed.json()
     assert (await api.get("/v1/jobs/tiny")).status_code == 404

@@ -53,6 +53,20 @@ def test_a_place_goes_on_after_the_last_event_and_loses_patience_only_without_on
     assert Place(None, 1.0).headers == {}
 
 
+def test_patience_is_for_one_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream without events is heard by its comments alone."""
+    clock = [0.0]
+    monkeypatch.setattr("shardyard.api.client.transport.time.monotonic", lambda: clock[0])
+    place, error = Place(None, 300.0), Unreachable("http://x", "gone")
+    for clock[0] in (0.0, 400.0, 800.0):
+        place.lost(error)
+        place.heard()
+    place.lost(error)
+    clock[0] = 1200.0
+    with pytest.raises(Unreachable):
+        place.lost(error)
+
+
 def test_patience_ends() -> None:
     place, error = Place(None, -1.0), Unreachable("http://x", "gone")
     with pytest.raises(Unreachable):

@@ -73,8 +73,9 @@ def test_incidents_newest_first(job: str, client: Client, capsys: pytest.Capture
     assert [item["cause"] for item in items] == ["loss_spike", "rank_lost"]
     assert run(["incidents", job, "--newest", "--before", str(items[0]["position"]), "--json"]) == 0
     assert [item["cause"] for item in json.loads(capsys.readouterr().out)["items"]] == ["rank_lost"]
-    assert run(["incidents", job, "--before", "9"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1].endswith("shardyard incidents --help")
+    for wrong in (["--before", "9"], ["--newest", "--after", "1"]):
+        assert run(["incidents", job, *wrong]) == 1
+        assert capsys.readouterr().err.splitlines()[-1].endswith("shardyard incidents --help")
 
 
 def test_show_gives_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixture[str]) -> None:

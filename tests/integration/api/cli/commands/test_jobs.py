@@ -29,7 +29,7 @@ def test_jobs_are_listed_by_what_they_logged(plane: Plane, client: Client, capsy
     assert "val/acc [%]" in head and [row.split()[1] for row in rows] == ["low"]
     assert run(["list", "--sort=-metric.val/acc [%]", "--limit", "1"]) == 0
     hint = capsys.readouterr().err
-    assert "shardyard list '--sort=-metric.val/acc [%]' --cursor " in hint
+    assert "shardyard list '--sort=-metric.val/acc [%]' --limit=1 --cursor " in hint
     following = listed(capsys, "--sort=-metric.val/acc [%]", "--cursor", hint.split()[-1])
     assert [row.split()[1] for row in following[1:]] == ["high", "silent"]
 

@@ -62,7 +62,7 @@ def test_jobs_are_deleted_after_a_yes_and_restored(
     assert (listed["id"], bool(listed["deleted_at"]), bool(listed["deleted_by"])) == (first.id, True, True)
     assert run(["undelete", "first", "absent", *url]) == 1
     shown = capsys.readouterr()
-    assert "first  restored" in shown.out and "There is no job 'absent'" in shown.err
+    assert "first  restored" in shown.out and "'absent' is not the id of a job." in shown.err
     assert first.refresh() == first
     assert run(["list", "--deleted", *url]) == 0
     assert "No deleted job can be restored." in capsys.readouterr().err
@@ -77,6 +77,15 @@ def test_more_deleted_jobs_than_a_page_are_named(
     shown = capsys.readouterr()
     assert newer.id in shown.out and older.id not in shown.out
     assert f"shardyard list --deleted --cursor {newer.id}" in shown.err
+    assert run(["list", "--deleted", "--text", "er", "--limit", "1", *url]) == 0
+    assert f"shardyard list --text=er --limit=1 --deleted --cursor {newer.id}" in capsys.readouterr().err
+
+
+def test_a_name_restores_its_newest_job_alone(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    older, newer = (ended(client, "same").delete() for _ in range(2))
+    assert run(["undelete", "same", "same", "--url", client.url]) == 0
+    assert capsys.readouterr().out.split() == [newer.id, "same", "restored"]
+    assert [job.id for job in client.jobs(deleted=True).items] == [older.id]
 
 
 def test_a_pinned_job_is_named_and_the_others_are_deleted(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,8 @@ def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str])
         (["--since", "soon"], "10m"),
         (["--level", "loud"], "error"),
         (["--limit", "0"], "--limit"),
+        (["--limit", "5"], "--limit goes with a search or --around"),
+        (["--around", "3", "--after", "2"], "--around and --after exclude each other"),
     ],
 )
 def test_what_does_not_go_says_what_does(

@@ -107,6 +107,11 @@ def test_nothing_to_stop(folder: Path) -> None:
     assert not folder.exists()
 
 
+def test_what_stays_in_the_foreground_prints_no_json(folder: Path) -> None:
+    assert "--json goes with --detach" in shardyard("up", "--json", code=1).stderr
+    assert not folder.exists()
+
+
 def test_migrate_twice(folder: Path) -> None:
     for _ in range(2):
         assert "up to date" in shardyard("migrate").stdout
