@@ -60,11 +60,13 @@ class Mixture(Protocol):
 
 
 class Tally:
-    """How evenly the mixtures of this rank routed in validation: sums over tokens and layers, in float64."""
+    """How evenly the mixtures of this rank routed in validation: sums over tokens and layers, in float64.
 
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
-        self.layers = 0  # layers that report to this tally
+    `mixes`: whether the whole model has mixtures. A pipeline's stage may have none of them.
+    """
+
+    def __init__(self, mesh: Mesh, mixes: bool = False) -> None:
+        self._mesh, self._mixes = mesh, mixes
         self.clear()
 
     def clear(self) -> None:
@@ -77,7 +79,7 @@ class Tally:
 
     def means(self) -> dict[str, float]:
         """Means over all layers and tokens of all ranks, without coefficients; empty without mixtures. Collective over the world."""
-        if not self.layers:
+        if not self._mixes:
             return {}
         sums = self._sums if self._mesh.index("tensor") == 0 else torch.zeros_like(self._sums)
         if self._mesh.layout.world_size > 1:
@@ -86,13 +88,17 @@ class Tally:
         return {"balance_loss": balance / tokens, "router_z_loss": z / tokens, "dropped": dropped / tokens}
 
 
+def mixes(model: nn.Module) -> bool:
+    """Whether the model has mixtures of experts."""
+    return any(isinstance(module, Mixture) for module in model.modules())
+
+
 def apply_experts(part: nn.Module, mesh: Mesh, share: Callable[[], float], tally: Tally) -> None:
     """Distribute the experts of `part` over the expert axis. `share()` is the factor of a token's loss in a backward pass."""
     for module in part.modules():
         if not isinstance(module, Mixture):
             continue
         module.tally = tally
-        tally.layers += 1
         # Under tensor parallelism each of t ranks adds the whole auxiliary gradient, and their gradients are summed.
         module.share = _divided(share, mesh.size("tensor"))
         if mesh.layout.degrees["context"] > 1:

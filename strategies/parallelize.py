@@ -43,10 +43,10 @@ from .data_parallel.zero import ShardedOptimizer
 from .data_strategy import DataStrategy
 from .delayed_rules import alternates
 from .expert_balance import ExpertBalance
-from .expert_parallel import Tally, apply_experts
+from .expert_parallel import Tally, apply_experts, mixes
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
-from .layout import Layout, own_clocks
+from .layout import Layout, Refusal, own_clocks
 from .loss import TokenLoss
 from .memory_options import MemoryOptions, offloads_a_part, splits_backward, tied_apart
 from .mesh import Mesh
@@ -107,10 +107,15 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         return _serve(recipe, mesh)
     stages = mesh.layout.stages_of(mesh.index("pipeline"))
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
-    parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
+    parts, tally = [], Tally(mesh)
+    for stage in stages:
+        whole = recipe.build()
+        tally = Tally(mesh, mixes(whole))
+        parts.append(whole if costs is None else split(whole, stage, mesh.layout, costs))
     if offloads_a_part(recipe.memory_options) and held_by_several(parts, mesh.layout):
         raise tied_apart()
-    tally = Tally(mesh)
+    if costs is None:  # else a stage may have none, and the model has
+        _check_blocks(parts[0], recipe)
     for part in parts:
         apply_inside(part, recipe, mesh, tally)
     balance = ExpertBalance(parts, mesh, recipe.precision.master)
@@ -131,6 +136,24 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     (whole,) = parts
     accumulate = Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked))
     return Parallel(parts, data, accumulate, tally, balance)
+
+
+def _check_blocks(model: nn.Module, recipe: Recipe) -> None:
+    """Raise `Refusal` for an option of the model's repeated blocks if none are found."""
+    options = recipe.memory_options
+    asked = {
+        "precision": recipe.precision.fp8,
+        "recompute": options.recompute.mode != "none",
+        "compile": options.compile,
+        "offload.activations": options.offload.activations,
+    }
+    field = next((name for name, is_asked in asked.items() if is_asked), None)
+    if field is not None and not any(blocks(model)):
+        raise Refusal(
+            field,
+            f"it applies to repeated blocks, and {type(model).__name__} has no container of modules among its attributes.",
+            "Let its attribute `blocks` be the nn.ModuleList or nn.ModuleDict of them, or leave this out.",
+        )
 
 
 def _delayed(layout: Layout, microbatches: int, ends_apart: bool) -> type[ContinuousPipeline]:

@@ -11,7 +11,7 @@ heads share one; log-sum-exp [batch, heads, queries] in fp32 (fp64 for fp64). A 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,11 @@ from torch import Tensor
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 _TRIED = ("2.13.",)
-_HALVES = (torch.bfloat16, torch.float16)
+HALVES: Final = (torch.bfloat16, torch.float16)
+#: CUDA's flash attention needs compute capability 8.0, and sizes of heads that are multiples of 8, up to 256.
+FLASH_CAPABILITY: Final = (8, 0)
+MOST_HEAD: Final = 256
+HEAD_STEP: Final = 8
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,13 @@ def kernel_for(q: Tensor) -> Kernel:
         return MATH
     if q.device.type == "cpu":
         return CPU_FLASH
-    if q.device.type == "cuda" and q.dtype in _HALVES and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256:
-        return CUDA_FLASH
-    return MATH
+    return CUDA_FLASH if q.device.type == "cuda" and _fits_flash(q) else MATH
+
+
+def _fits_flash(q: Tensor) -> bool:
+    """Whether CUDA's flash attention, which is called by itself here, takes such queries on their device."""
+    fits = q.dtype in HALVES and q.shape[-1] % HEAD_STEP == 0 and q.shape[-1] <= MOST_HEAD
+    return fits and torch.cuda.get_device_capability(q.device) >= FLASH_CAPABILITY
 
 
 def _math_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,15 @@ def test_dropped_tokens_equal_one_process(
     assert whole["losses"] != one_process({**spec, "model": MIXTURE})["losses"]
 
 
+@pytest.mark.parametrize("blocks", [[0, 4], [4, 0]], ids=str)
+def test_a_stage_without_mixtures_takes_part_in_their_means(
+    blocks: list[int], root: Path, make_spec: Make, one_process: Make
+) -> None:
+    """It did not, and the others waited for it in the first validation."""
+    spec = make_spec({"pipeline": {"stages": 2, "blocks": blocks}, "data": 2, "expert": 2}, model=MIXTURE, steps=2)
+    assert_equal(train(spec, root), one_process(spec))
+
+
 def _with_fixed_sizes(*arguments: Any) -> Any:
     from shardyard.strategies import expert_parallel
 

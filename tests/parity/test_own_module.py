@@ -131,6 +131,15 @@ class Staged(nn.Module):
         return (x, tokens) if self.head is None else self.head(self.norm(x))
 
 
+class Wrapper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Bigram(16)
+
+    def forward(self, tokens):
+        return self.inner(tokens)
+
+
 class Counting(Bigram):
     def forward(self, tokens):
         self.scale += 1
@@ -190,6 +199,22 @@ def test_a_pipeline_of_tokens_equals_one_process_and_draws_the_same_after_a_resu
     spec = make_spec(layout, model=own("Staged", dropout=0.3), checkpoint={"every": 3, "final": False})
     whole, resumed = (train(spec, root, f"dropout-{schedule}") for _ in range(2))
     assert resumed["losses"] == whole["losses"][3:]
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("precision", {"precision": "fp8"}),
+        ("recompute", {"recompute": "full"}),
+        ("compile", {"compile": True}),
+        ("offload.activations", {"offload": {"activations": True}}),
+    ],
+)
+def test_options_of_blocks_are_refused_where_none_are_found(
+    field: str, changes: dict[str, Any], own: Make, root: Path, make_spec: Make
+) -> None:
+    with pytest.raises(RuntimeError, match=f"{field}: it applies to repeated blocks, and Wrapper has no container"):
+        train(make_spec({}, model=own("Wrapper"), **changes), root)
 
 
 def test_validation_drops_nothing(own: Make, root: Path, make_spec: Make) -> None:

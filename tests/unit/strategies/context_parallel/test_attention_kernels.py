@@ -1,10 +1,19 @@
 """Each attention kernel returns attention, its log-sum-exp and its gradients."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from harness.attentions import heads, whole
 
-from shardyard.strategies.context_parallel.attention_kernels import CPU_FLASH, MATH, Kernel, kernel_for
+from shardyard.strategies.context_parallel.attention_kernels import (
+    CPU_FLASH,
+    CUDA_FLASH,
+    MATH,
+    Kernel,
+    kernel_for,
+)
 
 NAMES = {"MATH": MATH, "CPU_FLASH": CPU_FLASH}
 
@@ -36,3 +45,22 @@ def test_an_untried_torch_gets_the_naive_kernel(monkeypatch: pytest.MonkeyPatch)
     assert kernel_for(q) is CPU_FLASH
     monkeypatch.setattr(torch, "__version__", "9.0.0")
     assert kernel_for(q) is MATH
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "size", "kernel"),
+    [
+        ((9, 0), torch.bfloat16, 64, CUDA_FLASH),
+        ((8, 0), torch.float16, 256, CUDA_FLASH),
+        ((7, 5), torch.float16, 64, MATH),  # torch's selection is not asked: the operator would refuse
+        ((9, 0), torch.float32, 64, MATH),
+        ((9, 0), torch.bfloat16, 60, MATH),
+        ((9, 0), torch.bfloat16, 264, MATH),
+    ],
+)
+def test_a_gpu_gets_the_fused_kernel_only_where_that_runs(
+    capability: tuple[int, int], dtype: torch.dtype, size: int, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    q: Any = SimpleNamespace(device=torch.device("cuda"), dtype=dtype, shape=(1, 1, 2, size))
+    assert kernel_for(q) is kernel
