@@ -59,14 +59,17 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._ended: queue.SimpleQueue[Saved | Exception] = queue.SimpleQueue()
 
-    def save(self, step: int, training: Mapping[str, Any], tries: int = 1) -> None:
-        """Begin to save the state as it is now. All ranks call it alike; the first time it is collective."""
+    def save(self, step: int, training: Mapping[str, Any], backoff_s: Sequence[float] = ()) -> None:
+        """Begin to save the state as it is now. All ranks call it alike; the first time it is collective.
+
+        `backoff_s`: seconds before each further try of a failed write.
+        """
         began = time.monotonic()
         buffer, writer = self._prepared()
         self.wait()
         buffer.take()
         held_s = time.monotonic() - began
-        arguments = (writer, Order(step, training, tries), began, held_s)
+        arguments = (writer, Order(step, training, backoff_s), began, held_s)
         self._thread = threading.Thread(target=self._write, args=arguments, name=THREAD, daemon=True)
         self._thread.start()
 

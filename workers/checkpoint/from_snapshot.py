@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..snapshot.header import StoredSlice
 from ..storage.folder import Folder
 from .manifest import File, Manifest, TensorSlice, write
-from .retention import clear, folder, prune
+from .retention import clear, folder, prune, sweep
 from .safetensors_header import dtype_name, header
 
 
@@ -38,7 +38,7 @@ def commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | Non
     with contextlib.suppress(OSError):
         clear(path, manifest)
         kept = prune(root, keep, path)
-        root.sweep()
+        sweep(root, path)
     return kept
 
 

@@ -24,7 +24,7 @@ from ..storage.file_content import FileContent
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import MANIFEST, File, Manifest, read, write
-from .retention import clear, folder, prune
+from .retention import clear, folder, prune, sweep
 
 #: `state`: one file that holds what `torch.save` wrote. `files`: what the program wrote itself.
 Kind = Literal["files", "state"]
@@ -232,7 +232,7 @@ def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: in
     with contextlib.suppress(OSError):
         clear(path, manifest)
         kept = prune(root, keep, path, spared)
-        root.sweep(path.name)  # other ranks may be uploading parts of later steps
+        sweep(root, path)
     return Published(str(path), manifest.bytes, kept, digest)
 
 

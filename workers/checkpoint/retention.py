@@ -116,6 +116,14 @@ def _has_died(path: Folder) -> bool:
     return False
 
 
+def sweep(root: Folder, saved: Folder) -> None:
+    """Abort the uploads that dead writers of `saved` and of older checkpoints have left. Other writers below `root` may be alive.
+
+    Raises OSError.
+    """
+    root.sweep(lambda name: _is_step(name) and name <= saved.name)
+
+
 def clear(path: Folder, manifest: Manifest) -> None:
     """Remove what an earlier save of the same step has left in the folder."""
     for name in path.files():
@@ -125,7 +133,12 @@ def clear(path: Folder, manifest: Manifest) -> None:
 
 def _steps(root: Folder) -> list[Folder]:
     """Newest first."""
-    return [root / name for name in sorted(root.folders(), reverse=True) if name.startswith(_STEP)]
+    return [root / name for name in sorted(root.folders(), reverse=True) if _is_step(name)]
+
+
+def _is_step(name: str) -> bool:
+    """Whether a folder of this name is a checkpoint's. One that a user put beside them, such as `step-00000010-good`, is not."""
+    return name.startswith(_STEP) and name.removeprefix(_STEP).isdecimal()
 
 
 def _whole(root: Folder, steps: list[Folder]) -> list[Folder]:

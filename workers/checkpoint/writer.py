@@ -9,7 +9,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch.distributed as dist
 
@@ -17,20 +17,17 @@ from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointError
 from .manifest import MANIFEST, File, Manifest, Tensor, read, write
-from .retention import clear, folder, prune
+from .retention import clear, folder, prune, sweep
 from .staging_buffer import StagingBuffer
-
-#: Seconds before the second and the third try of a checkpoint that must be saved.
-BACKOFF_S: Final = (1.0, 2.0)
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to save: the training state of `step` beside the buffer, in at most `tries` tries."""
+    """What to save: the training state of `step` beside the buffer. `backoff_s`: seconds before each further try of a failed write."""
 
     step: int
     training: Mapping[str, Any]
-    tries: int
+    backoff_s: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,8 @@ class Writer:
         self._name = f"rank-{self._rank:05d}-{edition}.safetensors"
 
     def write(self, order: Order) -> Written:
-        """Collective among the writers."""
-        for seconds in (0.0, *BACKOFF_S)[: order.tries]:
+        """Collective among the writers. They try equally often, whatever their clocks."""
+        for seconds in (0.0, *order.backoff_s):
             time.sleep(seconds)
             written = self._try(order)
             if written.error is None:
@@ -120,7 +117,7 @@ class Writer:
         with contextlib.suppress(OSError):
             clear(path, manifest)
             kept = prune(self._root, self._keep, path)
-            self._root.sweep()
+            sweep(self._root, path)
         return Written(str(path), manifest.bytes, kept=kept, digest=digest)
 
 

@@ -151,6 +151,8 @@ class Server:
 
     def _forward_signals(self, child: Child) -> None:
         """Forward each byte as a signal to the trainer. When the connection ends, kill the trainer."""
+        if self.children.get(child.pid) is not child:
+            return  # it was reaped just now, with what was sent to it
         try:
             numbers = child.connection.recv(64)
         except OSError:
@@ -160,8 +162,7 @@ class Server:
             child.disconnected = True
             child.connection.close()
         for number in numbers or [signal.SIGKILL]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, number)
+            _send_signal(child.pid, number)
 
     def _reap(self, _: Any) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -195,6 +196,15 @@ class Server:
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()  # succeeds for the last server of the node
         os._exit(0)
+
+
+def _send_signal(pid: int, number: int) -> None:
+    """Send a signal to a trainer's process group; before it has one, to the trainer, whose id is its own until it is reaped."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            os.kill(pid, number)
 
 
 def _take_descriptors(fds: list[int], segments: int) -> tuple[socket.socket, dict[str, Any]]:

@@ -31,10 +31,10 @@ class SnapshotService:
         self.lease.renew()
         return self.store.steps()
 
-    async def forget_snapshots(self) -> None:
-        """Empty this rank's snapshots and free its replicas of other ranks: neither can be trusted. Call it when the trainer ended."""
+    async def forget_snapshots(self, after: int) -> None:
+        """Empty all snapshots and replicas here of later steps than `after`; 0: all. Call it before a trainer has its run."""
         self.lease.renew()
-        self.store.forget()
+        self.store.forget(after)
 
     async def write_replica(self, chunk: Chunk) -> bool:
         """Write a part of another rank's replica, or of this rank's own snapshot; returns whether the sender should continue."""

@@ -48,11 +48,11 @@ class SnapshotStore:
         """Steps of which this rank's whole state is in memory."""
         return shared_memory.steps(self.own)
 
-    def forget(self) -> None:
-        """Empty this rank's own memory, and free its replicas of other ranks."""
-        for fd in self.own:
-            shared_memory.empty(fd)
-        self.replicas.drop_except([])
+    def forget(self, after: int) -> None:
+        """Empty all memory here of later steps than `after`: this rank's, and that of others."""
+        for fds in (self.own, *self.guarded.values()):
+            shared_memory.empty_after(fds, after)
+        self.replicas.empty_after(after)
 
     async def write(self, chunk: Chunk) -> bool:
         """Write a part of another rank's snapshot, or of this rank's own; returns whether the sender should continue. Raises `Stale`."""

@@ -109,6 +109,13 @@ class ReplicaStore:
                 for fd in self.segments.pop(rank):
                     os.close(fd)
 
+    def empty_after(self, step: int) -> None:
+        """Mark the copies of later steps than `step` as empty, and end those that are being written."""
+        with self._lock:
+            self._open.clear()
+            for fds in self.segments.values():
+                shared_memory.empty_after(fds, step)
+
     def _write(self, chunk: Chunk, fds: Sequence[int]) -> bool:
         if chunk.start == shared_memory.START:
             if chunk.header in map(shared_memory.read_header, fds):

@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,6 +80,14 @@ def empty(fd: int) -> None:
     """Mark the segment as empty."""
     if os.fstat(fd).st_size:
         os.pwrite(fd, bytes(_HEADER.size + _CHECK.size), 0)
+
+
+def empty_after(fds: Iterable[int], step: int) -> None:
+    """Mark the segments of later steps than `step` as empty."""
+    for fd in fds:
+        header = read_header(fd)
+        if header is not None and header.step > step:
+            empty(fd)
 
 
 def seal(fd: int, header: Header) -> None:

@@ -102,8 +102,8 @@ class Folder(ABC):
         """Remove what a process that died within `filled` has left. Call it only if no other process fills this folder now."""
 
     @abstractmethod
-    def sweep(self, last: str | None = None) -> None:
+    def sweep(self, has_dead_writers: Callable[[str], bool] = lambda _: True) -> None:
         """Free space below this folder that dead writers left and no other method shows, such as unfinished uploads.
 
-        `last`: only in the folders up to this name, because writers of later ones may be alive.
+        `has_dead_writers(name)`: whether no writer of the folder or file `name` in this one is alive.
         """

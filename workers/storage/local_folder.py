@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -128,7 +128,7 @@ class LocalFolder(Folder):
         for left in self._path.parent.glob(f".{glob.escape(self.name)}.*.partial"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def sweep(self, last: str | None = None) -> None:
+    def sweep(self, has_dead_writers: Callable[[str], bool] = lambda _: True) -> None:
         """Does nothing: all files that writers left are visible."""
 
     def _entries(self) -> list[os.DirEntry[str]]:

@@ -132,11 +132,11 @@ class BucketFolder(Folder):
         if not self.has(last):
             self.remove_all()
 
-    def sweep(self, last: str | None = None) -> None:
+    def sweep(self, has_dead_writers: Callable[[str], bool] = lambda _: True) -> None:
         prefix = self._key("")
         found = self._bucket.call("list_multipart_uploads", Prefix=prefix)
         for upload in found.get("Uploads", ()):
-            if last is None or upload["Key"].removeprefix(prefix).partition("/")[0] <= last:
+            if has_dead_writers(upload["Key"].removeprefix(prefix).partition("/")[0]):
                 self._bucket.abort(upload["Key"], upload["UploadId"])
 
     def _listed(self) -> dict[str, Any]:

@@ -32,9 +32,10 @@ from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, exited, raised, watchdog_line
 from .policies.ray_workers import CAUSE as RAY_WORKER
 from .policies.ray_workers import worker_failure
+from .pull_gate import PullGate
 from .rank_samples import places
 from .ranks.handles import PULL_S
-from .ranks.members import Member, leases_kept, newest_generation
+from .ranks.members import Member, drain, leases_kept, newest_generation
 from .ranks.neighbours import replica_holder, replicas_at
 from .step_watch import StepWatch
 from .system_samples import SystemSamples
@@ -83,6 +84,7 @@ class EventPump:
         self._has_unusable = False  # a line that was meant as metrics, of which there was an incident
         self.system = SystemSamples(spec.world_size)
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
+        self._gate = PullGate(merger.spool)
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], PumpedEvent]] = {
             "step": self._take_step,
             "preflight": self._take_preflight,
@@ -116,7 +118,7 @@ class EventPump:
             if assignment is not None:
                 await self._start(members, member, assignment)
             while not member.exited:
-                if not await self.merger.spool.room(self._pull_s):
+                if not await self._gate.opens(self._pull_s):
                     await member.placed.heartbeat()
                     continue
                 events = await member.placed.pull(member.pulled, self._pull_s)
@@ -142,11 +144,17 @@ class EventPump:
         for ranks in self.merger.leave(rank):
             self._watch_step(ranks, members)
 
-    def flush(self, members: Sequence[Member]) -> None:
-        """At a generation's end: emit the events that wait for ranks that will not report any more."""
-        self.merger.flush()
+    async def drain(self, members: Sequence[Member], timeout_s: float) -> list[Member]:
+        """Pull what trainers that were ended have left, and emit it; returns the members without a report of their trainer's exit.
+
+        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots.
+        """
+        with self._gate.held_open():
+            late = await drain(members, timeout_s)
+        self.merger.flush()  # what waits for ranks that will not report any more
         self._emit_sample(self.watch.samples.flush(), members)
         self._emit_system(self.system.flush())
+        return late
 
     def _take_log(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         found = read(LogEvent, event["data"])

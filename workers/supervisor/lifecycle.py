@@ -17,7 +17,7 @@ from .gang_state import Phase
 from .journal.journal import until_answered
 from .policies.failures import Failure, brief
 from .ranks.handles import TRAINER_END_S, RankHandle, within
-from .ranks.members import Member, call_each, drain, leases_kept, nodes
+from .ranks.members import Member, call_each, leases_kept, nodes
 from .ranks.neighbours import assignments
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_actors_and_group
 from .ranks.room import node_places
@@ -89,7 +89,9 @@ class Lifecycle:
             if not await gang.placement.place():
                 return await self._after_generation()
             await self._make_actors()
-            if not await self.generations.open():
+            async with leases_kept(gang.members, gang.spec.lease_s):  # actors that are ready wait for the slowest one
+                opened = await self.generations.open()
+            if not opened:
                 return await self._after_generation()
         except NoRoom as error:
             self.generations.fail(Failure("placement_timeout", None, str(error)))
@@ -144,7 +146,8 @@ class Lifecycle:
             with contextlib.suppress(TimeoutError):
                 await within(SAVE_S, gang.ended.wait())
         if gang.awaits_return and gang.stopping != "cancel":
-            await self.generations.save_from_memory()
+            async with leases_kept(gang.members, gang.spec.lease_s):
+                await self.generations.save_from_memory()
 
     async def _end(self) -> None:
         """Stop what still runs, drain events, free the devices, and emit the final state."""
@@ -159,8 +162,7 @@ class Lifecycle:
         else:
             await choose_root_cause(gang)
             await call_each(gang.members, lambda rank: rank.stop(0.0, DRAIN_S))
-        await drain(gang.members, TRAINER_END_S if gang.all_done else DRAIN_S)
-        gang.pump.flush(gang.members)
+        await gang.pump.drain(gang.members, TRAINER_END_S if gang.all_done else DRAIN_S)
         gang.traces.end_gang()
         await gang.placement.remove(gang.members)
         self._emit_end(success)

@@ -23,7 +23,7 @@ from .node_loss import lost_node
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
 from .ranks.handles import TRAINER_END_S
-from .ranks.members import Member, call_each, drain
+from .ranks.members import Member, call_each
 from .ranks.neighbours import assignments, choose_replica_holders
 from .ranks.placement import RankReplaced
 from .ranks.placement_group import NoRoom
@@ -77,12 +77,15 @@ class Generations:
         return None
 
     async def _choose_restore_step(self) -> int | None:
-        """The step that all ranks restore; None if no step has a snapshot for every rank."""
+        """The step that all ranks restore; None if no step has a snapshot for every rank.
+
+        Snapshots of later steps are emptied, all of them for None: beside a later one the next snapshot would overwrite the common step.
+        """
         gang = self.gang
-        if gang.distrusted:
-            await asyncio.gather(*(member.placed.snapshots.forget() for member in gang.members))
-            gang.distrusted = False
-        return await choose_restore_step(gang.members, gang.spec.dispensable)
+        step = None if gang.distrusted else await choose_restore_step(gang.members, gang.spec.dispensable)
+        await asyncio.gather(*(member.placed.snapshots.forget(after=step or 0) for member in gang.members))
+        gang.distrusted = False
+        return step
 
     def watch_over(self) -> None:
         """While a generation trains: have its snapshots held by neighbours, and watch for a hang."""
@@ -169,9 +172,8 @@ class Generations:
         await asyncio.gather(
             self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         )
-        for member in await drain(gang.members, TRAINER_END_S):
+        for member in await gang.pump.drain(gang.members, TRAINER_END_S):
             member.lost = True  # a trainer's exit that is still to be reported would be taken for the next one's
-        gang.pump.flush(gang.members)
         gang.traces.end_generation(f"a repair ended it ({repair.cause})")
         gang.watch.stragglers.renew()
         others = [member for member in gang.members if member not in lost]
@@ -257,8 +259,7 @@ class Generations:
         gang = self.gang
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
-        await drain(gang.members, TRAINER_END_S)
-        gang.pump.flush(gang.members)
+        await gang.pump.drain(gang.members, TRAINER_END_S)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return await save_and_emit(gang.members, broken)
 

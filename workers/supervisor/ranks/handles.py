@@ -73,8 +73,9 @@ class SnapshotCalls:
         held: SnapshotHandle | None = await within(START_S, self._actor.hold_snapshots.remote(rank, snapshots))
         return held
 
-    async def forget(self) -> None:
-        await within(START_S, self._actor.forget_snapshots.remote())
+    async def forget(self, after: int) -> None:
+        """Empty all snapshots and replicas in this actor's memory of later steps than `after`; 0: all."""
+        await within(START_S, self._actor.forget_snapshots.remote(after))
 
     async def restore_to(self, rank: int, step: int, new: "RankHandle") -> None:
         """Send the replica of a rank's state to the rank's new actor."""

@@ -1,7 +1,7 @@
 """Saves checkpoints while a run trains, the last one with several tries, and exports that one.
 
 An error of the storage is reported, and that checkpoint is missing. Only an error at the last one ends the run. All ranks save, rank 0
-reports.
+reports. The checkpoint for which a run stops early is tried for minutes: without it, all steps since the one before are lost.
 """
 
 import time
@@ -24,8 +24,11 @@ from ..step_record import StepRecord, StepStats
 from ..train_state import TrainState
 from .base import Callback
 
-#: Tries of the last checkpoint. Any other has one try, because the next checkpoint follows.
-TRIES: Final = 3
+#: Seconds before each further try of the last checkpoint. A scheduled one has one try, because the next checkpoint follows.
+LAST_BACKOFF_S: Final = (1.0, 2.0)
+#: The same for the checkpoint for which a run stops. Tries at storage that does not answer take 45 s each: in all less than the 600 s
+#: after which the dispatcher kills the gang (`reshard_s`), and after which a rank without progress counts as hung.
+STOP_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 60.0)
 
 
 class Checkpointing(Callback):
@@ -45,7 +48,6 @@ class Checkpointing(Callback):
         self._about = about_model(parts)
         self._root = folder_at(parts.run.checkpoints)
         self._saver = Saver(self._root, self._spec.keep, shards, parts.mesh, parts.state_file)
-        self._begun = 0  # the step of the newest save
 
     def before_serving(self, step: int) -> None:  # noqa: ARG002
         self._settle()
@@ -57,22 +59,25 @@ class Checkpointing(Callback):
         return self.due(step)
 
     def after_step(self, record: StepRecord) -> None:
-        """Report which saves have ended, and begin one if it is due."""
+        """Report which saves have ended, and begin one if it is due, unless `finish` saves this step."""
         self._report_ended()
-        if self.due(record.step) and not self._is_last(record.step):
-            self._begin(record.step, 1)
+        step = record.step
+        finishes = self._is_last(step) or (record.stats.stop == StopRequest.SAVE and step < self._last)
+        if self.due(step) and not finishes:
+            self._begin(step, ())
 
     def finish(self, step: int, stop: StopRequest) -> None:
         """Save the last checkpoint and export it. Raises `CheckpointError`.
 
         A run that stops early saves the state of `step` only if that was requested, and exports nothing.
         """
-        saves = stop == StopRequest.SAVE and self._begun != step if stop else self._spec.final
-        if saves:
-            self._begin(step, TRIES)
+        if stop == StopRequest.SAVE:
+            self._begin(step, STOP_BACKOFF_S)
+        elif not stop and self._spec.final:
+            self._begin(step, LAST_BACKOFF_S)
         with self._phase("checkpoint", self._last):
             self.wait()
-            self._report_ended()
+            self._report_ended(stopped_at=step if stop == StopRequest.SAVE else None)
         if not stop and self._spec.export and dist.get_rank() == 0:
             with self._phase("export", self._last):
                 self._export()
@@ -90,29 +95,29 @@ class Checkpointing(Callback):
         with self._phase("checkpoint"):
             self._saver.settle()
 
-    def _begin(self, step: int, tries: int) -> None:
+    def _begin(self, step: int, backoff_s: Sequence[float]) -> None:
         training = self._training(step)
-        self._begun = step
         with self._phase("checkpoint", step):
-            self._saver.save(step, training | self._about, tries)
+            self._saver.save(step, training | self._about, backoff_s)
 
     def _is_last(self, step: int) -> bool:
         """Whether the checkpoint of this step is the final one."""
         return self._spec.final and step == self._last
 
-    def _report_ended(self) -> None:
+    def _report_ended(self, stopped_at: int | None = None) -> None:
+        """`stopped_at`: the step for whose checkpoint the run stops."""
         for saved in self._saver.ended():
             if saved.error is None:
                 self._report_saved(saved)
             elif self._is_last(saved.step):
                 raise CheckpointError(
-                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or repair the storage, and "
-                    "continue from the newest complete checkpoint with resume_from."
+                    f"the final checkpoint could not be saved in {1 + len(LAST_BACKOFF_S)} tries: {saved.error}; make room or repair "
+                    "the storage, and continue from the newest complete checkpoint with resume_from."
                 )
             else:
-                self._reporter.incident(
-                    "checkpoint_failed", f"{saved.path}: {saved.error}; training continues.", saved.step
-                )
+                lost = f"the job stops without it after {1 + len(STOP_BACKOFF_S)} tries, and loses the steps since its newest checkpoint."
+                what = lost if saved.step == stopped_at else "training continues."
+                self._reporter.incident("checkpoint_failed", f"{saved.path}: {saved.error}; {what}", saved.step)
 
     def _report_saved(self, saved: Saved) -> None:
         self._state.newest_checkpoint = saved.path
@@ -157,4 +162,5 @@ def about_model(parts: TrainerParts) -> dict[str, Any]:
         "layout": str(parts.spec.layout),
         "model": None if parts.architecture is None else parts.architecture.model_dump(),
         "tokenizer": parts.spec.data.tokenizer,
+        "documents": parts.spec.data.documents,
     }

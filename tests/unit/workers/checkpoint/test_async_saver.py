@@ -179,7 +179,7 @@ def test_a_dead_bucket_costs_the_checkpoint_and_the_next_one_is_saved(
         buckets.start()
     (failed,) = saver.ended()
     assert failed.error is not None and "s3://checkpoints" in failed.error
-    saver.save(2, {}, tries=3)
+    saver.save(2, {}, backoff_s=(1.0, 2.0))
     saver.wait()
     assert [saved.error for saved in saver.ended()] == [None]
     assert complete(root) == [folder(root, 2)]

@@ -53,6 +53,15 @@ def test_nothing_goes_when_the_last_one_is_not_in_place(root: Folder, lost: str)
     assert steps(root) == [1, 2, 3]
 
 
+def test_a_folder_of_the_users_own_beside_them_is_no_checkpoint(root: Folder) -> None:
+    shelve(root, 1, 2, 3)
+    mine = root / "step-00000002-good"
+    mine.publish(MANIFEST, folder(root, 2).read(MANIFEST))
+    assert prune(root, 1, folder(root, 3)) == (3,)
+    assert complete(root) == [folder(root, 3)] and newest(root) == folder(root, 3)
+    assert mine.has(MANIFEST)
+
+
 def test_saves_that_were_cut_off_go_when_they_are_older(root: Folder) -> None:
     shelve(root, 1, 2, 3, 4)
     for step in (2, 4):

@@ -1,6 +1,7 @@
 import array
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.forkserver.client import connect
 from shardyard.workers.forkserver.protocol import Request, kill, request
+from shardyard.workers.forkserver.server import Child, Server
 from shardyard.workers.messages.rendezvous import RankAssignment
 
 ENTRY = """
@@ -177,6 +179,37 @@ def test_a_kill_reaches_what_the_trainer_started(root: Path, owner: int) -> None
         kill(run.fork)
         assert run.reply() == {"exit": -signal.SIGKILL}
     assert ends(child)
+
+
+class Forwarding(Server):
+    """A server with one child and nothing to listen on."""
+
+    def __init__(self, child: Child) -> None:
+        self.children, self.selector = {child.pid: child}, selectors.DefaultSelector()
+
+
+def test_a_kill_right_behind_its_request_reaches_a_trainer_without_a_session_of_its_own() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen(["sleep", "600"]) as process:  # of this process's group, as a fork is at first
+        try:
+            kill(ours)
+            child = Child(process.pid, theirs)
+            Forwarding(child)._forward_signals(child)
+            assert process.wait(PATIENCE_S) == -signal.SIGKILL
+        finally:
+            process.kill()
+
+
+def test_a_signal_to_a_trainer_that_was_reaped_a_moment_ago_is_dropped() -> None:
+    """Both may be ready at once. The connection is closed by then, and another process may have the id."""
+    ours, theirs = socket.socketpair()
+    child = Child(os.getpid(), theirs)
+    server = Forwarding(child)
+    del server.children[child.pid]
+    kill(ours)
+    theirs.close()
+    server._forward_signals(child)
+    ours.close()
 
 
 def test_what_has_left_the_trainers_session_lives_and_ends_with_it(root: Path, owner: int) -> None:

@@ -45,7 +45,7 @@ def served() -> Iterator[tuple[SnapshotService, CountedLease]]:
         pytest.param(lambda one: one.all_steps(), {0: [7]}, id="all steps"),
         pytest.param(lambda one: one.replica_steps(1), [], id="replica steps"),
         pytest.param(lambda one: one.snapshot_header(0, 6), None, id="header"),
-        pytest.param(lambda one: one.forget_snapshots(), None, id="forget"),
+        pytest.param(lambda one: one.forget_snapshots(0), None, id="forget"),
     ],
 )
 async def test_a_supervisors_call_renews_the_lease(

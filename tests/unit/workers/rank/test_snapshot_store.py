@@ -60,8 +60,24 @@ def test_a_new_generation_keeps_what_is_in_memory(stores: tuple[SnapshotStore, S
     fill(first.own[1], 5)
     first.reserve(0, 3, handle(second))
     assert first.steps() == [5]
-    first.forget()
+    first.forget(after=0)
     assert first.steps() == [] and first.all_steps() == {}
+
+
+async def test_steps_after_the_restored_one_are_forgotten_wherever_they_are(
+    stores: tuple[SnapshotStore, SnapshotStore],
+) -> None:
+    """A neighbour's memory too: that rank may have moved, and its old segments would be mixed into an emergency checkpoint."""
+    first, second = stores
+    for fd, step in zip(first.own, (7, 9), strict=True):
+        fill(fd, step)
+    second.hold(0, handle(first))
+    for step in (7, 9):
+        await second.write(
+            Chunk(3, 2, shared_memory.Header(step, 0, SIZE), shared_memory.START, bytes(SIZE - shared_memory.START))
+        )
+    second.forget(after=7)
+    assert second.all_steps() == {0: [7], 3: [7]} and first.steps() == [7]
 
 
 def test_memory_on_another_node_is_not_adopted(stores: tuple[SnapshotStore, SnapshotStore]) -> None:

@@ -78,6 +78,28 @@ async def test_the_two_newest_copies_stay_and_one_that_is_there_is_not_sent_agai
     assert shared_memory.steps(replicas.of(0)) == [2, 3]
 
 
+async def test_a_copy_of_a_step_that_is_trained_again_is_taken_again(fds: list[int], replicas: ReplicaStore) -> None:
+    """What the first training sealed may have the same step and size, and other numbers. One that is being written is not continued."""
+    fill(fds[0], 7)
+    fill(fds[1], 9)
+    late: list[Chunk] = []
+
+    async def give(chunk: Chunk) -> bool:
+        late.append(chunk)
+        return len(late) == 1 and replicas.write(chunk)
+
+    for fd in fds:
+        await send(fd, 3, 1, lambda chunk: asyncio.to_thread(replicas.write, chunk))
+    await send(fds[1], 4, 1, give)
+    replicas.empty_after(7)
+    assert shared_memory.steps(replicas.of(3)) == [7]
+    with pytest.raises(Stale):
+        replicas.write(late[1])
+    again = fill(fds[1], 9)
+    await send(fds[1], 3, 2, lambda chunk: asyncio.to_thread(replicas.write, chunk))
+    assert shared_memory.steps(replicas.of(3)) == [7, 9] and content(replicas.of(3), 9) == again
+
+
 @pytest.mark.parametrize("when", range(4))
 async def test_what_changes_while_it_is_read_is_never_a_copy(fds: list[int], replicas: ReplicaStore, when: int) -> None:
     fill(fds[0], 1)

@@ -21,6 +21,17 @@ def test_a_segment_is_complete_from_its_seal_until_it_is_emptied(fds: list[int])
     assert shared_memory.steps(fds) == [9]
 
 
+def test_what_is_later_than_the_restored_step_is_overwritten_first(fds: list[int]) -> None:
+    """Else the next snapshot would take the place of the restored one, the only step that all ranks have."""
+    for fd, step in zip(fds, (7, 9), strict=True):
+        shared_memory.reserve(fd, shared_memory.START)
+        shared_memory.seal(fd, shared_memory.Header(step, 0, shared_memory.START))
+    shared_memory.empty_after(fds, 7)
+    assert shared_memory.steps(fds) == [7] and shared_memory.oldest(fds) == fds[1]
+    shared_memory.empty_after(fds, 0)
+    assert shared_memory.steps(fds) == []
+
+
 def test_half_a_header_is_none(fds: list[int]) -> None:
     shared_memory.reserve(fds[0], shared_memory.START)
     whole = shared_memory.Header(7, 10, shared_memory.START).pack()

@@ -19,7 +19,7 @@ from shardyard.workers.checkpoint import restore
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
 from shardyard.workers.checkpoint.reader import load_into
-from shardyard.workers.checkpoint.retention import complete, folder
+from shardyard.workers.checkpoint.retention import complete, folder, sweep
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.storage import s3_bucket
@@ -103,6 +103,21 @@ def test_what_a_dead_writer_has_uploaded_is_no_file_and_is_freed(prefix: str) ->
     save(path, values, 4)
     root.sweep()
     assert uploads(root) == [] and torch.equal(loaded(path, values), values)
+
+
+def test_uploads_of_living_writers_beside_a_save_and_after_it_go_on(prefix: str) -> None:
+    """An export of the user's own, Ray Train, and another rank's later step are below the same prefix."""
+    root = folder_at(prefix)
+    names = ("step-00000003", "step-00000004", "step-00000003-good", "step-00000005", "export-00000002", "trial_1")
+    for name in names:
+        path = root / name
+        assert isinstance(path, BucketFolder)
+        path._bucket.call("create_multipart_upload", Key=path._key("rank-0"))
+    sweep(root, folder(root, 4))
+    assert isinstance(root, BucketFolder)
+    assert sorted(uploads(root)) == sorted((root / name)._key("rank-0") for name in names[2:])
+    root.sweep()
+    assert uploads(root) == [], "of a folder that is removed all go"
 
 
 def test_changes_of_stored_files_are_noticed_or_harmless(prefix: str) -> None:

@@ -218,6 +218,29 @@ async def test_ranks_wait_while_the_spool_is_full() -> None:
     assert beats.is_set() and rank.acknowledged == [0] and isinstance(found[-1], RankLost)
 
 
+async def test_what_ended_trainers_have_left_is_pulled_though_the_spool_is_full() -> None:
+    """Else a repair would take every rank for one that does not report its trainer's end, and would give up its snapshots."""
+    spool = Spool(200)
+    spool.add("log", {"lines": ["x" * 400]})
+    spec = GangSpec("shardyard-a-1", {}, 1)
+    said = event(1, "log", rank=0, stream="stderr", first=1, lines=["last words"])
+    rank = Rank([said], [event(2, "exit", status=-9, generation=1)])
+    gang = Gang(spec, Written(spool), spool, GangSecrets(False))
+    member = Member(0, handle=RankHandle(rank))
+
+    async def follow() -> None:
+        async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:
+            async for one in taken:
+                assert isinstance(one, PumpedEvent)
+                member.pulled, member.exited = one.number, one.exited
+
+    member.reader = asyncio.create_task(follow())
+    await asyncio.sleep(0.05)
+    assert rank.acknowledged == [], "while it trains it waits"
+    assert await gang.pump.drain([member], PATIENCE_S) == [] and member.exited
+    assert [list(one["data"]["lines"]) for one in spool.take(0)][1:] == [["last words"]]
+
+
 class Startable:
     """An actor that waits for its run, or has it; then it is gone."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from harness.patience import PATIENCE_S
 from pytest import MonkeyPatch
@@ -73,6 +73,52 @@ async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one
     lifecycle.gang.stopping = "cancel"
     await lifecycle._save()
     assert saved == [True], "a cancelled job saves nothing"
+
+
+class Beaten:
+    """An actor that counts heartbeats. `beaten(2)` waits for the second one."""
+
+    def __init__(self) -> None:
+        self.beats: asyncio.Queue[None] = asyncio.Queue()
+
+    async def heartbeat(self, _: float) -> None:
+        self.beats.put_nowait(None)
+
+    async def beaten(self, times: int) -> bool:
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(times):
+                await self.beats.get()
+        return True
+
+
+def beaten_gang(state: GangState) -> tuple[Lifecycle, Beaten]:
+    """Two ranks with leases of 30 ms; the first has an actor."""
+    spec, spool, actor = GangSpec("shardyard-a-1", {}, 2, lease_s=0.03, own_clocks=2), Spool(1 << 20), Beaten()
+    lifecycle = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
+    lifecycle.gang.members[0].handle = cast("Any", actor)
+    return lifecycle, actor
+
+
+async def test_a_rank_that_is_ready_keeps_its_lease_until_the_slowest_has_started() -> None:
+    lifecycle, actor = beaten_gang(GangState(phase="placing", ranks=[RankState(0), RankState(1)]))
+    parts: Any = lifecycle
+
+    async def nothing() -> bool:
+        return True
+
+    parts.gang.journal.settled = parts.gang.placement.place = parts._make_actors = nothing
+    parts.generations.open = lambda: actor.beaten(2)
+    assert await lifecycle._place() == "training"
+
+
+async def test_ranks_keep_their_leases_while_what_they_have_in_memory_is_saved() -> None:
+    ranks = [RankState(0, done=True, exited=True), RankState(1, exited=True)]
+    lifecycle, actor = beaten_gang(GangState(phase="training", stopping="preempt", ranks=ranks))
+    lifecycle.generations.absences.find()
+    parts: Any = lifecycle.generations
+    parts.save_from_memory = lambda: actor.beaten(2)
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle._save()
 
 
 async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_of_ranks_that_are_killed(

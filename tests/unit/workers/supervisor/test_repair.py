@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -127,6 +127,33 @@ async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:
     assert await Generations(gang).decide()
     assert [event["kind"] for event in gang.spool.take(0)] == ["incident", "state"]
     assert gang.repair is not None and gang.repair.cause == "hang"
+
+
+@pytest.mark.parametrize(
+    ("held", "distrusted", "restored", "left"),
+    [
+        pytest.param([[4, 6], [4]], False, 4, [[4], [4]], id="one was killed while it copied"),
+        pytest.param([[4, 5], [6]], False, None, [[], []], id="none in common"),
+        pytest.param([[4, 5], [4, 5]], True, None, [[], []], id="not trusted"),
+    ],
+)
+async def test_no_snapshot_is_left_that_is_newer_than_the_restored_step(
+    held: list[list[int]], distrusted: bool, restored: int | None, left: list[list[int]]
+) -> None:
+    """The next snapshot is written over the older one, which must not be the only step in common."""
+    gang = training()
+    gang.distrusted = distrusted
+    for member, steps in zip(gang.members, held, strict=True):
+
+        async def answer(steps: list[int] = steps) -> list[int]:
+            return steps
+
+        async def forget(after: int, steps: list[int] = steps) -> None:
+            steps[:] = [step for step in steps if step <= after]
+
+        member.handle = cast("Any", SimpleNamespace(snapshots=SimpleNamespace(steps=answer, forget=forget)))
+    assert await Generations(gang)._choose_restore_step() == restored
+    assert held == left and not gang.distrusted
 
 
 class Served:

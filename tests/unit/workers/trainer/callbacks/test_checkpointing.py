@@ -1,0 +1,108 @@
+"""How persistently each kind of checkpoint is saved. Saves with several ranks: tests/parity/test_checkpointing.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from shardyard.strategies.layout import Layout
+from shardyard.strategies.mesh import make_mesh
+from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.checkpoint.retention import complete, folder
+from shardyard.workers.messages.stop_request import StopRequest
+from shardyard.workers.storage.local_folder import LocalFolder
+from shardyard.workers.trainer.callbacks import checkpointing
+from shardyard.workers.trainer.callbacks.checkpointing import Checkpointing
+from shardyard.workers.trainer.instruments import Instruments
+
+LAST = 8
+
+
+class Saving:
+    """A run of eight steps on one rank, which saves every second one. `failures`: writes that the disk refuses from now on."""
+
+    def __init__(self, root: Path, final: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.failures, self.writes = root, 0, 0
+        self.incidents: list[tuple[str, str, int]] = []
+        self._write = LocalFolder.write
+
+        def write(*given: Any) -> None:
+            self.write(*given)
+
+        monkeypatch.setattr(LocalFolder, "write", write)
+        about: Any = SimpleNamespace(every=2, keep=9, final=final, export=False)
+        spec = SimpleNamespace(checkpoint=about, steps=LAST, layout=Layout(), data=SimpleNamespace(tokenizer=None))
+        mesh, run = make_mesh(spec.layout, torch.device("cpu")), SimpleNamespace(checkpoints=str(root))
+        parts: Any = SimpleNamespace(spec=spec, run=run, mesh=mesh, state_file=None, architecture=None)
+        shards = [ParamShard("a", (3,), (0,), torch.randn(3), frozenset())]
+        reporter: Any = SimpleNamespace(incident=lambda *one: self.incidents.append(one), of_job=lambda _: None)
+        state: Any = SimpleNamespace(newest_checkpoint=None)
+        self.callback = Checkpointing(parts, shards, state, lambda step: {"step": step}, reporter, Instruments())
+
+    def write(self, *given: Any) -> None:
+        self.writes += 1
+        if self.failures:
+            self.failures -= 1
+            raise OSError(28, "No space left on device")
+        self._write(*given)
+
+    def ends(self, step: int, stop: StopRequest) -> None:
+        """Finish `step`, as the loop does, and the run after it."""
+        record: Any = SimpleNamespace(step=step, stats=SimpleNamespace(stop=stop))
+        self.callback.after_step(record)
+        self.callback.finish(step, stop if step < LAST else StopRequest.NO)
+
+    @property
+    def saved(self) -> list[Any]:
+        return complete(LocalFolder(str(self.root)))
+
+
+@pytest.fixture
+def saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Saving]:
+    """By parameter: whether the last step is always saved."""
+    for name in ("LAST_BACKOFF_S", "STOP_BACKOFF_S"):
+        monkeypatch.setattr(checkpointing, name, (0.0,) * len(getattr(checkpointing, name)))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield Saving(tmp_path, getattr(request, "param", False), monkeypatch)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(4, id="a step that is saved anyway")])
+def test_the_checkpoint_for_which_a_run_stops_is_tried_for_minutes(saving: Saving, step: int) -> None:
+    saving.failures = 8
+    saving.ends(step, StopRequest.SAVE)
+    assert saving.saved == [folder(LocalFolder(str(saving.root)), step)]
+    assert saving.incidents == [] and saving.writes == 9, "all tries are of one save"
+
+
+def test_a_run_that_stops_without_its_checkpoint_says_that_steps_are_lost(saving: Saving) -> None:
+    saving.failures = 100
+    saving.ends(4, StopRequest.SAVE)
+    ((cause, message, step),) = saving.incidents
+    assert (cause, step, saving.saved) == ("checkpoint_failed", 4, [])
+    assert "No space left" in message and "after 9 tries, and loses the steps since its newest checkpoint." in message
+    assert "training continues" not in message
+
+
+def test_a_scheduled_checkpoint_has_one_try(saving: Saving) -> None:
+    saving.failures = 1
+    saving.ends(4, StopRequest.STOP)
+    assert saving.saved == [] and saving.writes == 1
+    assert [(step, "training continues" in message) for _, message, step in saving.incidents] == [(4, True)]
+
+
+def test_a_stop_at_the_last_step_leaves_its_scheduled_checkpoint(saving: Saving) -> None:
+    """The run has no steps left, so that it does not stop early."""
+    saving.ends(LAST, StopRequest.SAVE)
+    assert saving.saved == [folder(LocalFolder(str(saving.root)), LAST)] and saving.incidents == []
+
+
+@pytest.mark.parametrize("saving", [True], indirect=True)
+def test_the_last_checkpoint_has_three_tries(saving: Saving) -> None:
+    saving.failures = 2
+    saving.ends(LAST, StopRequest.NO)
+    assert saving.saved == [folder(LocalFolder(str(saving.root)), LAST)] and saving.writes == 3
