@@ -7,6 +7,7 @@ from functools import partial
 
 from fastapi import Depends, FastAPI
 
+from ..service.jobs.code_archives import CodeStorage
 from ..service.queries.storage_reads import StorageReads
 from ..service.settings import Settings
 from ..service.store.engine import Store
@@ -88,7 +89,8 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         redoc_url=None,
     )
     hub = Hub(partial(positions, store))
-    app.state.context = Context(store, settings, hub, wake or asyncio.Event(), authenticator, StorageReads(settings))
+    storage = (StorageReads(settings), CodeStorage(settings))
+    app.state.context = Context(store, settings, hub, wake or asyncio.Event(), authenticator, *storage)
     app.add_middleware(Authenticated, authenticator=authenticator)
     app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it runs before all others
     problems.install(app)

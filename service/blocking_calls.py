@@ -41,23 +41,34 @@ class BlockingCalls:
 
     def _begun(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         """The future of the work's result. The turn ends when the work ends."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
+        return _in_thread(self._name, work, self._turns.release)
 
-        def end(settle: Callable[[], None]) -> None:
-            self._turns.release()
-            if not result.done():
-                settle()
 
-        def run() -> None:
-            try:
-                found = work()
-                settle = lambda: result.set_result(found)  # noqa: E731
-            except Exception as error:  # noqa: BLE001  (top of a thread: the caller's future gets it)
-                failed = error
-                settle = lambda: result.set_exception(failed)  # noqa: E731
-            with contextlib.suppress(RuntimeError):  # the loop has closed: no caller waits
-                loop.call_soon_threadsafe(end, settle)
+async def in_own_thread(name: str, work: Callable[[], T]) -> T:
+    """Returns and raises as `work`. Its thread is new: it waits for no other call, as those of `asyncio.to_thread` do if all its threads
+    are taken."""
+    return await _in_thread(name, work, lambda: None)
 
-        threading.Thread(target=run, name=self._name, daemon=True).start()
-        return result
+
+def _in_thread(name: str, work: Callable[[], T], ended: Callable[[], None]) -> "asyncio.Future[T]":
+    """The future of the work's result. `ended` is called when the work ends, also if no caller waits any more."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def end(settle: Callable[[], None]) -> None:
+        ended()
+        if not result.done():
+            settle()
+
+    def run() -> None:
+        try:
+            found = work()
+            settle = lambda: result.set_result(found)  # noqa: E731
+        except Exception as error:  # noqa: BLE001  (top of a thread: the caller's future gets it)
+            failed = error
+            settle = lambda: result.set_exception(failed)  # noqa: E731
+        with contextlib.suppress(RuntimeError):  # the loop has closed: no caller waits
+            loop.call_soon_threadsafe(end, settle)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return result

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Header
 from starlette.requests import HTTPConnection
 
+from ...service.jobs.code_archives import CodeStorage
 from ...service.queries.storage_reads import StorageReads
 from ...service.settings import Settings
 from ...service.spec_files import SpecFiles
@@ -25,6 +26,7 @@ class Context:
     wake: asyncio.Event
     authenticator: Authenticator | None  # None: a proxy in front of this server authenticates
     reads: StorageReads
+    code: CodeStorage
     files: SpecFiles = field(default_factory=SpecFiles)
 
     def wake_dispatcher(self) -> None:

@@ -39,7 +39,7 @@ async def begin(request: Request, context: In, actor: Actor) -> CodeArchive:
     """Announce an archive by its manifest. The answer has its id, and the numbers of the parts that are missing. Repeating is harmless."""
     form = request_body.format_of(request)
     manifest = request_body.validated(CodeManifest, parse(await request_body.read(request), form))
-    return await code_archives.begin(context.store, context.settings, manifest, actor)
+    return await code_archives.begin(context.store, context.code, manifest, actor)
 
 
 @router.put(
@@ -55,7 +55,7 @@ async def put_part(
     """Store a part, in any order. Repeating is harmless. The last one completes the archive, if its files are accepted."""
     request_body.check_octets(request)
     content = await request_body.read(request, _MOST_STORED)
-    return await code_archives.put_part(context.store, context.settings, archive, number, content)
+    return await code_archives.put_part(context.store, context.code, archive, number, content)
 
 
 @router.get(

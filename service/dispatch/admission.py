@@ -1,6 +1,7 @@
 """Carries out the queue's policy: leases the jobs that may start and moves them to `placing`, stores for the others why they wait.
 
-All happens in one short transaction that one dispatcher at a time may have, so that two never assign the same devices.
+All happens in one short transaction that one dispatcher at a time may have, so that two never assign the same devices. Users may still
+cancel, pause and reshard jobs that it has read: such a job is left for the next pass.
 """
 
 import time
@@ -83,7 +84,7 @@ async def admit(
         started = [await _start(tx, settings, owner, front[each.id], each, known) for each in starts]
         behind = {row["id"]: row for row in others if row["id"] not in front}
         waits = [each for each in decisions if isinstance(each, Wait)]
-        waits += [_wait(row, stand) for row in behind.values()]
+        waits += [_wait(row, stand) for row in behind.values() if row["shape"] in stand]
         ours = await _ours(tx, settings, stand)
         rows = front | behind
         await _explain(
@@ -174,8 +175,9 @@ def _explained(row: RowMapping, owner: str, reason: str, message: str) -> dict[s
 async def _start(
     tx: AsyncConnection, settings: Settings, owner: str, job: RowMapping, start: Start, known: list[str]
 ) -> Lease | None:
+    """The lease of the job, which is placed now. None if it is no longer as it was when it was read."""
     lease = Lease(job["id"], uuid4().hex, owner)
-    if not await leases.take(tx, lease, settings.lease_s):
+    if not await leases.take(tx, lease, settings.lease_s, {State.QUEUED}, job["event_pos"]):
         return None
     now, number = time.time(), job["attempt"] + 1
     also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0, "cluster": settings.cluster}

@@ -212,11 +212,15 @@ class Attempt:
                 await asyncio.sleep(_FIRST_BACKOFF_S)
 
     async def _verdict(self, attempt: RowMapping, lost: GangLost) -> Cause:
-        """Whether the gang alone is lost, or the whole cluster on which it was placed."""
-        if self._cancelled.is_set():
-            return self._cause("gang_lost", lost.message)
-        alive = {node.id for node in await self._retry(self.cluster.nodes) if node.alive}
-        if attempt["nodes"] and alive.isdisjoint(attempt["nodes"]):
+        """Whether the gang alone is lost, or the whole cluster on which it was placed. Of a job that is to end, both mean the same."""
+        asking = asyncio.create_task(self._retry(self.cluster.nodes))
+        to_end = asyncio.create_task(self._to_end.wait())
+        try:
+            await asyncio.wait({asking, to_end}, return_when=asyncio.FIRST_COMPLETED)
+            alive = None if to_end.done() else {node.id for node in asking.result() if node.alive}
+        finally:
+            await _end_tasks(asking, to_end)
+        if alive is not None and attempt["nodes"] and alive.isdisjoint(attempt["nodes"]):
             return self._cause("cluster_lost", "The Ray cluster that ran this attempt is gone.")
         return self._cause("gang_lost", lost.message)
 

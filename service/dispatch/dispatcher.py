@@ -102,9 +102,10 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Dispatch until cancelled. Then the leases are released, and the gangs keep running."""
+        code_storage = code_archives.CodeStorage(self.settings)
 
         async def remove_unused_code() -> None:
-            await code_archives.remove_unused(self.store, self.settings)
+            await code_archives.remove_unused(self.store, code_storage)
 
         async def advance_sweeps() -> None:
             if await self._sweeps.run_once():
@@ -144,6 +145,7 @@ class Dispatcher:
             if not self._connected:
                 await self.cluster.connect()
                 self._connected = True
+            asked = time.monotonic()
             found = sorted(await self.cluster.nodes(), key=lambda node: node.id)
         except ClusterError as error:
             self._connected, self._seen, self._unreachable = False, True, error.message
@@ -152,10 +154,14 @@ class Dispatcher:
             return
         now, name = time.time(), self.settings.cluster
         async with self.store.write() as tx:
+            await clusters.enter(tx, name, self.owner)
+            entry = await clusters.locked(tx, name)  # of two dispatchers one waits here, and finds the other's list
             before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx, name)]
             rows = [node.model_dump() | {"seen_at": now, "cluster": name} for node in found]
-            if self._refuse(await self._other(tx, found, before)):
+            if self._refuse(await self._other(tx, entry, found, before)):
                 return
+            if await clusters.polled_by_another(tx, name, self.owner, time.monotonic() - asked, _NAME_S):
+                return  # its list may be newer than ours
             await clusters.put(tx, name, self.owner, _NAME_S)
             await nodes.replace(tx, rows, name)
             await cluster_history.note_changes(tx, name, before, rows, now)
@@ -168,21 +174,24 @@ class Dispatcher:
         self._seen, self._unreachable, self._spared = True, None, spared
 
     async def _other(
-        self, tx: AsyncConnection, found: Sequence[ClusterNode], before: Sequence[Mapping[str, Any]]
+        self,
+        tx: AsyncConnection,
+        entry: RowMapping | None,
+        found: Sequence[ClusterNode],
+        before: Sequence[Mapping[str, Any]],
     ) -> str | None:
         """The dispatcher of another cluster under our cluster's name, if any: it reported recently, and none of its nodes is ours."""
-        row = await clusters.locked(tx, self.settings.cluster)
         if (
-            row is None
-            or row["owner"] == self.owner
+            entry is None
+            or entry["owner"] == self.owner
             or not before
             or {node.id for node in found} & {row["id"] for row in before}
         ):
             return None
         if self.settings.cluster not in await clusters.fresh(tx):
             return None
-        owner = Owner.parse(row["owner"])
-        return None if owner is not None and owner.is_dead else str(row["owner"])
+        owner = Owner.parse(entry["owner"])
+        return None if owner is not None and owner.is_dead else str(entry["owner"])
 
     def _refuse(self, other: str | None) -> bool:
         """Whether another cluster uses this cluster's name. While it does, nothing of this cluster is stored."""
@@ -261,11 +270,11 @@ class Dispatcher:
         self._reaped = True
 
     async def _adopt(self, abandoned: Sequence[str]) -> None:
-        """Take over the jobs of dispatchers that have ended. Their gangs are found by name."""
+        """Take over the jobs of dispatchers that have ended, if they still hold devices. Their gangs are found by name."""
         for job_id in abandoned:
             lease = Lease(job_id, uuid4().hex, self.owner)
             async with self.store.write() as tx:
-                taken = await leases.take(tx, lease, self.settings.lease_s)
+                taken = await leases.take(tx, lease, self.settings.lease_s, HOLDING)
             if taken:
                 log.info("this dispatcher takes over %s", job_id)
                 self._run_attempt(lease)

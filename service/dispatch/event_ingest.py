@@ -43,7 +43,7 @@ from ..orders import fault_injection, rank_commands, rank_profiles, step_traces
 from ..policies.limits import Rules
 from ..policies.retry import MACHINES
 from ..queries import checkpoint_catalogue
-from ..states import FINAL, State
+from ..states import FINAL, HOLDING, State
 from ..store import attempts, events, jobs, logged_metrics, logs, rank_samples, rollups, sparklines, steps
 from ..store.engine import Store
 from ..store.leases import Lease
@@ -304,7 +304,7 @@ class _Batch:
                 mean = row["step_s"] if mean is None else (1 - _NEWEST) * mean + _NEWEST * row["step_s"]
         newest = self.steps[-1]
         left = max(0, self.job["steps"] - newest["step"])
-        eta_s = None if mean is None or self.state in FINAL else left * mean
+        eta_s = None if mean is None or self.state not in HOLDING else left * mean
         progress = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
         return {**progress, "mean_step_s": mean, "eta_s": eta_s}
 

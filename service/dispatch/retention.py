@@ -6,7 +6,6 @@ A job that is removed loses its files first, then its records, then its row. Eve
 dies leaves the job's row, and the next sweep continues. Each transaction removes a bounded number of rows, so others wait only shortly.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -16,6 +15,7 @@ from ...strategies.layout import Refusal
 from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below, is_bucket
+from ..blocking_calls import in_own_thread
 from ..ids import parse
 from ..settings import Settings
 from ..store import removals
@@ -89,14 +89,15 @@ async def _remove_files(settings: Settings, opened: Callable[[str], Folder], job
     ):
         root = where.removesuffix(f"/{job_id}") or "/"
         try:
-            await asyncio.to_thread(lambda root: _removed(opened(root) / job_id), root)
+            await in_own_thread("retention", partial(_removed, opened, root, job_id))
         except (OSError, Refusal) as error:
             log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
             return False
     return True
 
 
-def _removed(folder: Folder) -> None:
+def _removed(opened: Callable[[str], Folder], root: str, job_id: str) -> None:
+    folder = opened(root) / job_id
     folder.sweep()
     _emptied(folder)
 

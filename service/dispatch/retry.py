@@ -90,7 +90,7 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, cause: Cause, again
 
 
 async def _error(tx: AsyncConnection, job: RowMapping) -> str | None:
-    """The fingerprint of the exception that ended this attempt."""
+    """The fingerprint of the exception that ended this attempt, if it has one."""
     incident = await events.newest(tx, job["id"], "incident")
     if incident is None or incident["attempt"] != job["attempt"] or incident["data"].get("cause") != "exception":
         return None

@@ -19,6 +19,7 @@ from ...workers.messages import json_codec
 from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below
+from ..blocking_calls import BlockingCalls
 from ..errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
 from ..ids import new_id
 from ..schemas.code import CodeArchive, CodeManifest
@@ -35,7 +36,18 @@ T = TypeVar("T")
 UNUSED_S: Final = 86_400.0
 #: Maximum number of archives that are removed at a time.
 _REMOVALS: Final = 100
+#: Calls to storage at once, and seconds until one has failed: the check of a complete archive reads up to 2 GiB.
+AT_ONCE: Final = 16
+LIMIT_S: Final = 600.0
 _UPLOAD: Final = "Submit the job with the command line or the Python client: they upload the folder."
+
+
+class CodeStorage(BlockingCalls):
+    """The calls of one process to the storage for code: if it does not answer, they take no thread that others use."""
+
+    def __init__(self, settings: Settings, limit_s: float = LIMIT_S) -> None:
+        super().__init__("storage for code", AT_ONCE, limit_s)
+        self.settings = settings
 
 
 def address(settings: Settings, archive_id: str) -> str:
@@ -43,7 +55,7 @@ def address(settings: Settings, archive_id: str) -> str:
     return below(below(settings.storage, "code"), archive_id)
 
 
-async def begin(store: Store, settings: Settings, wanted: CodeManifest, actor: str) -> CodeArchive:
+async def begin(store: Store, storage: CodeStorage, wanted: CodeManifest, actor: str) -> CodeArchive:
     """Begin or continue the upload of an archive. Raises InvalidCode, CodeStorageFailed."""
     manifest = Manifest(**wanted.model_dump() | {"parts": tuple(wanted.parts)})
     try:
@@ -53,10 +65,10 @@ async def begin(store: Store, settings: Settings, wanted: CodeManifest, actor: s
     values = {"digest": manifest.digest, "manifest": json.loads(json_codec.dumps(manifest)), "actor": actor}
     async with store.write() as tx:
         row = await rows.begin(tx, {"id": new_id("code", time.time()), **values})
-    return await _after_a_part(store, settings, row)
+    return await _after_a_part(store, storage, row)
 
 
-async def put_part(store: Store, settings: Settings, digest: str, number: int, stored: bytes) -> CodeArchive:
+async def put_part(store: Store, storage: CodeStorage, digest: str, number: int, stored: bytes) -> CodeArchive:
     """Store a part, which is deflated; the last one that was missing makes the archive complete, if its content is accepted.
 
     Raises CodeNotFound, InvalidCode, CodeStorageFailed.
@@ -75,11 +87,11 @@ async def put_part(store: Store, settings: Settings, digest: str, number: int, s
                 "Send zlib's deflated data of the part's bytes. If files change while they are uploaded, submit again."
             )
             raise InvalidCode(f"{error}.", field="body", remedy=remedy) from None
-        folder = folder_at(address(settings, row["id"]))
-        await _in_storage(settings, lambda: folder.publish(part_name(number), stored, many_writers=True))
+        folder = folder_at(address(storage.settings, row["id"]))
+        await _in_storage(storage, lambda: folder.publish(part_name(number), stored, many_writers=True))
         async with store.write() as tx:
             await rows.add_part(tx, row["id"], number)
-    return await _after_a_part(store, settings, row)
+    return await _after_a_part(store, storage, row)
 
 
 async def get(store: Store, digest: str) -> CodeArchive:
@@ -108,43 +120,43 @@ async def use(tx: AsyncConnection, archive_id: str) -> None:
         raise UnknownCode("The archive of code has been removed.", field="code.archive", remedy="Submit the job again.")
 
 
-async def remove_unused(store: Store, settings: Settings) -> None:
+async def remove_unused(store: Store, storage: CodeStorage) -> None:
     """Remove archives that no job names a day after their last use. Any number of processes may do so at once."""
     async with store.write() as tx:
         unused = await rows.discard_unused(tx, UNUSED_S, _REMOVALS)
     for archive_id in unused:
-        await _remove(store, settings, archive_id)
+        await _remove(store, storage, archive_id)
 
 
-async def _after_a_part(store: Store, settings: Settings, row: RowMapping) -> CodeArchive:
+async def _after_a_part(store: Store, storage: CodeStorage, row: RowMapping) -> CodeArchive:
     """The archive as it is now. If all parts are there, it is checked and becomes complete."""
     async with store.read() as tx:
         there = await rows.parts_of(tx, row["id"])
     found = _value(row, there)
     if found.missing or found.complete:
         return found
-    manifest, folder = _manifest(row), folder_at(address(settings, row["id"]))
+    manifest, folder = _manifest(row), folder_at(address(storage.settings, row["id"]))
     try:
         await _in_storage(
-            settings, lambda: code_archive.check_members(manifest, lambda number: folder.read(part_name(number)))
+            storage, lambda: code_archive.check_members(manifest, lambda number: folder.read(part_name(number)))
         )
     except InvalidArchive as error:
         async with store.write() as tx:
             await rows.discard(tx, row["id"])
-        await _remove(store, settings, row["id"])
+        await _remove(store, storage, row["id"])
         raise InvalidCode(f"{error}.", remedy="Upload files, folders, and links that stay inside the folder.") from None
     content = json_codec.dumps(manifest)
-    await _in_storage(settings, lambda: folder.publish(code_archive.MANIFEST, content, many_writers=True))
+    await _in_storage(storage, lambda: folder.publish(code_archive.MANIFEST, content, many_writers=True))
     async with store.write() as tx:
         await rows.complete(tx, row["id"])
     return found.model_copy(update={"complete": True})
 
 
-async def _remove(store: Store, settings: Settings, archive_id: str) -> None:
+async def _remove(store: Store, storage: CodeStorage, archive_id: str) -> None:
     """Remove an archive's files, then its row. What fails is tried again by the next `remove_unused`."""
-    folder = folder_at(address(settings, archive_id))
+    folder = folder_at(address(storage.settings, archive_id))
     try:
-        await _in_storage(settings, lambda: _removed(folder))
+        await _in_storage(storage, lambda: _removed(folder))
     except CodeStorageFailed as error:
         log.warning("archive %s of code could not be removed: %s", archive_id, error)
         return
@@ -158,15 +170,15 @@ def _removed(folder: Folder) -> None:
         raise OSError(f"{len(left)} files are left")
 
 
-async def _in_storage(settings: Settings, work: Callable[[], T]) -> T:
-    """The result of `work`, in a thread. Raises CodeStorageFailed for an OSError."""
+async def _in_storage(storage: CodeStorage, work: Callable[[], T]) -> T:
+    """The result of `work`. Raises CodeStorageFailed for an OSError."""
     try:
-        return await asyncio.to_thread(work)
+        return await storage.do(work)
     except OSError as error:
         log.warning("the storage for code failed: %s", error)
         raise CodeStorageFailed(
             f"The storage for code cannot be used: {error.strerror or type(error).__name__}.",
-            remedy=f"Try again. Operators: the API must be able to write to {settings.storage} (SHARDYARD_STORAGE).",
+            remedy=f"Try again. Operators: the API must be able to write to {storage.settings.storage} (SHARDYARD_STORAGE).",
         ) from None
 
 

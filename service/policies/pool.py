@@ -6,6 +6,7 @@ serve a job together are a part of the pool. Most clusters have one part.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import floor
 from typing import Final, Literal, Self, cast
 
 from ...workers.messages.gang_spec import ANY_MODELS
@@ -33,9 +34,7 @@ class Waiting:
     tensor: int
     wanted: DeviceChoice
     spares: int = 0
-    others: tuple[
-        int, ...
-    ] = ()  # other world sizes of an elastic job that it now takes if there is no room for the first
+    others: tuple[int, ...] = ()  # other sizes that an elastic job takes now if there is no room for the first
     least: int | None = None  # the smallest world size that an elastic job may ever take
     gpu: str = ""
     within: Within | None = None
@@ -104,6 +103,10 @@ class Machine:
     cores: float = 0.0
     cores_free: float = 0.0
 
+    @property
+    def cores_per_rank(self) -> float:
+        return floor(self.cores) / (self.capacity["cpu"] or 1)
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -133,7 +136,8 @@ class Pool:
     ) -> None:
         self.device: Device = device
         self.noun = "GPUs" if device == "cuda" else "CPU ranks"
-        self.machines = [machine for machine in machines if machine.capacity[device]]
+        self.numbers = [number for number, machine in enumerate(machines) if machine.capacity[device]]
+        self.machines = [machines[number] for number in self.numbers]
         self.here = [machine.capacity[device] for machine in self.machines]
         self.in_use = [0 if machine.cordoned else machine.capacity[device] for machine in self.machines]
         self.whole = whole.get(device, ())
@@ -193,8 +197,7 @@ class Pool:
         """The ranks of a part's machines that their cores suffice for: the free cores for free ranks, else all."""
         if not _wants_cores(job, self.device):
             return [numbers[place] for place in part]
-        machines = self.machines
-        cores = self.cores_free if numbers is self.free else [machine.cores for machine in machines]
+        cores = self.cores_free if numbers is self.free else [machine.cores for machine in self.machines]
         return [min(numbers[place], int((cores[place] + 1e-6) / job.cpus)) for place in part]
 
     # Whether a job fits.
@@ -283,13 +286,15 @@ class Pool:
     def fits(self, job: Waiting) -> bool:
         return self.absent(job) is None and self.problem(job) is None
 
-    def take(self, job: Waiting) -> None:
+    def take(self, job: Waiting) -> dict[int, float]:
+        """Give the job its devices. Returns the cores that go with them, by the number of the machine."""
         room = self._room(job)
         assert room is not None
         for place, ranks in room.items():
             self.free[place] -= ranks
-            self.cores_free[place] -= ranks * job.cpus
         self.left -= job.devices
+        each = {place: job.cpus if self.device == "cuda" else self.machines[place].cores_per_rank for place in room}
+        return {self.numbers[place]: ranks * each[place] for place, ranks in room.items()}
 
     def _room(self, job: Waiting) -> dict[int, int] | None:
         """Place → the ranks that the job takes there, of the fullest part that has room; None if none has.
@@ -338,6 +343,18 @@ class Pool:
 
 
 Pools = Mapping[Device, Pool]
+
+
+def give(pools: Pools, device: Device, job: Waiting) -> None:
+    """Give the job its devices of one kind. Ranks on CPUs that need the same cores are free no longer."""
+    cores = pools[device].take(job)
+    for pool in pools.values():
+        for place, number in enumerate(pool.numbers):
+            pool.cores_free[place] -= cores.get(number, 0.0)
+            if pool.device == "cpu" and cores.get(number):
+                fit = max(0, floor(pool.cores_free[place] / pool.machines[place].cores_per_rank + 1e-6))
+                pool.left -= max(0, pool.free[place] - fit)
+                pool.free[place] = min(pool.free[place], fit)
 
 
 def _wants_cores(job: Waiting, device: Device) -> bool:

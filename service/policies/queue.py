@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Device, DeviceChoice, Machine, Pool, Pools, Wait, Waiting, Whole, Within
+from .pool import Device, DeviceChoice, Machine, Pool, Pools, Wait, Waiting, Whole, Within, give
 
 __all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within"]
 
@@ -102,7 +102,7 @@ def _decide(job: Waiting, pools: Pools) -> Decision:
         room.block(last)
         return problem
     size = next((size for size in larger if room.fits(size)), last)
-    room.take(size)
+    give(pools, device, size)
     return Start(job.id, device, None if job.least is None else size.world_size)
 
 

@@ -4,13 +4,14 @@ A sample a minute is added to one row of each width. So a cluster, and each of i
 a minute, 26 hours by 5 minutes, and 8 days by 30 minutes.
 """
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..blocking_calls import in_own_thread
 from .cluster_tables import cluster_samples as samples
 from .dialect import insert
 from .packing.metric_curve import Bucket
@@ -41,7 +42,7 @@ async def add(tx: AsyncConnection, cluster: str, at: float, uses: Mapping[str, U
     for start in range(0, len(names), _AT_ONCE):
         some = names[start : start + _AT_ONCE]
         known = await _known(tx, cluster, some, at)
-        rows = await asyncio.to_thread(_added, {node: uses[node] for node in some}, at, known)
+        rows = await in_own_thread("samples", partial(_added, {node: uses[node] for node in some}, at, known))
         statement = insert(tx, samples)
         update = {"packed": statement.excluded["packed"]}
         keys = ["cluster", "node", "width", "bucket"]

@@ -158,8 +158,8 @@ def elapsed(now: float) -> ColumnElement[float]:
 
 
 async def explain(tx: AsyncConnection, job_ids: Collection[str], reason: str, message: str) -> Sequence[RowMapping]:
-    """Store why these jobs wait. Takes an event position of each, and returns them with id and attempt."""
-    statement = update(jobs).where(jobs.c.id.in_(job_ids))
+    """Store why these jobs wait. Takes an event position of each that is still queued, and returns those with id and attempt."""
+    statement = update(jobs).where(jobs.c.id.in_(job_ids), jobs.c.state == State.QUEUED)
     statement = statement.values(reason=reason, message=message, event_pos=jobs.c.event_pos + 1)
     return (await tx.execute(statement.returning(jobs.c.id, jobs.c.event_pos, jobs.c.attempt))).mappings().all()
 
@@ -247,6 +247,7 @@ def front(
         "attempt",
         "elastic",
         "cluster",
+        "event_pos",
     )
     impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
     nodes = (_GPU.label("gpu"), _WITHIN.label("within"), _CPUS.label("cpus"), _IMAGE.label("image"))

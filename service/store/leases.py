@@ -4,10 +4,10 @@
 Results that a dispatcher got outside a transaction are stored only if its token is still in the row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..ids import CLUSTER
@@ -24,11 +24,23 @@ class Lease:
     owner: str
 
 
-async def take(tx: AsyncConnection, lease: Lease, seconds: float) -> bool:
-    """Compare-and-set: only if no dispatcher holds the job, or its lease has expired."""
+async def take(
+    tx: AsyncConnection,
+    lease: Lease,
+    seconds: float,
+    states: Collection[State] = frozenset(State),
+    event_pos: int | None = None,
+) -> bool:
+    """Compare-and-set: only if no dispatcher holds the job, or its lease has expired, and it is in one of `states`.
+
+    `event_pos`: and only if this is the position of the job's newest event, so that nothing has happened to it since.
+    """
+    expected: list[ColumnElement[bool]] = [jobs.c.state.in_(states)]
+    if event_pos is not None:
+        expected.append(jobs.c.event_pos == event_pos)
     statement = (
         update(jobs)
-        .where(jobs.c.id == lease.job_id, unleased(tx))
+        .where(jobs.c.id == lease.job_id, unleased(tx), *expected)
         .values(lease_owner=lease.owner, lease_token=lease.token, lease_until=unix_now(tx) + seconds)
         .returning(jobs.c.id)
     )

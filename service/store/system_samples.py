@@ -4,13 +4,14 @@ A job keeps its newest hour by 5 s, its newest 12 hours by 2 minutes, and its ne
 sample is added to one row of each width, so that a batch reads and writes a few rows, however long the job has run.
 """
 
-import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..blocking_calls import in_own_thread
 from .dialect import insert
 from .packing.metric_curve import Bucket
 from .packing.system_bucket import Unpacking, merge, packed
@@ -37,8 +38,9 @@ async def append(tx: AsyncConnection, job_id: str, new: Sequence[Sample]) -> Non
     newest = await _newest(tx, job_id, max(ts for ts, _ in new))
     places = {place for ts, values in new if values for place in _places(ts, newest)}
     known = await _load(tx, job_id, places)
-    # In a thread: for a thousand ranks it takes a fifth of a second, in which this process would renew no lease.
-    changed = await asyncio.to_thread(_added, new, newest, known)
+    # In a thread: for a thousand ranks it takes a fifth of a second, in which this process would renew no lease. In its own: a transaction
+    # must not wait for threads that storage keeps.
+    changed = await in_own_thread("samples", partial(_added, new, newest, known))
     rows = [
         {"job_id": job_id, "width": width, "bucket": bucket, "packed": content}
         for (width, bucket), content in changed.items()

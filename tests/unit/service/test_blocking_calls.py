@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service.blocking_calls import BlockingCalls
+from shardyard.service.blocking_calls import BlockingCalls, in_own_thread
 
 
 @pytest.fixture
@@ -38,3 +39,16 @@ async def test_what_blocks_is_given_up_and_keeps_its_turn(blocked: threading.Eve
             await calls.do(work)
     left = [thread for thread in threading.enumerate() if thread.name == "test"]
     assert len(left) == 1 and left[0].daemon
+
+
+async def test_a_thread_of_its_own_waits_for_no_other_call(blocked: threading.Event) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    other = asyncio.create_task(asyncio.to_thread(blocked.wait))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await in_own_thread("test", threading.get_ident) != threading.get_ident()
+        with pytest.raises(KeyError, match="x"):
+            await in_own_thread("test", lambda: {}["x"])
+    assert not other.done()
+    blocked.set()
+    await other

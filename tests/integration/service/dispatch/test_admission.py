@@ -1,15 +1,20 @@
 """Admission starts jobs in order, reads a bounded part of the queue, and gives no device to two jobs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from harness.query_plans import query_plan
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shardyard.service import capacity
+from shardyard.service.dispatch import admission
 from shardyard.service.dispatch.admission import FRONT, Walk, admit
 from shardyard.service.ids import new_job_id
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.pause import pause
 from shardyard.service.jobs.reshard import reshard
 from shardyard.service.policies.queue import turn
 from shardyard.service.queries import jobs, live_tail
@@ -216,3 +221,85 @@ async def test_waiting_is_reported_once_and_not_at_every_look(store: Store, sett
         await admit(store, settings, "a", "The head is away.")
     now = await jobs.get_job(store, job.id)
     assert (now.reason, now.message, Cursor.parse(now.cursor).event) == ("cluster_unreachable", "The head is away.", 2)
+
+
+#: SQLite lets no user write while a pass runs.
+POSTGRESQL = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, happens: Callable[[], Awaitable[Any]]) -> None:
+    """Have something happen, once, just before a pass calls this function."""
+    calls = getattr(module, name)
+
+    async def first(*given: Any) -> Any:
+        monkeypatch.setattr(module, name, calls)
+        await happens()
+        return await calls(*given)
+
+    monkeypatch.setattr(module, name, first)
+
+
+async def _states(store: Store, job: Job) -> list[str]:
+    tail = await live_tail.tail(store, job.id, Cursor(), limit=100)
+    return [item.data["state"] for item in tail.items if item.kind == "state"]
+
+
+@POSTGRESQL
+async def test_a_job_that_is_cancelled_or_paused_meanwhile_is_not_explained(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _has(store, gpu=0.0, cpu_used=2.0)
+    over, rests, waits = [await submit(ranks=4, device="cpu", name=name) for name in ("over", "rests", "waits")]
+
+    async def leave() -> None:
+        await submitting.cancel(store, over.id, "tester")
+        await pause(store, rests.id, "tester")
+
+    _meanwhile(monkeypatch, admission, "fleet", leave)
+    await admit(store, settings, "a", None)
+    assert await _states(store, over) == ["queued", "cancelled"]
+    assert await _states(store, rests) == ["queued", "paused"]
+    assert await _states(store, waits) == ["queued", "queued"]
+    assert (await jobs.get_job(store, over.id)).reason == "cancelled_by_user"
+
+
+@POSTGRESQL
+async def test_a_job_that_is_cancelled_meanwhile_is_not_started_and_stops_no_other(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _has(store, gpu=0.0)
+    over, other = await submit(ranks=2), await submit(ranks=2)
+    _meanwhile(monkeypatch, admission, "fleet", lambda: submitting.cancel(store, over.id, "tester"))
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]
+    assert await _states(store, over) == ["queued", "cancelled"]
+
+
+@POSTGRESQL
+async def test_a_job_that_is_resharded_meanwhile_starts_in_a_later_pass(
+    store: Store,
+    settings: Settings,
+    spec: Callable[..., JobSpec],
+    submit: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has 8 ranks now: they were not counted, and have room only where no other job was started."""
+    await _has(store, gpu=0.0)
+    job, other = await submit(ranks=2), await submit(ranks=2)
+    _meanwhile(monkeypatch, admission, "fleet", lambda: reshard(store, settings, job.id, spec(ranks=8), "tester"))
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]
+    assert not (await admit(store, settings, "a", None)).leases
+    now = await jobs.get_job(store, job.id)
+    assert (now.reason, now.message) == (
+        "waiting_for_devices",
+        "Needs 8 ranks, 6 of 8 CPU ranks are free; waiting for 2 more.",
+    )
+
+
+@POSTGRESQL
+async def test_the_only_job_of_a_shape_may_go_meanwhile(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _has(store, gpu=0.0)
+    over, other = await submit(ranks=4), await submit(ranks=2)
+    _meanwhile(monkeypatch, capacity, "inventory", lambda: submitting.cancel(store, over.id, "tester"))
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]

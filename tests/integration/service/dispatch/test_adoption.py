@@ -12,6 +12,7 @@ from shardyard.service.dispatch.admission import Admission, admit
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.dispatch.dispatcher_identity import Owner
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.pause import pause
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
@@ -101,6 +102,20 @@ async def test_two_dispatchers_share_the_queue_without_a_double_start(
     assert sorted(spec.name for spec in cluster.specs) == sorted(f"shardyard-{job.id}-1" for job in made)
     for job in made:
         assert await steps(store, job) == [1, 2, 3, 4, 5]
+
+
+async def test_a_job_that_holds_no_devices_any_more_is_not_taken_over(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """It was on the list of abandoned jobs, and has been paused, queued again or cancelled since."""
+    queued, paused, over = [await submit(store, settings, name=name) for name in ("queued", "paused", "over")]
+    await pause(store, paused.id, "tester")
+    await submitting.cancel(store, over.id, "tester")
+    dispatcher = Dispatcher(store, settings, cluster)
+    await dispatcher._adopt([queued.id, paused.id, over.id])
+    assert not dispatcher._running
+    async with store.read() as tx:
+        assert await leases.owners(tx) == []
 
 
 async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, cluster: InProcessCluster) -> None:

@@ -2,25 +2,31 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NoReturn
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import whole_event
 from harness.patience import PATIENCE_S
 from harness.postgres import Postgres
 
 from shardyard.service import nodes
 from shardyard.service.cluster.interface import Pull
+from shardyard.service.errors import ClusterError
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.pause import pause
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
-from shardyard.service.schemas.job import Summary
+from shardyard.service.schemas.job import Job, Summary
 from shardyard.service.settings import Settings
 from shardyard.service.states import FINAL, State
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
 from .dispatching import dispatching, ended, eventually, job_history, states, steps, submit, until
+
+Ends = Callable[[Store, str, str], Awaitable[Job]]
 
 
 async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
@@ -63,6 +69,33 @@ async def test_a_gang_learns_which_nodes_are_cordoned(
         await nodes.uncordon(store, settings, "node-1", "tester")
         assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
     assert [spec.avoided for spec in cluster.specs] == [("node-1",), ()]
+
+
+@pytest.mark.parametrize(("ends", "state"), [(submitting.cancel, State.CANCELLED), (pause, State.PAUSED)])
+@POSTGRESQL_IN_FULL
+async def test_a_job_ends_while_ray_does_not_say_why_its_gang_is_lost(
+    store: Store,
+    settings: Settings,
+    cluster: InProcessCluster,
+    ends: Ends,
+    state: State,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The whole cluster may be gone. That makes no difference to a job that a user has ended."""
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 1)
+
+        async def unanswered() -> NoReturn:
+            raise ClusterError("the cluster does not answer")
+
+        cluster.nodes = unanswered  # type: ignore[method-assign]
+        await cluster.kill(f"shardyard-{job.id}-1")
+        await eventually(lambda: f"{job.id}: the cluster does not respond" in caplog.text)
+        await ends(store, job.id, "tester")
+        job = await until(store, job, lambda now: now.state == state)
+    assert job.budgets.restarts.used == 0
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """What the dispatcher records of a cluster: once a minute its use, and each change of its nodes and of the gangs on them."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.service import nodes as node_operations
 from shardyard.service.dispatch import cluster_history
@@ -213,3 +216,17 @@ async def test_a_gang_that_comes_back_to_a_node_is_on_it_again(
     for at, gangs in ((-30, [share(job.id, cpu=1)]), (-20, []), (-10, [share(job.id, cpu=1)])):
         await seen(store, [node("n1", gangs=gangs)], now + at)
     assert (await cluster.past_attempts(store, settings, HOUR, node="n1")).items == []
+
+
+async def test_samples_of_nodes_wait_for_no_call_that_blocks(store: Store) -> None:
+    """Storage that does not answer may keep all threads of `asyncio.to_thread`; a transaction does not wait for one."""
+    answered = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    blocked = asyncio.create_task(asyncio.to_thread(answered.wait))
+    try:
+        async with asyncio.timeout(PATIENCE_S), store.write() as tx:
+            await cluster_samples.add(tx, "default", 100_000.0, {"n1": {"cpu": 1.0}})
+        assert not blocked.done()
+    finally:
+        answered.set()
+        await blocked

@@ -2,13 +2,21 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
+from typing import Any
 
+import pytest
 from sqlalchemy import event
+from sqlalchemy.engine import RowMapping
 
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import cluster as cluster_queries
+from shardyard.service.schemas.cluster import TimeRange
+from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
+from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
@@ -43,6 +51,51 @@ async def test_a_look_at_the_database_is_one_transaction(
     await dispatcher._schedule()
     assert len(begun) == 1
     await dispatcher._leave()
+
+
+def two_of_a_cluster(store: Store, settings: Settings, cluster: InProcessCluster) -> tuple[Dispatcher, Dispatcher]:
+    """Two dispatchers of one cluster, as while a new version takes over."""
+    both = Dispatcher(store, settings, cluster), Dispatcher(store, settings, cluster)
+    both[1].owner = f"{both[0].owner} other"
+    return both
+
+
+async def test_two_dispatchers_that_look_at_once_record_each_node_once(
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = nodes.all_nodes
+
+    async def slowly(*given: Any) -> Sequence[RowMapping]:
+        found = await read(*given)
+        await asyncio.sleep(0.1)
+        return found
+
+    monkeypatch.setattr(nodes, "all_nodes", slowly)
+    await asyncio.gather(*(each._watch_nodes() for each in two_of_a_cluster(store, settings, cluster)))
+    assert [one.kind for one in (await cluster_queries.changes(store, TimeRange.HOUR)).items] == ["joined"]
+
+
+async def test_a_list_of_nodes_that_another_dispatcher_has_replaced_meanwhile_is_not_stored(
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, slow = two_of_a_cluster(store, settings, cluster)
+    await slow._watch_nodes()
+    outdated = await cluster.nodes()
+    cluster.machines.append(cluster.machines[0].model_copy(update={"id": "node-2"}))
+
+    async def late() -> list[ClusterNode]:
+        monkeypatch.undo()
+        await quick._watch_nodes()
+        return outdated
+
+    monkeypatch.setattr(cluster, "nodes", late)
+    await slow._watch_nodes()
+    async with store.read() as tx:
+        assert [row["id"] for row in await nodes.all_nodes(tx)] == ["node-1", "node-2"]
+    cluster.machines.pop()
+    await slow._watch_nodes()
+    async with store.read() as tx:
+        assert [row["id"] for row in await nodes.all_nodes(tx)] == ["node-1"]
 
 
 async def test_jobs_wait_in_order_and_get_a_reason(store: Store, settings: Settings, cluster: InProcessCluster) -> None:

@@ -12,6 +12,7 @@ from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.pause import pause
 from shardyard.service.queries import jobs, live_tail, logs
 from shardyard.service.queries import steps as step_queries
 from shardyard.service.schemas.cursor import Cursor
@@ -134,6 +135,21 @@ async def test_an_attempt_that_got_on_resets_the_backoff(
     assert setbacks == [("queued", 1, 4, 1), ("queued", 2, 5, 2), ("queued", 1, 15, 3), ("failed", 1, 15, 3)]
     last = await jobs.get_job(store, job.id)
     assert last.message == "3 of 3 restarts are used up (policy.max_restarts)"
+
+
+@pytest.mark.parametrize("to", [State.QUEUED, State.PAUSED])
+async def test_a_job_that_holds_no_devices_shows_no_time_left(
+    store: Store, placed: tuple[Job, Lease], to: State
+) -> None:
+    """Also if its last steps come with the end of its attempt."""
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), step(1), step(2)))
+    if to == State.PAUSED:
+        await pause(store, job.id, "tester")
+    await ingest(store, lease, 1, event_batch(step(3), state("failed", "node_lost"), first=5))
+    now = await jobs.get_job(store, job.id)
+    assert now.state == to and now.progress is not None
+    assert (now.progress.step, now.progress.eta_s) == (3, None)
 
 
 async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ async def test_a_sweep_opens_each_storage_once(
     opened: list[str] = []
 
     def noted(where: str) -> Folder:
+        assert threading.current_thread().name == "retention", "no thread that others use"
         opened.append(where)
         return folder_at(where)
 

@@ -38,7 +38,7 @@ async def test_an_exception_fails_the_job_and_is_not_retried(
     assert (job.attempt, job.budgets.restarts) == (1, Budget(used=0, limit=3))
 
 
-def raising(line: int, step: int) -> Callable[[Gang], Any]:
+def raising(line: int, step: int | None) -> Callable[[Gang], Any]:
     """What a gang does whose training code raises at a line of its own, in a step."""
 
     async def script(gang: Gang) -> None:
@@ -85,6 +85,19 @@ async def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(
     assert job.message.startswith(
         "The same exception at the same step ended attempt 2: a new try would end the same way: rank 1"
     )
+
+
+@POSTGRESQL_IN_FULL
+async def test_a_program_has_all_the_retries_that_the_policy_gives_it(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Its exit status is always the same, and its step is not known."""
+    cluster.script = raising(line=10, step=None)
+    job = await submit(store, settings, max_retries=3)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.reason, job.attempt) == (State.FAILED, "exception", 4)
+    assert job.budgets.retries == Budget(used=3, limit=3)
 
 
 async def test_a_job_waits_for_its_next_try_in_the_database_alone(

@@ -4,15 +4,19 @@ import asyncio
 import io
 import os
 import tarfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
+from harness.patience import PATIENCE_S
 
 from shardyard.service.errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
 from shardyard.service.jobs import code_archives
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.jobs.code_archives import CodeStorage
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.code import CodeArchive, CodeManifest
 from shardyard.service.schemas.job import Job
@@ -20,6 +24,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.store.engine import Store
 from shardyard.workers.code_archive import MANIFEST, PART_BYTES, deflated, manifest_of
+from shardyard.workers.storage.local_folder import LocalFolder
 
 Archive = tuple[CodeManifest, Callable[[int], bytes]]
 
@@ -41,9 +46,11 @@ def archive(size: int = 2 * PART_BYTES, name: str = "x") -> Archive:
 
 async def uploaded(store: Store, settings: Settings, one: Archive) -> CodeArchive:
     manifest, part = one
-    found = await code_archives.begin(store, settings, manifest, "tester")
+    found = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
     while found.missing:
-        found = await code_archives.put_part(store, settings, found.id, found.missing[0], part(found.missing[0]))
+        found = await code_archives.put_part(
+            store, CodeStorage(settings), found.id, found.missing[0], part(found.missing[0])
+        )
     return found
 
 
@@ -60,18 +67,18 @@ def stored(settings: Settings) -> list[str]:
 
 async def test_an_upload_continues_where_it_broke_off(store: Store, settings: Settings) -> None:
     manifest, part = archive()
-    begun = await code_archives.begin(store, settings, manifest, "tester")
+    begun = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
     assert (begun.missing, begun.complete, begun.arrived) == ([0, 1, 2], False, 0)
-    first = await code_archives.put_part(store, settings, begun.id, 1, part(1))
-    again = await code_archives.put_part(store, settings, begun.id, 1, part(1))
+    first = await code_archives.put_part(store, CodeStorage(settings), begun.id, 1, part(1))
+    again = await code_archives.put_part(store, CodeStorage(settings), begun.id, 1, part(1))
     assert first.missing == again.missing == [0, 2]
-    continued = await code_archives.begin(store, settings, manifest, "another user")
+    continued = await code_archives.begin(store, CodeStorage(settings), manifest, "another user")
     assert (continued.id, continued.missing, continued.actor) == (begun.id, [0, 2], "tester")
     assert continued.arrived == PART_BYTES
     last = await uploaded(store, settings, (manifest, part))
     assert (last.complete, last.missing) == (True, [])
     assert stored(settings) == [MANIFEST, "part-0000", "part-0001", "part-0002"]
-    same = await code_archives.begin(store, settings, manifest, "tester")
+    same = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
     assert (same.complete, same.arrived) == (True, manifest.bytes)
     found = await code_archives.get(store, begun.id)
     assert (found.commit, found.diff, found.complete) == ("a" * 40, "a diff", True)
@@ -87,16 +94,18 @@ async def test_many_uploads_of_one_archive_at_once_are_one(store: Store, setting
 @POSTGRESQL_IN_FULL
 async def test_a_part_that_is_not_the_manifests_is_refused(store: Store, settings: Settings) -> None:
     manifest, part = archive()
-    begun = await code_archives.begin(store, settings, manifest, "tester")
+    begun = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
     for number, content in ((0, part(1)), (0, b"no"), (3, part(0)), (2, part(0))):
         with pytest.raises(InvalidCode) as refused:
-            await code_archives.put_part(store, settings, begun.id, number, content)
+            await code_archives.put_part(store, CodeStorage(settings), begun.id, number, content)
         assert refused.value.remedy
     assert (await code_archives.get(store, begun.id)).missing == [0, 1, 2] and stored(settings) == []
     with pytest.raises(CodeNotFound):
-        await code_archives.put_part(store, settings, "0" * 64, 0, part(0))
+        await code_archives.put_part(store, CodeStorage(settings), "0" * 64, 0, part(0))
     with pytest.raises(InvalidCode, match="are not 1 parts"):
-        await code_archives.begin(store, settings, manifest.model_copy(update={"parts": ["0" * 64]}), "tester")
+        await code_archives.begin(
+            store, CodeStorage(settings), manifest.model_copy(update={"parts": ["0" * 64]}), "tester"
+        )
 
 
 @POSTGRESQL_IN_FULL
@@ -108,7 +117,7 @@ async def test_an_archive_with_a_hostile_file_never_becomes_complete(store: Stor
 
 async def test_a_job_names_a_complete_archive(store: Store, settings: Settings) -> None:
     manifest, part = archive()
-    begun = await code_archives.begin(store, settings, manifest, "tester")
+    begun = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
     for digest, kind in ((None, InvalidSpec), ("0" * 64, UnknownCode), (begun.id, UnknownCode)):
         with pytest.raises(kind) as refused:
             await submit(store, settings, digest)
@@ -127,12 +136,12 @@ async def test_what_no_job_names_is_removed_after_a_while(
     kept = await uploaded(store, settings, used)
     await submit(store, settings, kept.id)
     gone = await uploaded(store, settings, unused)
-    half = await code_archives.begin(store, settings, broken[0], "tester")
-    await code_archives.put_part(store, settings, half.id, 0, broken[1](0))
-    await code_archives.remove_unused(store, settings)
+    half = await code_archives.begin(store, CodeStorage(settings), broken[0], "tester")
+    await code_archives.put_part(store, CodeStorage(settings), half.id, 0, broken[1](0))
+    await code_archives.remove_unused(store, CodeStorage(settings))
     assert len(stored(settings)) == 5
     monkeypatch.setattr(code_archives, "UNUSED_S", -1.0)
-    await asyncio.gather(*(code_archives.remove_unused(store, settings) for _ in range(3)))
+    await asyncio.gather(*(code_archives.remove_unused(store, CodeStorage(settings)) for _ in range(3)))
     assert stored(settings) == [MANIFEST, "part-0000"]
     assert (await code_archives.get(store, kept.id)).complete
     for one in (gone, half):
@@ -154,11 +163,11 @@ async def test_a_removal_that_was_cut_off_is_finished_by_the_next(
             raise OSError(5, "Input/output error")
 
         broken.setattr(code_archives, "_removed", fails)
-        await code_archives.remove_unused(store, settings)
+        await code_archives.remove_unused(store, CodeStorage(settings))
     again = await uploaded(store, settings, one)
     await submit(store, settings, again.id)
     assert len(stored(settings)) == 4
-    await code_archives.remove_unused(store, settings)
+    await code_archives.remove_unused(store, CodeStorage(settings))
     assert stored(settings) == [MANIFEST, "part-0000"] and (await code_archives.get(store, again.id)).complete
 
 
@@ -167,8 +176,27 @@ async def test_storage_that_cannot_be_written_is_said(store: Store, settings: Se
     (tmp_path / "file").touch()
     elsewhere = settings.model_copy(update={"storage": str(tmp_path / "file")})
     manifest, part = archive()
-    begun = await code_archives.begin(store, elsewhere, manifest, "tester")
+    begun = await code_archives.begin(store, CodeStorage(elsewhere), manifest, "tester")
     with pytest.raises(CodeStorageFailed, match="Not a directory") as refused:
-        await code_archives.put_part(store, elsewhere, begun.id, 0, part(0))
+        await code_archives.put_part(store, CodeStorage(elsewhere), begun.id, 0, part(0))
     assert "SHARDYARD_STORAGE" in (refused.value.remedy or "")
+    assert (await code_archives.get(store, begun.id)).missing == [0, 1, 2]
+
+
+async def test_storage_that_does_not_answer_fails_the_upload_and_takes_no_threads_of_others(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    manifest, part = archive()
+    storage = CodeStorage(settings, limit_s=0.2)
+    begun = await code_archives.begin(store, storage, manifest, "tester")
+    monkeypatch.setattr(LocalFolder, "publish", lambda *_, **__: answered.wait())
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    try:
+        puts = (code_archives.put_part(store, storage, begun.id, number, part(number)) for number in range(3))
+        failed = await asyncio.gather(*puts, return_exceptions=True)
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), PATIENCE_S) == 1
+    finally:
+        answered.set()
+    assert {type(error) for error in failed} == {CodeStorageFailed} and "No answer within 0.2 s" in str(failed[0])
     assert (await code_archives.get(store, begun.id)).missing == [0, 1, 2]

@@ -3,6 +3,8 @@
 import asyncio
 from uuid import uuid4
 
+from shardyard.service.states import HOLDING, State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -42,3 +44,22 @@ async def test_an_expired_lease_can_be_taken_and_then_not_renewed(store: Store, 
         assert await leases.renew(tx, [old.token, new.token], 600.0) == {new.token}
         await leases.release(tx, [old.token])  # releases nothing: it is not its any more
     assert not await _take(store, old)
+
+
+async def test_a_job_is_taken_only_in_the_expected_states(store: Store, submit: Submit) -> None:
+    job = await submit()
+    async with store.write() as tx:
+        assert not await leases.take(tx, _lease(job.id, "a"), 600.0, HOLDING)
+        await job_rows.set_columns(tx, job.id, {"state": State.PLACING})
+        assert not await leases.take(tx, _lease(job.id, "a"), 600.0, {State.QUEUED})
+        assert await leases.take(tx, _lease(job.id, "a"), 600.0, HOLDING)
+
+
+async def test_a_job_is_taken_only_if_nothing_has_happened_to_it(store: Store, submit: Submit) -> None:
+    job = await submit()
+    async with store.write() as tx:
+        row = await job_rows.by_id(tx, job.id)
+        assert row is not None
+        await job_rows.take_positions(tx, job.id, "event_pos", 1)
+        assert not await leases.take(tx, _lease(job.id, "a"), 600.0, event_pos=row["event_pos"])
+        assert await leases.take(tx, _lease(job.id, "a"), 600.0, event_pos=row["event_pos"] + 1)

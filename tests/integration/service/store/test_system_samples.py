@@ -1,8 +1,11 @@
 """What jobs use is kept by time, in a bounded number of rows."""
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.service.queries import system
 from shardyard.service.schemas.job import Job
@@ -57,3 +60,18 @@ async def test_a_sample_that_is_older_than_what_is_kept_is_left_out(store: Store
         await system_samples.append(tx, job.id, [(90_000.0, {"rank/0/cpu": 2.0})])
         hour, half_day, _ = [len(await system_samples.read(tx, job.id, width, 0, 2e5)) for width in system_samples.KEPT]
     assert (hour, half_day) == (1, 2)
+
+
+async def test_samples_wait_for_no_call_that_blocks(store: Store, placed: tuple[Job, Lease]) -> None:
+    """Storage that does not answer may keep all threads of `asyncio.to_thread`; a transaction does not wait for one."""
+    job, _ = placed
+    answered = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    blocked = asyncio.create_task(asyncio.to_thread(answered.wait))
+    try:
+        async with asyncio.timeout(PATIENCE_S), store.write() as tx:
+            await system_samples.append(tx, job.id, [(100_000.0, {"rank/0/cpu": 1.0})])
+        assert not blocked.done()
+    finally:
+        answered.set()
+        await blocked

@@ -170,3 +170,21 @@ def test_cores_that_a_job_reserves_beside_its_gpus_must_be_there() -> None:
     assert Waiting.of(replace(eight, id="").shape) == replace(eight, id="")
     on_cpus = replace(Waiting("a", 8, 1, "cpu"), cpus=100.0)
     assert decide([on_cpus], [Machine({"cpu": 8, "cuda": 0}, {"cpu": 8, "cuda": 0})], {}, None) == [Start("a", "cpu")]
+
+
+def test_cores_are_given_away_once() -> None:
+    """A node of 16 cores, with two CPU ranks on each: 12 cores go to a job on GPUs, and with them 24 ranks; and the other way round."""
+    node = Machine({"cpu": 32, "cuda": 4}, {"cpu": 32, "cuda": 4}, cores=16.0, cores_free=16.0)
+    bare = Machine({"cpu": 8, "cuda": 0}, {"cpu": 8, "cuda": 0}, cores=4.0, cores_free=4.0)
+    on_gpus = replace(job("g", 4), cpus=3.0)
+    few, many = Waiting("few", 16, 1, "cpu"), Waiting("many", 17, 1, "cpu")
+    start = Start("g", "cuda")
+    assert decide([on_gpus, few], [bare, node], {}, None) == [start, Start("few", "cpu")]
+    started, waits = decide([on_gpus, many], [bare, node], {}, None)
+    assert started == start and isinstance(waits, Wait)
+    assert waits.message == "Needs 17 ranks, 16 of 40 CPU ranks are free; waiting for 1 more."
+    first, after = decide([many, on_gpus], [bare, node], {}, None)
+    assert first == Start("many", "cpu") and isinstance(after, Wait) and after.reason == "waiting_for_devices"
+    small = [replace(job(name, 1), cpus=0.75) for name in ("a", "b")]
+    *_, full = decide([*small, Waiting("c", 37, 1, "cpu")], [bare, node], {}, None)
+    assert full == Start("c", "cpu"), "1.5 cores are 3 ranks, however many jobs have them"
