@@ -10,6 +10,9 @@ from .models.hf_config import fitted
 from .models.presets import PRESETS, Architecture, Family
 from .spec_part import Finite, SpecPart
 
+#: The numbers of a decoder of any family.
+DECODER = ("layers", "dim", "heads", "kv_heads", "hidden", "tied", "rope_theta")
+
 #: The numbers of a mixture of experts.
 MIXTURE = (
     "experts",
@@ -101,6 +104,7 @@ class ModelSpec(SpecPart):
         if given and (self.import_ is not None or self.family != "moe"):
             raise ValueError(f"{', '.join(given)}: only of family moe")
         self._fits_balance()
+        self._nothing_unread()
         if self.import_ is None and (self.code or self.args):
             raise ValueError("code and args belong to a model given by import")
         if self.from_ is not None:
@@ -116,6 +120,20 @@ class ModelSpec(SpecPart):
             )
         if self.balance != "bias" and self.bias_update_speed is not None:
             raise ValueError("bias_update_speed belongs to balance bias: set balance to bias, or leave it out")
+
+    def _nothing_unread(self) -> None:
+        """Refuse numbers that the model does not read. A stored spec, which names all of them, may have some: they were accepted once."""
+        if self.model_fields_set.issuperset(DECODER):
+            return
+        if self.import_ is not None:
+            given = [name for name in DECODER if getattr(self, name) is not None]
+            if given:
+                remedy = "Give them to the factory in model.args, or leave them out."
+                raise Refusal(given[0], f"a module of your own does not read {', '.join(given)}.", remedy)
+        elif self.family == "gpt2" and self.rope_theta is not None:
+            raise Refusal(
+                "rope_theta", "gpt2 learns its positions and does not read it.", "Leave it out, or set family to llama."
+            )
 
     def _nothing_beside_from(self) -> None:
         """Beside `from` only `tied` may be set: the folder holds all other values."""
@@ -143,8 +161,7 @@ class ModelSpec(SpecPart):
         if self.from_ is not None:
             return fitted(Path(self.from_).expanduser(), self.tied, vocab, seq_len)
         numbers = dict(PRESETS[self.family][self.preset])
-        names = ("layers", "dim", "heads", "kv_heads", "hidden", "tied", "rope_theta", *MIXTURE)
-        numbers |= {name: value for name in names if (value := getattr(self, name)) is not None}
+        numbers |= {name: value for name in (*DECODER, *MIXTURE) if (value := getattr(self, name)) is not None}
         if self.heads is not None and self.kv_heads is None and self.family == "gpt2":
             numbers["kv_heads"] = self.heads
         numbers["vocab"] = self.vocab or vocab

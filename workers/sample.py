@@ -3,19 +3,21 @@
 That is slow for large models and long texts, and meant to show what a training has learned; to serve a model, export it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from ..strategies.expert_balance import Biased
 from ..strategies.layout import Refusal
 from ..strategies.param_shard import ParamShard
 from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import read
 from .checkpoint.reader import load_into
 from .checkpoint.verify import verify
-from .data.tokenizer import ENDING_BYTES, Tokenizer, load_tokenizer
+from .data.tokenizer import ENDING_BYTES, ByteTokenizer, Tokenizer, load_tokenizer
 from .huggingface.import_weights import Pretrained
 from .models.hf_config import architecture_of
 from .models.presets import Architecture
@@ -35,17 +37,28 @@ class Draw:
 
 @dataclass(frozen=True)
 class Writer:
-    """A model with its tokenizer. `context`: the number of preceding tokens that it uses, as in training."""
+    """A model with its tokenizer. `context`: the number of preceding tokens that it uses, as in training.
+
+    `packed`: it was trained on packed documents. There nothing follows the token that ends one, so its embedding as an input is untrained.
+    """
 
     model: nn.Module
     tokenizer: Tokenizer
     context: int
+    packed: bool = False
 
     @torch.no_grad()
     def write(self, prompt: str, draw: Draw) -> str:
-        """The text after `prompt`, up to the end of a document. Without a prompt it begins a document."""
+        """The text after `prompt`, up to the end of a document. Without a prompt it begins a document.
+
+        Raises `Refusal` without a prompt if the model is `packed`.
+        """
         generator = torch.Generator().manual_seed(draw.seed)
-        ids = [int(one) for one in self.tokenizer.encode([prompt])[0]] or [int(one) for one in self.tokenizer.separator]
+        ids = [int(one) for one in self.tokenizer.encode([prompt])[0]]
+        if not ids and self.packed:
+            problem = "the model was trained on packed documents, so it cannot begin one by itself: nothing follows an end of text there."
+            raise Refusal("prompt", problem, "Name the beginning of a text with --prompt.")
+        ids = ids or [int(one) for one in self.tokenizer.separator]
         first = len(ids)
         while len(ids) - first < draw.tokens:
             logits = self.model(torch.tensor([ids[-self.context :]]))[0, -1, : self.tokenizer.vocab]
@@ -59,42 +72,63 @@ class Writer:
 def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
     """The model of a `step-…` folder with the tokenizer of its training, unless `tokenizer` names another.
 
-    Raises `CheckpointError`, `StorageError`, and `DataError` for the tokenizer.
+    Raises `CheckpointError`, `StorageError`, and for the tokenizer `Refusal` and `DataError`.
     """
     manifest = read(checkpoint)
-    if manifest.training.get("model") is None:
+    training = manifest.training
+    if training.get("model") is None:
         raise CheckpointError(
             f"{checkpoint} is of a module of your own, which cannot be built here; sample it with code of your own."
         )
-    arch = Architecture.model_validate(manifest.training["model"])
+    arch = Architecture.model_validate(training["model"])
+    data = training.get("data") or {}
+    packed = training.get("documents") == "packed" or data.get("tokenizer") == ENDING_BYTES
+    name = tokenizer or str(training.get("tokenizer") or "bytes")
+    found = _tokenizer(name, arch, packed)
+    if not tokenizer and data.get("tokenizer", found.digest) != found.digest:
+        raise Refusal("tokenizer", f"{name} has changed since the training.", "Name the old one with --tokenizer.")
     verify(checkpoint, manifest)
     model = _empty(arch)
-    load_into(checkpoint, manifest, [_whole(name, value) for name, value in model.named_parameters()])
-    context = int((manifest.training.get("data") or {}).get("seq_len") or arch.max_seq_len)
-    packed = (manifest.training.get("data") or {}).get("tokenizer") == ENDING_BYTES
-    return _writer(model, arch, tokenizer or str(manifest.training.get("tokenizer") or "bytes"), context, packed)
+    load_into(checkpoint, manifest, list(_saved(model)))
+    return Writer(model, found, _context(arch, int(data.get("seq_len") or arch.max_seq_len)), packed)
 
 
 def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
-    """The model of a Hugging Face folder with its `tokenizer.json`. Without one a byte is a token, as for models of 256 tokens.
+    """The model of a Hugging Face folder with its `tokenizer.json`. Without one a byte is a token, for models of 256 tokens.
 
     Raises `Refusal`, and `DataError` for the tokenizer.
     """
     arch = architecture_of(folder)
+    found = _tokenizer(tokenizer or _own_tokenizer(folder, arch), arch)
     model = _empty(arch)
     values = Pretrained(folder, arch, (name for name, _ in model.named_parameters()))
     for name, value in model.named_parameters():
         value.copy_(values(name, value.shape, (0,) * value.dim(), value.shape))
-    own = str(folder) if (folder / "tokenizer.json").is_file() else "bytes"
-    return _writer(model, arch, tokenizer or own, arch.max_seq_len)
+    return Writer(model, found, _context(arch, arch.max_seq_len))
 
 
-def _writer(model: nn.Module, arch: Architecture, tokenizer: str, context: int, packed: bool = False) -> Writer:
-    found = load_tokenizer(DataSpec(tokenizer=tokenizer, documents="packed" if packed else "joined"))
+def _own_tokenizer(folder: Path, arch: Architecture) -> str:
+    if (folder / "tokenizer.json").is_file():
+        return str(folder)
+    if arch.vocab != ByteTokenizer.vocab:
+        problem = f"{folder} has no tokenizer.json, and the model has {arch.vocab} tokens, not the {ByteTokenizer.vocab} of bytes."
+        raise Refusal(
+            "tokenizer", problem, "Name a tokenizer.json with --tokenizer, or `bytes` for a larger vocabulary of bytes."
+        )
+    return "bytes"
+
+
+def _tokenizer(name: str, arch: Architecture, packed: bool = False) -> Tokenizer:
+    found = load_tokenizer(DataSpec(tokenizer=name, documents="packed" if packed else "joined"))
     if found.vocab > arch.vocab:
-        problem = f"{tokenizer} has {found.vocab} tokens, but the model has {arch.vocab}."
+        problem = f"{name} has {found.vocab} tokens, but the model has {arch.vocab}."
         raise Refusal("tokenizer", problem, "Name the tokenizer that the model was trained with.")
-    return Writer(model, found, min(context, arch.max_seq_len))
+    return found
+
+
+def _context(arch: Architecture, tokens: int) -> int:
+    """At most `tokens`, the model's own length, and its sliding window, beyond which attention here would see more than it should."""
+    return min(tokens, arch.max_seq_len, arch.window or arch.max_seq_len)
 
 
 def _empty(arch: Architecture) -> nn.Module:
@@ -104,6 +138,15 @@ def _empty(arch: Architecture) -> nn.Module:
     model.to_empty(device="cpu")
     model.tie()
     return model.eval().requires_grad_(False)
+
+
+def _saved(model: nn.Module) -> Iterator[ParamShard]:
+    """The parameters, and the biases by which a mixture chooses its experts."""
+    for name, value in model.named_parameters():
+        yield _whole(name, value)
+    for name, module in model.named_modules():
+        if isinstance(module, Biased) and module.expert_bias is not None:
+            yield _whole(f"{name}.expert_bias", module.expert_bias)
 
 
 def _whole(name: str, value: torch.Tensor) -> ParamShard:

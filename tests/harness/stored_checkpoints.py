@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,44 @@ def save_checkpoint(root: Path, step: int, content: bytes | None = None) -> dict
     return _reported(root, Manifest(step, {}, {}, {FILE: File(len(content), hashlib.sha256(content).hexdigest(), ())}))
 
 
-def save_model_checkpoint(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 64) -> dict[str, Any]:
-    """A whole checkpoint of a small Llama, as one rank saves it that trained on sequences of `seq_len`."""
+def save_model_checkpoint(
+    root: Path,
+    step: int,
+    tokenizer: str = "bytes",
+    seq_len: int = 64,
+    *,
+    family: str = "llama",
+    numbers: Mapping[str, Any] | None = None,
+    digest: str | None = None,
+    documents: str | None = None,
+) -> dict[str, Any]:
+    """A whole checkpoint of a small decoder, as one rank saves it that trained on sequences of `seq_len`.
+
+    `numbers` are others than the preset's. `digest` is the tokenizer's; None for it and for `documents`: an older version saved it. An
+    expert's bias is its number.
+    """
     import torch
 
     from shardyard.strategies.param_shard import ParamShard
     from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
     from shardyard.workers.models.registry import make
 
-    numbers: dict[str, Any] = {**PRESETS["llama"]["nano"], "layers": 1, "vocab": 256}
-    arch = Architecture.model_validate(numbers)
+    arch = Architecture.model_validate({**PRESETS[family]["nano"], "layers": 1, "vocab": 256, **(numbers or {})})
     torch.manual_seed(step)
+    state = {name: value.detach() for name, value in make(arch).named_parameters()}
+    if arch.balance == "bias":
+        state["blocks.0.mlp.expert_bias"] = torch.arange(float(arch.experts or 0))
     shares = [
-        ParamShard(name, tuple(value.shape), (0,) * value.dim(), value.detach(), frozenset())
-        for name, value in make(arch).named_parameters()
+        ParamShard(name, tuple(value.shape), (0,) * value.dim(), value, frozenset()) for name, value in state.items()
     ]
     image = StagingBuffer(shares, torch.device("cpu"))
     image.take()
     content = bytes(image.content())
     LocalFolder(str(checkpoint_path(root, step))).write(FILE, memoryview(content))
     file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.slices))
-    training = {"model": arch.model_dump(), "tokenizer": tokenizer, "data": {"seq_len": seq_len}}
+    data = {"seq_len": seq_len} | ({} if digest is None else {"tokenizer": digest})
+    training = {"model": arch.model_dump(), "tokenizer": tokenizer, "data": data}
+    training |= {} if documents is None else {"documents": documents}
     return _reported(root, Manifest(step, training, image.tensors, {FILE: file}))
 
 

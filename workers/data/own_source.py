@@ -7,8 +7,9 @@ or returns something else than rows of tensors is named in the error.
 
 import hashlib
 import json
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ class DataSource(Protocol):
     """What the factory returns that `data.source` names.
 
     Both methods take the indices and the seeds of the wanted samples, int64 arrays [rows], and return one tensor [rows, …] per name,
-    on the CPU. Row i is a function of indices[i] and seeds[i] alone. A seed differs between the epochs of an index.
+    on the CPU. Row i is a function of indices[i] and seeds[i] alone. A seed differs between the epochs of an index. One call at a time.
     """
 
     @property
@@ -63,6 +64,8 @@ class OwnSamples:
     vocab: int = 1  # nothing is looked up by token
     unigram_loss: float | None = None
     end: int | None = None  # its samples are no documents
+    #: One thread reads ahead while another one validates.
+    _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
     def train_tokens(self) -> int:
@@ -89,7 +92,8 @@ class OwnSamples:
     def _read(self, split: str, indices: Numbers, samples: Numbers, key: str) -> tuple[Fields, Tensor]:
         seeds, where = sample_seeds(key, samples), f"{self.order.source}, {split} samples {_span(samples)}"
         try:
-            found = getattr(self.source, split)(indices, seeds)
+            with self._reading:
+                found = getattr(self.source, split)(indices, seeds)
         except Exception as error:  # the user's own code
             message = f"{where}: {type(error).__name__}: {error}."
             raise DataError("source_failed", message, "Correct the source.", "data.source") from error

@@ -4,10 +4,12 @@ The folder appears whole or not at all: everything is written beside it under an
 comes last, and before that everything lies in a local folder for temporary files.
 """
 
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +74,7 @@ def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: in
         arch = _architecture(checkpoint, manifest)
         verify(checkpoint, manifest)
         files = _write_weights((checkpoint, manifest), partial, arch, DTYPES[dtype], shard_bytes)
-        _write_rest(partial, arch, DTYPES[dtype], manifest.training.get("tokenizer"))
+        _write_rest(partial, arch, DTYPES[dtype], _tokenizer_of(manifest.training))
         size = 0
         for file in partial.glob("*.safetensors"):
             shutil.copymode(partial / CONFIG, file)  # safetensors lets only the owner read
@@ -174,21 +176,36 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
         os.fsync(written.fileno())
 
 
-def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: str | None) -> None:
-    """config.json, generation_config.json, and the tokenizer that it was trained with, if that is still at its path."""
-    ends = _copy_tokenizer(folder, None if tokenizer in (None, "bytes") else Path(str(tokenizer)).expanduser())
+def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: Path | None) -> None:
+    """config.json, generation_config.json, and the tokenizer."""
+    ends = [] if tokenizer is None else _copy_tokenizer(folder, tokenizer)
     end = ends[0] if ends else None
     _write_json(folder / CONFIG, config_of(arch, str(dtype).removeprefix("torch."), end))
     _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": ends if len(ends) > 1 else end})
 
 
-def _copy_tokenizer(folder: Path, source: Path | None) -> list[int]:
+def _tokenizer_of(training: Mapping[str, Any]) -> Path | None:
+    """The tokenizer.json of the training. None for bytes, and with a message if it is not at its path any more."""
+    named, digest = training.get("tokenizer"), (training.get("data") or {}).get("tokenizer")
+    if named in (None, "bytes"):
+        return None
+    path = Path(str(named)).expanduser()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        problem = "does not exist here"
+    elif digest and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        problem = "has changed since the training"
+    else:
+        return path
+    sys.stderr.write(
+        f"shardyard: {path} {problem}: the export has no tokenizer. Copy the tokenizer.json of the training into it.\n"
+    )
+    sys.stderr.flush()
+    return None
+
+
+def _copy_tokenizer(folder: Path, source: Path) -> list[int]:
     """Copy a tokenizer.json with what belongs to it, such as a chat template; returns the ids that end a text or a chat's turn."""
-    if source is None:
-        return []
-    source = source / "tokenizer.json" if source.is_dir() else source
-    if not source.is_file():
-        return []
     from tokenizers import Tokenizer
 
     shutil.copyfile(source, folder / "tokenizer.json")

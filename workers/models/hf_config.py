@@ -247,6 +247,10 @@ def _gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(arch: Architecture) -> str:
     if arch.family == "gpt2":
+        if arch.kv_heads != arch.heads:
+            raise ValueError(
+                f"GPT-2 in transformers has as many kv_heads as heads, not {arch.kv_heads} of {arch.heads}"
+            )
         return "gpt2"
     if arch.family != "llama" or (arch.qkv_bias and arch.qk_norm):
         raise ValueError(f"transformers has no model of the family {arch.family} with these numbers: {arch}")

@@ -33,7 +33,12 @@ def sample(
             "newest); a Hugging Face folder.",
         ),
     ],
-    prompt: Annotated[str, typer.Option("--prompt", help="Prompt. Default: the beginning of a document.")] = "",
+    prompt: Annotated[
+        str,
+        typer.Option(
+            "--prompt", help="Prompt. Default: the beginning of a document, unless those of its training were packed."
+        ),
+    ] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, max=10_000, help="Maximum number of tokens.")] = TOKENS,
     temperature: Annotated[
         float,

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -34,3 +36,23 @@ def test_a_capacity_beyond_every_experts_tokens_is_refused() -> None:
     with pytest.raises(ValidationError, match="less than or equal to 4096") as refused:
         ModelSpec(family="moe", capacity_factor=1.7e308)
     assert refused.value.errors()[0]["loc"] == ("capacity_factor",)
+
+
+@pytest.mark.parametrize(
+    ("given", "unread", "remedy"),
+    [
+        ({"import": "net:make", "layers": 2, "rope_theta": 5e5}, "layers, rope_theta", "model.args"),
+        ({"import": "net:make", "tied": False}, "tied", "model.args"),
+        ({"family": "gpt2", "rope_theta": 5e5}, "rope_theta", "family to llama"),
+    ],
+)
+def test_a_number_that_the_model_does_not_read_is_refused(given: dict[str, Any], unread: str, remedy: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        ModelSpec.model_validate(given)
+    cause = refused.value.errors()[0]["ctx"]["error"]
+    assert isinstance(cause, Refusal) and cause.field == unread.partition(",")[0]
+    assert unread in str(cause) and remedy in cause.remedy
+    known = ModelSpec.model_validate({name: value for name, value in given.items() if name not in unread})
+    stored = known.model_dump(mode="json", by_alias=True)
+    assert ModelSpec.model_validate(stored) == known
+    assert ModelSpec.model_validate(stored | given), "a job of an older version is still read"

@@ -9,6 +9,7 @@ from harness.stored_checkpoints import checkpoint_path, save_checkpoint, save_mo
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.checkpoint.errors import CheckpointError
 from shardyard.workers.data.errors import DataError
+from shardyard.workers.data.tokenizer import ENDING_BYTES, FileTokenizer
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.sample import Draw, Writer, of_checkpoint, of_export
 from shardyard.workers.storage.open_folder import folder_at
@@ -71,6 +72,53 @@ def test_it_ends_with_the_document(tmp_path: Path) -> None:
         value.zero_()
     assert writer.tokenizer.end == 0
     assert writer.write("w7 w8", GREEDY) == ""
+
+
+def test_a_mixture_chooses_by_its_trained_biases(tmp_path: Path) -> None:
+    save_model_checkpoint(tmp_path, 1, family="moe", numbers={"balance": "bias"})
+    model: Any = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1)))).model
+    assert model.blocks["0"].mlp.expert_bias.tolist() == [0, 1, 2, 3]
+
+
+def test_a_tokenizer_that_has_changed_is_refused_unless_it_is_named(tmp_path: Path) -> None:
+    path = words(tmp_path / "tokenizer.json", 200)
+    save_model_checkpoint(tmp_path, 1, str(path), digest=FileTokenizer(path).digest)
+    checkpoint = folder_at(str(checkpoint_path(tmp_path, 1)))
+    assert of_checkpoint(checkpoint).tokenizer.vocab == 200
+    words(path, 201)
+    with pytest.raises(Refusal, match="has changed since the training") as refused:
+        of_checkpoint(checkpoint)
+    assert "--tokenizer" in refused.value.remedy
+    assert of_checkpoint(checkpoint, str(path)).tokenizer.vocab == 201
+
+
+def test_an_export_without_its_tokenizer_is_not_read_as_bytes(tmp_path: Path) -> None:
+    save_model_checkpoint(tmp_path, 1, numbers={"vocab": 300})
+    export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out")))
+    with pytest.raises(Refusal, match="300 tokens, not the 256 of bytes") as refused:
+        of_export(tmp_path / "out")
+    assert "--tokenizer" in refused.value.remedy
+    assert of_export(tmp_path / "out", "bytes").tokenizer.vocab == 256
+
+
+@pytest.mark.parametrize(
+    "trained", [{"documents": "packed"}, {"digest": ENDING_BYTES}], ids=["documents", "a digest alone, as before"]
+)
+def test_a_model_of_packed_documents_needs_a_prompt(trained: dict[str, str], tmp_path: Path) -> None:
+    save_model_checkpoint(tmp_path, 1, **trained)  # type: ignore[arg-type]
+    writer = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))))
+    with pytest.raises(Refusal, match="packed documents") as refused:
+        writer.write("", GREEDY)
+    assert (refused.value.field, "--prompt" in refused.value.remedy) == ("prompt", True)
+    assert writer.write("a", Draw(1)), "a prompt is continued"
+
+
+def test_a_sliding_window_bounds_the_context(tmp_path: Path) -> None:
+    save_model_checkpoint(tmp_path, 1, numbers={"window": 8})
+    export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out")))
+    assert (
+        of_export(tmp_path / "out").context == of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1)))).context == 8
+    )
 
 
 def words(path: Path, count: int) -> Path:

@@ -1,6 +1,7 @@
 """The samples of a user's source: their order, their seeds, and what is refused before the first step."""
 
 import importlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,34 @@ def test_validation_is_the_same_for_every_seed() -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
     whole = [samples(3, 4, held_out=6).validation(number, slice(None))[0]["index"] for number in (0, 1)]
     assert sorted((-torch.cat(whole)).tolist()) == list(range(6))
+
+
+class Slow(Echo):
+    """It reads training samples until validation samples are read beside them, or for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.began, self.beside, self.overlapped = threading.Event(), threading.Event(), False
+
+    def training(self, indices: Any, seeds: Any) -> dict[str, torch.Tensor]:
+        self.began.set()
+        self.overlapped = self.beside.wait(0.2)
+        return super().training(indices, seeds)
+
+    def validation(self, indices: Any, seeds: Any) -> dict[str, torch.Tensor]:
+        self.beside.set()
+        return super().validation(indices, seeds)
+
+
+def test_a_source_is_called_by_one_thread_at_a_time() -> None:
+    source = Slow()
+    own = OwnSamples(ORDER, 4, source, 4, 4)
+    ahead = threading.Thread(target=own.batch, args=(0, slice(None)))
+    ahead.start()
+    assert source.began.wait(10)
+    own.validation(0, slice(None))
+    ahead.join()
+    assert source.beside.is_set() and not source.overlapped
 
 
 SOURCE = """

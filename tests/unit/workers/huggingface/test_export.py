@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from harness.stored_checkpoints import checkpoint_path, save_model_checkpoint
 
+from shardyard.workers.data.tokenizer import FileTokenizer
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -59,3 +60,20 @@ def test_a_tokenizer_alone_has_its_end_of_text(tmp_path: Path, published: Path) 
     config = json.loads((made / "tokenizer_config.json").read_text())
     assert config == {"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
     assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 0
+
+
+@pytest.mark.parametrize("now", ["the same", "changed", "gone"])
+def test_only_the_tokenizer_of_the_training_is_exported(
+    now: str, tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = published / "tokenizer.json"
+    save_model_checkpoint(tmp_path, 1, tokenizer=str(published), digest=FileTokenizer(path).digest)
+    if now == "changed":
+        path.write_text(path.read_text() + " ")
+    elif now == "gone":
+        path.unlink()
+    made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    said = capsys.readouterr().err
+    assert (made / "tokenizer.json").exists() == (made / "tokenizer_config.json").exists() == (now == "the same")
+    assert (said == "") == (now == "the same")
+    assert now == "the same" or (str(published) in said and "Copy the tokenizer.json of the training" in said)

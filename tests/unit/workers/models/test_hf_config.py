@@ -140,3 +140,14 @@ def test_no_file_holds_what_transformers_has_not() -> None:
     numbers = {"layers": 1, "dim": 8, "heads": 2, "kv_heads": 2, "hidden": 8, "qkv_bias": True, "qk_norm": True}
     with pytest.raises(ValueError, match="transformers has no model"):
         config_of(Architecture.model_validate({"family": "llama", **numbers}), "float32", None)
+
+
+def test_no_file_holds_a_gpt2_with_fewer_key_and_value_heads() -> None:
+    arch = ModelSpec(family="gpt2", kv_heads=2).architecture(256, 16)
+    assert arch is not None
+    with pytest.raises(ValueError, match="as many kv_heads as heads, not 2 of 4"):
+        config_of(arch, "float32", None)
+    spec = {"model": {"family": "gpt2", "kv_heads": 2}, "steps": 1, "global_batch": 2, "checkpoint": {"export": True}}
+    with pytest.raises(Refusal, match="as many kv_heads as heads") as refused:
+        TrainSpec.model_validate(spec).check()
+    assert refused.value.field == "checkpoint.export"

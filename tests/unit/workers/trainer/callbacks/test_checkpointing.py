@@ -12,7 +12,9 @@ import torch.distributed as dist
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import make_mesh
 from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.checkpoint.manifest import read
 from shardyard.workers.checkpoint.retention import complete, folder
+from shardyard.workers.data_spec import DataSpec
 from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.trainer.callbacks import checkpointing
@@ -35,7 +37,8 @@ class Saving:
 
         monkeypatch.setattr(LocalFolder, "write", write)
         about: Any = SimpleNamespace(every=2, keep=9, final=final, export=False)
-        spec = SimpleNamespace(checkpoint=about, steps=LAST, layout=Layout(), data=SimpleNamespace(tokenizer=None))
+        data = DataSpec(documents="packed")
+        spec = SimpleNamespace(checkpoint=about, steps=LAST, layout=Layout(), data=data)
         mesh, run = make_mesh(spec.layout, torch.device("cpu")), SimpleNamespace(checkpoints=str(root))
         parts: Any = SimpleNamespace(spec=spec, run=run, mesh=mesh, state_file=None, architecture=None)
         shards = [ParamShard("a", (3,), (0,), torch.randn(3), frozenset())]
@@ -106,3 +109,9 @@ def test_the_last_checkpoint_has_three_tries(saving: Saving) -> None:
     saving.failures = 2
     saving.ends(LAST, StopRequest.NO)
     assert saving.saved == [folder(LocalFolder(str(saving.root)), LAST)] and saving.writes == 3
+
+
+def test_a_checkpoint_says_how_its_model_has_read_documents(saving: Saving) -> None:
+    saving.ends(4, StopRequest.SAVE)
+    training = read(folder(LocalFolder(str(saving.root)), 4)).training
+    assert (training["tokenizer"], training["documents"]) == ("bytes", "packed")
