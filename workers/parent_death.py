@@ -34,6 +34,16 @@ def children() -> list[int]:
     return []
 
 
+def has_children_in(group: int) -> bool:
+    """Whether children of this process are in a process group, besides its leader. Those that have ended are reaped."""
+    found = False
+    for pid in children():
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):  # another thread has waited for it
+            if pid != group and os.getpgid(pid) == group and os.waitpid(pid, os.WNOHANG) == (0, 0):
+                found = True
+    return found
+
+
 def kill_orphans(spared: Container[int], patience_s: float) -> None:
     """Kill the children of this process that are not `spared`, until none is left: an orphan may have children of its own.
 

@@ -255,6 +255,20 @@ def test_config_map_holds_settings_and_nothing_else(objects: list[Manifest]) -> 
     assert settings.lease_s == 15
 
 
+def test_limits_of_logged_files_and_the_like_are_set_whole() -> None:
+    """Helm has the numbers of a values file as floats."""
+    given = {"artifact_file_bytes": 2 << 30, "artifact_bytes": (1 << 40) + 1, "artifact_files": 100_000}
+    given |= {"scratch": "/fast", "reshard_s": 2_000_000, "cancel_s": 0.25}
+    data = of_kind(render({"settings": given}), "ConfigMap")[0]["data"]
+    assert {name: data[f"SHARDYARD_{name.upper()}"] for name in given} == {
+        name: str(value) for name, value in given.items()
+    }
+    settings = Settings.model_validate(
+        {name: data[f"SHARDYARD_{name.upper()}"] for name in given} | {"database_url": URL}
+    )
+    assert (settings.artifact_bytes, settings.scratch) == ((1 << 40) + 1, Path("/fast"))
+
+
 @pytest.mark.parametrize(
     ("values", "capacity"),
     [
@@ -571,6 +585,8 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"settings": {"lease_s": 0}}, "settings/lease_s"),
         ({"settings": {"max_ranks": 1.5}}, "settings/max_ranks"),
         ({"settings": {"cluster": "No. 2"}}, "settings/cluster"),
+        ({"settings": {"artifact_bytes": 0}}, "settings/artifact_bytes"),
+        ({"settings": {"scratch": "fast"}}, "settings/scratch"),
         ({"settings": {"capacity": [{"gpu": 8}]}}, "settings/capacity"),
         ({"security": {"uid": 0}}, "security/uid"),
         ({"ray": {"create": False}}, "ray/address"),

@@ -266,17 +266,16 @@ class Agents:
         return any(time.monotonic() - began < REQUEST_S for began in list(self._requests.values()))
 
 
-def ended(name: str, is_to_stop: Callable[[], bool], look_s: float) -> bool | None:
-    """Wait for the end of a program that the trainer process at this socket has started: whether it failed; None if `is_to_stop`."""
+def ended(name: str, stays: Callable[[], bool], look_s: float) -> bool:
+    """Wait, while `stays`, for the end of a program that the trainer process at this socket has started. Returns whether it failed."""
     with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(ConnectionError):
         connection.connect("\0" + name)
         connection.sendall(json.dumps({"pid": os.getpid(), "waits": True}).encode() + b"\n")
         connection.settimeout(look_s)
-        while not is_to_stop():
+        while stays():
             with contextlib.suppress(TimeoutError):
                 return connection.recv(len(FAILED)) == FAILED
-        return None
-    return False  # it is gone, which its own actor reports
+    return False  # also if it is gone, which its own actor reports
 
 
 @contextmanager

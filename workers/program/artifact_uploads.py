@@ -34,6 +34,8 @@ ROOM_S: Final = 10.0
 #: Seconds to store what waits when the program has ended, and when its job is to end.
 FLUSH_S: Final = 120.0
 STOP_S: Final = 2.0
+#: The same for a rank whose failure must be known before that of another one is acted on (`ROOT_CAUSE_S` of the supervisor's repair.py).
+HURRIED_S: Final = 0.3
 #: Maximum bytes of a message's list of files.
 MOST_LINE: Final = 16 << 20
 #: Files that are stored between two events.
@@ -169,12 +171,15 @@ class ArtifactUploads:
             return False
         return not self._queue or (len(self._queue) < MOST_WAITING and self._bytes + size <= MOST_WAITING_BYTES)
 
-    def flush(self, is_to_stop: Callable[[], bool]) -> None:
-        """Wait until all is stored; a bounded time, which is short once `is_to_stop`. What is left is dropped, with a warning."""
+    def flush(self, is_to_stop: Callable[[], bool], is_hurried: Callable[[], bool] = lambda: False) -> None:
+        """Wait until all is stored; a bounded time, which is short once `is_to_stop`, and shorter once `is_hurried`.
+
+        What is left is dropped, with a warning.
+        """
         began = time.monotonic()
         with self._change:
             while self._queue or self._busy or self._putting:
-                if time.monotonic() - began > (STOP_S if is_to_stop() else FLUSH_S):
+                if time.monotonic() - began > (HURRIED_S if is_hurried() else STOP_S if is_to_stop() else FLUSH_S):
                     self._abandoned = True
                     left = self._busy + self._putting + sum(len(files) for _, files in self._queue)
                     _warn(f"{left:,} logged files were not stored before the program's end")

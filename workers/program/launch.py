@@ -7,6 +7,7 @@ the exception that ended it, by the same signal, or done.
 
 import contextlib
 import faulthandler
+import math
 import os
 import re
 import select
@@ -37,6 +38,7 @@ from ..messages.rank_event import (
 )
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import StopRequest
+from ..parent_death import has_children_in
 from ..process_stat import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
@@ -57,6 +59,8 @@ from .shared_folder import EndRequested
 
 #: Seconds that a program has after SIGTERM.
 GRACE_S: Final = 30.0
+#: Seconds that the other ranks of a node stay when they are asked to end, since its program may save through them.
+STAY_S: Final = GRACE_S + 10.0
 #: Seconds between two looks at whether the job is to end.
 LOOK_S: Final = 0.2
 #: Seconds for other ranks of a node to report their exceptions before the process that started them.
@@ -65,14 +69,17 @@ OTHERS_S: Final = 0.5
 MEET_S: Final = 600.0
 #: What torchrun says if a signal has ended the worker that failed first.
 _KILLED: Final = re.compile(r"Root Cause.*\bSignal (\d+) \(SIG", re.DOTALL)
+#: Number of ranks whose program has failed, in the store.
+_FAILED: Final = "shardyard/failed"
 
 
 class _Reports(NamedTuple):
-    """What takes the program's reports: of its processes, of its metrics, of its files."""
+    """What takes the program's reports: of its processes, of its metrics, of its files. `store`: that of all ranks."""
 
     agents: Agents
     on_metrics: OnMetrics
     uploads: ArtifactUploads | None
+    store: TCPStore
 
 
 def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> TCPStore:
@@ -89,13 +96,14 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         answering(program, meeting, emit) as service,
         listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads) as agents,
     ):
+        reports = _Reports(agents, on_metrics, uploads, store)
         instruments.pending_profile.deliver_to(partial(agents.recorders.record, emit))
         sockets = [agents.name]
         if program.per_node:
             sockets = _of_node(store, coords, "agents", agents.name)
         devices = ",".join(_of_node(store, coords, "gpus", _own_gpu())) if coords.device == "cuda" else None
         if program.per_node and coords.local_rank > 0:
-            _follow(sockets[0], agents, emit, instruments, uploads)
+            _follow(sockets[0], reports, emit, instruments)
             return store
         own = _own_variables(program, store, coords)
         base = dict(os.environ)
@@ -106,9 +114,9 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
                 wait_for_others(program, ranks)
                 with _within_ray(program, store, coords, start, ranks.is_to_stop) as begun:
                     if begun.ray is None or begun.ray.has_driver:
-                        _lead(program, begun, _Reports(agents, on_metrics, uploads), emit, instruments)
+                        _lead(program, begun, reports, emit, instruments)
                     else:
-                        _attend(begun.ray, agents, instruments, uploads)
+                        _attend(begun.ray, reports, instruments)
         except EndRequested:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
@@ -122,7 +130,7 @@ def _lead(
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
-    agents, on_metrics, uploads = reports
+    agents, on_metrics, uploads, _ = reports
     with serving(start.env, on_metrics, uploads) as env:
         since = time.time()
         if program.needs_preparation:
@@ -135,8 +143,8 @@ def _lead(
         with following(events, process.pid, since, on_metrics):
             asked = _wait(process, instruments, start.ray)
     failures = agents.failures()
-    _flush(uploads, instruments)
     failed = asked == StopRequest.NO and process.returncode != 0
+    _flush(reports, instruments, failed=failed)
     if start.ray is not None:
         try:
             if failed:
@@ -157,26 +165,40 @@ def _lead(
         _end_like(process.returncode, of_others or of_main)
 
 
-def _attend(cluster: RayCluster, agents: Agents, instruments: Instruments, uploads: ArtifactUploads | None) -> None:
+def _attend(cluster: RayCluster, reports: _Reports, instruments: Instruments) -> None:
     """Keep this node of a driver's cluster until the driver ends. Raises RayNodeFailed, EndRequested."""
+    agents = reports.agents
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
     failed = cluster.attend(lambda: instruments.stop_request() != StopRequest.NO)
-    _flush(uploads, instruments)
+    _flush(reports, instruments)
     agents.release(failed=failed)
 
 
-def _follow(
-    leader: str, agents: Agents, emit: EmitEvent, instruments: Instruments, uploads: ArtifactUploads | None
-) -> None:
+def _follow(leader: str, reports: _Reports, emit: EmitEvent, instruments: Instruments) -> None:
     """Wait for the end of the program that the first rank of this node runs. Raises ProgramFailed if this rank's process made it fail."""
+    agents = reports.agents
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
-    failed = ended(leader, lambda: instruments.stop_request() != StopRequest.NO, LOOK_S)
+    program_failed = ended(leader, _stays(instruments), LOOK_S)
+    failures = list(agents.failures().values()) if program_failed else []
     agents.finish()
-    _flush(uploads, instruments)
-    if failed is None:
+    _flush(reports, instruments, failed=bool(failures))
+    if failures:
+        raise ProgramFailed(failures[0])
+    if instruments.stop_request() != StopRequest.NO:
         emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
-    elif failed and (failures := agents.failures()):
-        raise ProgramFailed(next(iter(failures.values())))
+
+
+def _stays(instruments: Instruments) -> Callable[[], bool]:
+    """Whether this rank still waits for the program of its node: it does so for `STAY_S` after a request to end."""
+    leave_at = math.inf
+
+    def stays() -> bool:
+        nonlocal leave_at
+        if leave_at == math.inf and instruments.stop_request() != StopRequest.NO:
+            leave_at = time.monotonic() + STAY_S
+        return time.monotonic() < leave_at
+
+    return stays
 
 
 def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: EmitEvent) -> ArtifactUploads | None:
@@ -202,9 +224,27 @@ def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: Em
     return ArtifactUploads(limits, reserve, emit_stored)
 
 
-def _flush(uploads: ArtifactUploads | None, instruments: Instruments) -> None:
-    if uploads is not None:
-        uploads.flush(lambda: instruments.stop_request() != StopRequest.NO)
+def _flush(reports: _Reports, instruments: Instruments, *, failed: bool = False) -> None:
+    """Wait until the files that the program has logged are stored.
+
+    `failed`: the exception of this rank is reported afterwards. So the wait ends once another rank has failed, too: what that one reports
+    may only follow from it.
+    """
+    uploads, store = reports.uploads, reports.store
+    if uploads is None:
+        return
+
+    def others_failed() -> bool:
+        try:
+            return store.add(_FAILED, 0) > 1
+        except RuntimeError:  # rank 0 has ended
+            return True
+
+    if failed:
+        with contextlib.suppress(RuntimeError):
+            store.add(_FAILED, 1)
+    is_hurried = others_failed if failed else lambda: False
+    uploads.flush(lambda: instruments.stop_request() != StopRequest.NO, is_hurried)
 
 
 def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:
@@ -297,21 +337,26 @@ def _wait(process: "subprocess.Popen[bytes]", instruments: Instruments, cluster:
             process.kill()
         if (asked := instruments.stop_request()) != StopRequest.NO:
             _terminate(process)
-            process.wait()
             return asked
     process.wait()
     return StopRequest.NO
 
 
 def _terminate(process: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM to all processes of the rank but this one; SIGKILL to the program after `GRACE_S`."""
+    """SIGTERM to all processes of the rank but this one, and wait for their ends; SIGKILL to the program after `GRACE_S`.
+
+    The program may be a shell, which ends at once, while what it has started saves.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline:
         if _has_ended(process.pid, LOOK_S):
-            return
+            break
     process.kill()
+    process.wait()
+    while time.monotonic() < deadline and has_children_in(os.getpgrp()):
+        time.sleep(LOOK_S)
 
 
 def _has_ended(pid: int, seconds: float) -> bool:

@@ -23,7 +23,7 @@ from typing import Final
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ..messages.rendezvous import RankAssignment
-from ..parent_death import adopt_orphans, children, kill_orphans
+from ..parent_death import adopt_orphans, children, has_children_in, kill_orphans
 from ..trainer.process_groups import name_interface
 from .agents import listening
 from .artifact_uploads import ArtifactUploads
@@ -213,6 +213,9 @@ def _wait(processes: Mapping[int, "subprocess.Popen[bytes]"], group: int, signal
         if time.monotonic() >= deadline or len(signals.received) > 1:
             for process in left.values():
                 process.kill()
+    # A shell ends at once, while what it has started saves.
+    while time.monotonic() < deadline < float("inf") and len(signals.received) < 2 and has_children_in(group):
+        time.sleep(LOOK_S)
     return status or 0
 
 

@@ -111,6 +111,9 @@ class MetricLog:
                 self._thread = threading.Thread(target=self._send_all, name="shardyard metrics", daemon=True)
                 self._thread.start()
                 atexit.register(self.end)
+                # Processes that multiprocessing has forked run no functions of atexit.
+                if (util := sys.modules.get("multiprocessing.util")) is not None:
+                    util.Finalize(None, self.end, exitpriority=0)
 
     def end(self) -> None:
         """Send what waits, and stop."""

@@ -22,7 +22,7 @@ from ..messages.exec_request import GATE, GATE_STREAM, STREAM, Exec, ExecEnd
 from ..program.report_socket import SOCKET
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
-from .log_pipe import MAX_LINE
+from .log_lines import LogLines
 from .secret_mask import SecretMask
 
 #: Seconds between two looks at whether the rank has ended.
@@ -160,7 +160,7 @@ class _Output:
 
     def __init__(self, descriptor: int, mask: SecretMask, add: AddLines) -> None:
         self._descriptor, self._mask, self._add = descriptor, mask, add
-        self._rest = b""
+        self._lines = LogLines()
         os.set_blocking(descriptor, False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(descriptor, selectors.EVENT_READ)
@@ -191,14 +191,9 @@ class _Output:
 
     def _take(self, part: bytes) -> bool:
         """Pass on the lines that are whole; returns whether there is room for more."""
-        *lines, self._rest = self._mask.hide(self._rest + part).split(b"\n")
-        whole = len(self._rest) - self._mask.overlap  # the rest of it may be the beginning of a secret
-        if whole >= MAX_LINE:
-            lines.append(self._rest[:whole])
-            self._rest = self._rest[whole:]
-        return self._add(lines)
+        return self._add(self._lines.take(part, self._mask))
 
     def close(self) -> None:
-        if self._rest:
-            self._add([self._mask.hide(self._rest)])
+        if last := self._lines.end():
+            self._add(last)
         self._selector.close()

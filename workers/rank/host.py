@@ -63,11 +63,11 @@ def trainer_environment(device: str, added: Mapping[str, str] | None = None) -> 
     as of gathered parameters, then leave less unusable memory between them.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    env |= added or {}
+    env |= (ONE_THREAD if device == "cpu" else {}) | dict(added or {})
     env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus()) if device == "cuda" else ""
     if device == "cuda" and not any(name in env for name in _ALLOCATOR):
         env[_ALLOCATOR[0]] = "expandable_segments:True"
-    return env | (ONE_THREAD if device == "cpu" else {})
+    return env
 
 
 def warm_fork_server() -> None:

@@ -9,25 +9,28 @@ from typing import Final
 
 from ..messages.event import LogEvent, to_json
 from ..messages.event_buffer import Spool
+from .log_lines import LogLines, cut
 from .secret_mask import SecretMask
 
 #: If lines come faster than this, a reader waits for this time before it reads again: few wake-ups cost a step no time.
 #: It does not wait while the trainer writes much, since the trainer would then wait for its reader.
 GATHER_S: Final = 0.2
 BUSY_S: Final = 1.0
-MAX_LINE: Final = 8192
 CHUNK: Final = 1 << 16
 #: Bytes of lines in the spool whose source waits. The spool has eight times as much.
 PUT_BYTES: Final = 1 << 20
 
 
 class Lines:
-    """Complete lines of a pipe or socket, read on demand. Unread bytes stay in the kernel; a full pipe makes the writer wait."""
+    """Complete lines of a pipe or socket, read on demand. Unread bytes stay in the kernel; a full pipe makes the writer wait.
+
+    `longest`: bytes of a line of a log (`LogLines`); None: they are messages, which come whole.
+    """
 
     def __init__(self, fd: int, longest: int | None = None) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
-        self._longest = longest
+        self._log = None if longest is None else LogLines(longest)
         self.mask = SecretMask()
         self._rest = b""
         self._busy_until = 0.0
@@ -44,7 +47,7 @@ class Lines:
             await asyncio.sleep(GATHER_S)
 
     async def read(self) -> list[bytes] | None:
-        """The next complete lines (perhaps none); None at the end. A line over `longest` bytes is cut into several."""
+        """The next complete lines (perhaps none); None at the end."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
@@ -65,26 +68,32 @@ class Lines:
         if len(data) * 2 >= CHUNK:
             self._busy_until = loop.time() + BUSY_S
         if not data:
-            rest, self._rest = self._rest, b""
-            return [rest] if rest else None
-        *lines, self._rest = self.mask.hide(self._rest + data).split(b"\n")
-        whole = len(self._rest) - self.mask.overlap  # the rest of it may be the beginning of a secret
-        if self._longest is not None and whole >= self._longest:
-            lines.append(self._rest[:whole])
-            self._rest = self._rest[whole:]
-        return lines
+            return self._end() or None
+        return self._split(data)
 
     def read_now(self) -> list[bytes]:
         """The complete lines of what is in the pipe, which holds `CHUNK` bytes at most, without waiting."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            *lines, self._rest = self.mask.hide(self._rest + os.read(self.fd, CHUNK)).split(b"\n")
-            return lines
+            return self._split(os.read(self.fd, CHUNK))
         return []
 
     @property
     def rest(self) -> bytes:
         """The beginning of a line whose end has not been read."""
-        return self._rest
+        return self._rest if self._log is None else self._log.rest
+
+    def _split(self, data: bytes) -> list[bytes]:
+        if self._log is not None:
+            return self._log.take(data, self.mask)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return lines
+
+    def _end(self) -> list[bytes]:
+        """The last line, if it has no end."""
+        if self._log is not None:
+            return self._log.end()
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:
@@ -107,7 +116,7 @@ class Logs:
             self.dropped += len(lines)
             return
         self.report_dropped()
-        self._add(stream, [_text(part) for line in lines for part in _cut(line)])
+        self._add(stream, [_text(part) for line in lines for part in cut(line)])
 
     @property
     def has_room(self) -> bool:
@@ -119,7 +128,7 @@ class Logs:
     def put(self, stream: str, lines: list[bytes]) -> None:
         """Add lines of a source that waits for `has_room`: a user's command. None is dropped."""
         if lines:
-            self._add(stream, [_text(part) for line in lines for part in _cut(line)])
+            self._add(stream, [_text(part) for line in lines for part in cut(line)])
             self._put.append((self.spool.last, sum(map(len, lines)) + len(lines)))
 
     def report_dropped(self) -> None:
@@ -134,10 +143,6 @@ class Logs:
             event = LogEvent(rank=self.rank, stream=stream, first=self.next, lines=tuple(texts))
             self.spool.add(event.kind, to_json(event))
             self.next += len(texts)
-
-
-def _cut(line: bytes) -> list[bytes]:
-    return [line[i : i + MAX_LINE] for i in range(0, len(line), MAX_LINE)] or [b""]
 
 
 def _text(line: bytes) -> str:

@@ -17,7 +17,8 @@ from ..messages.rank_status import STACKS_SIGNAL
 from ..process_memory import MemorySampler, resident
 from ..process_stat import state_of
 from ..snapshot.replication import notifier_pair
-from .log_pipe import MAX_LINE, Lines
+from .log_lines import MAX_LINE
+from .log_pipe import Lines
 from .recordings import Recordings
 
 #: Seconds for a trainer to report its status. After that the actor sends a signal, and the trainer writes its stacks to its log.

@@ -43,6 +43,21 @@ def test_a_child_whose_parent_has_died_before_exits_at_once() -> None:
     assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=False).returncode == 1
 
 
+def test_a_process_knows_whether_it_has_children_in_a_group_besides_the_leader() -> None:
+    leader = subprocess.Popen(["sleep", "600"], process_group=0)
+    other = subprocess.Popen(["sleep", "600"], process_group=leader.pid)
+    try:
+        assert parent_death.has_children_in(leader.pid)
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert not parent_death.has_children_in(leader.pid)
+        assert leader.poll() is None
+    finally:
+        for process in (leader, other):
+            process.kill()
+            process.wait()
+
+
 #: Its child has a child in another session, which is adopted when its parent is killed; another child is spared.
 ADOPTER = """
 import subprocess, sys

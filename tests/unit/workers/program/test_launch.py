@@ -18,10 +18,14 @@ from harness.ranks import spawn
 
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.messages.stop_request import StopRequest
+from shardyard.workers.parent_death import adopt_orphans
+from shardyard.workers.program import artifact_uploads, launch
+from shardyard.workers.program.artifact_uploads import ArtifactUploads, LoggedFile
 from shardyard.workers.program.launch import run_program
 from shardyard.workers.program.preparation import ProgramFailed, wait_for_all
-from shardyard.workers.program.program import Program, PythonEnvironment, argv
+from shardyard.workers.program.program import ArtifactStorage, Program, PythonEnvironment, argv
 from shardyard.workers.program.shared_folder import EndRequested
+from shardyard.workers.supervisor.repair import ROOT_CAUSE_S
 from shardyard.workers.trainer.instruments import Instruments
 
 #: The usual script for torchrun, without a word about Shardyard.
@@ -70,6 +74,7 @@ def _rank(
 
     os.environ.update(env or {})  # the process was forked before a test has set some
     os.setsid()  # the program's group is that of its trainer
+    adopt_orphans()
     store = dist.TCPStore("127.0.0.1", port, None, is_master=False)
     listener = socket.socket()
     if rank == 0:
@@ -261,6 +266,38 @@ time.sleep(600)
     assert only["kinds"] == ["program_started", "stopped"] and (tmp_path / "saved").exists()
 
 
+#: Saves a second after SIGTERM.
+SAVES_LATE = """
+import os, pathlib, shardyard, signal, sys, time
+root = pathlib.Path(sys.argv[1])
+def save(*_):
+    time.sleep(1)
+    os.environ["LOCAL_RANK"] = "1"  # where one program is started for two ranks
+    shardyard.log({"saved": 1.0}, step=0)
+    (root / "saved").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+(root / "ready").touch()
+time.sleep(600)
+"""
+
+
+def test_what_a_shell_has_started_may_save_when_the_shell_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SAVES_LATE)
+    command = ("/bin/sh", "-c", f"{sys.executable} script.py {tmp_path}; true")
+    program = Program("a-job", command, cwd=str(tmp_path))
+    (only,) = spawn(_rank, 1, program.to_json(), [str(tmp_path / "ready")])
+    assert (tmp_path / "saved").exists()
+    assert only["kinds"] == ["program_started", "metrics", "stopped"]
+
+
+def test_other_ranks_of_a_node_stay_while_its_program_saves(tmp_path: Path) -> None:
+    """What it sends to the second rank arrives there."""
+    first, second = run(SAVES_LATE, tmp_path, stop_when=["ready"], launcher=("-B",))
+    assert first["kinds"] == ["program_started", "stopped"]
+    assert second["kinds"] == ["metrics", "stopped"]
+
+
 @pytest.mark.parametrize("hook", ["", "import sys; sys.excepthook = lambda *_: None"])
 def test_the_programs_own_start_up_code_runs(tmp_path: Path, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of the user's own may replace the report of exceptions; then the exit status is all that is known."""
@@ -299,6 +336,31 @@ else:
 
 def test_a_late_thread_of_gloo_does_not_abort_a_program_at_its_end(tmp_path: Path) -> None:
     assert [rank["failed"] for rank in run(LATE, tmp_path)] == [None, None]
+
+
+def test_an_exception_waits_for_stuck_storage_only_until_another_rank_has_failed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor then waits `ROOT_CAUSE_S` for the failure from which the other one's follows."""
+    import torch.distributed as dist
+
+    assert max(2 * artifact_uploads.HURRIED_S, launch.OTHERS_S + artifact_uploads.HURRIED_S) < ROOT_CAUSE_S
+    monkeypatch.setattr(artifact_uploads, "FLUSH_S", PATIENCE_S * 10)
+    store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    released = threading.Event()
+    limits = ArtifactStorage(str(tmp_path), "", file_bytes=1, bytes=1, files=1)
+    uploads = ArtifactUploads(limits, lambda *_: True, lambda _: (released.wait(), None)[1])
+    uploads.add(os.memfd_create("logged"), [LoggedFile("f", None, "file", 0, 0)])
+    reports: Any = launch._Reports(None, None, uploads, store)  # type: ignore[arg-type]
+    instruments = Instruments(stop_request=lambda: StopRequest.NO)
+    flushing = threading.Thread(target=launch._flush, args=(reports, instruments), kwargs={"failed": True})
+    flushing.start()
+    flushing.join(2 * artifact_uploads.HURRIED_S)
+    assert flushing.is_alive()
+    store.add(launch._FAILED, 1)
+    flushing.join(PATIENCE_S)
+    assert not flushing.is_alive()
+    released.set()
 
 
 TORCHRUN = ("-m", "torch.distributed.run")

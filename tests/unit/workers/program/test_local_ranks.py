@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,19 @@ def test_an_interrupt_ends_all_ranks_and_what_has_left_them(tmp_path: Path) -> N
     assert sum("saved" in line for line in lines.found) == 2
     left = [int(line.split()[-1]) for line in lines.found if "ready" in line]
     assert len(left) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in left)
+
+
+def test_what_a_shell_has_started_may_save_when_the_shell_has_ended(tmp_path: Path) -> None:
+    class Terminating(Lines):
+        def on_line(self, line: str) -> None:
+            if "ready" in line:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    saving = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    with printed(1, Terminating) as (output, lines):
+        run = replace(run_of(f'sh -c "{saving}"; true', tmp_path, ranks=1), piped=True)
+        assert run_locally(run, output) == 128 + signal.SIGTERM
+    assert "saved" in lines.found
 
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:

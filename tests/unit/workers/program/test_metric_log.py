@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from array import array
+from pathlib import Path
 
 import pytest
 from harness.patience import PATIENCE_S
@@ -72,6 +73,25 @@ if (child := os.fork()) == 0:
 os.waitpid(child, 0)
 """
     assert received(script) == {"parent": [(0, 1.0)], "child": [(0, 2.0)]}
+
+
+@pytest.mark.parametrize("kind", ["fork", "spawn", "forkserver"])
+def test_a_process_of_multiprocessing_sends_all_that_it_has_logged(kind: str, tmp_path: Path) -> None:
+    script = f"""
+import multiprocessing, shardyard
+
+def work():
+    shardyard.log({{"child": 2}}, step=0)
+
+if __name__ == "__main__":
+    shardyard.log({{"parent": 1}}, step=0)
+    child = multiprocessing.get_context("{kind}").Process(target=work)
+    child.start()
+    child.join()
+"""
+    (tmp_path / "script.py").write_text(script)
+    found = received(f"import runpy; runpy.run_path({str(tmp_path / 'script.py')!r}, run_name='__main__')")
+    assert found == {"parent": [(0, 1.0)], "child": [(0, 2.0)]}
 
 
 @pytest.mark.parametrize(

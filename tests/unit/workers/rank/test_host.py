@@ -25,6 +25,12 @@ def test_what_a_job_adds_wins_over_the_machine_but_not_over_the_device(monkeypat
     assert env["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
 
 
+def test_a_job_chooses_its_threads_on_cpus_and_has_one_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of the actor
+    env = host.trainer_environment("cpu", {"MKL_NUM_THREADS": "4"})
+    assert (env["MKL_NUM_THREADS"], env["OMP_NUM_THREADS"], env["OPENBLAS_NUM_THREADS"]) == ("4", "1", "1")
+
+
 @pytest.mark.parametrize("name", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 def test_segments_of_torchs_allocator_grow_unless_the_environment_says_otherwise(
     name: str, monkeypatch: pytest.MonkeyPatch

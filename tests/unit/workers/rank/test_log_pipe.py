@@ -7,7 +7,8 @@ import pytest
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.rank import log_pipe
-from shardyard.workers.rank.log_pipe import MAX_LINE, Lines, Logs
+from shardyard.workers.rank.log_lines import MAX_LINE
+from shardyard.workers.rank.log_pipe import Lines, Logs
 
 
 @pytest.fixture
@@ -54,6 +55,15 @@ async def test_a_line_without_end_is_cut(pipe: tuple[int, int]) -> None:
     lines = Lines(reader, longest=10)
     os.write(writer, b"x" * 25)
     assert await lines.read() == [b"x" * 25]
+
+
+async def test_a_carriage_return_ends_a_line_of_a_log_and_not_of_messages(pipe: tuple[int, int]) -> None:
+    for longest, wanted in ((MAX_LINE, [[b"10%"], [b"end"]]), (None, [[], [b"10%\rend"]])):
+        lines = Lines(pipe[0], longest)
+        os.write(pipe[1], b"10%\r")
+        found = [await lines.read()]
+        os.write(pipe[1], b"end\n")
+        assert [*found, await lines.read()] == wanted
 
 
 def test_log_lines_are_numbered_over_both_streams_and_made_text() -> None:

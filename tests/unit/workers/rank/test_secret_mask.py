@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from shardyard.workers.rank.log_pipe import MAX_LINE, Lines
+from shardyard.workers.rank.log_lines import MAX_LINE
+from shardyard.workers.rank.log_pipe import Lines
 from shardyard.workers.rank.secret_mask import SecretMask
 
 KEY = "-----BEGIN KEY-----\nYWJjZGVm+/(.*)\nshort\n-----END KEY-----\n"
