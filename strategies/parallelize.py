@@ -107,15 +107,16 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         return _serve(recipe, mesh)
     stages = mesh.layout.stages_of(mesh.index("pipeline"))
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
-    parts, tally = [], Tally(mesh)
+    parts, mixed = [], False
     for stage in stages:
         whole = recipe.build()
-        tally = Tally(mesh, mixes(whole))
+        mixed = mixes(whole)
         parts.append(whole if costs is None else split(whole, stage, mesh.layout, costs))
     if offloads_a_part(recipe.memory_options) and held_by_several(parts, mesh.layout):
         raise tied_apart()
     if costs is None:  # else a stage may have none, and the model has
         _check_blocks(parts[0], recipe)
+    tally = Tally(mesh, mixed)
     for part in parts:
         apply_inside(part, recipe, mesh, tally)
     balance = ExpertBalance(parts, mesh, recipe.precision.master)

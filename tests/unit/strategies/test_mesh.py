@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -132,8 +133,10 @@ def test_a_world_bound_to_a_device_is_split_once_per_axis(
     """NCCL is not here: `split_group` is replaced, and forms this rank's part on the fake backend."""
     splits: list[list[list[int]]] = []
 
-    def split_group(parent: Any, parts: list[list[int]], group_desc: str, backend: str) -> Any:
-        assert parent is dist.group.WORLD and backend == "cuda:nccl"
+    limit = timedelta(seconds=77)
+
+    def split_group(parent: Any, parts: list[list[int]], timeout: timedelta, group_desc: str, backend: str) -> Any:
+        assert parent is dist.group.WORLD and backend == "cuda:nccl" and timeout == limit
         splits.append(parts)
         mine = next(part for part in parts if dist.get_rank() in part)
         return dist.new_group(mine, use_local_synchronization=True, group_desc=group_desc)
@@ -143,7 +146,7 @@ def test_a_world_bound_to_a_device_is_split_once_per_axis(
     with fake_world(333, 512):
         assert dist.group.WORLD is not None
         dist.group.WORLD.bound_device_id = torch.device("cuda", 0)
-        make_mesh(layout, torch.device("cuda", 0))
+        make_mesh(layout, torch.device("cuda", 0), limit)
         alone = [ranks for ranks in formed if len(ranks) == 1]
         assert len(splits) + len(alone) == groups and len(alone) <= 1
         for parts in splits:
