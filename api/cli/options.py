@@ -1,9 +1,11 @@
 """Options that several commands share."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from ..errors import InvalidParameter
 from .job_names import job_names
 
 Url = Annotated[
@@ -24,3 +26,15 @@ Overrides = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and exit with its result.")]
 Rank = Annotated[int | None, typer.Option("--rank", min=0, help="Print only this rank's lines.")]
+
+
+def read_labels(pairs: Sequence[str]) -> dict[str, str]:
+    """The labels that --label gives as `key=value`. Raises InvalidParameter for what is none, and for two values of a key."""
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        key, is_pair, value = pair.partition("=")
+        if not is_pair:
+            raise InvalidParameter(f"{pair[:80]!r} is not key=value.", field="--label", remedy="Such as team=search.")
+        if labels.setdefault(key, value) != value:
+            raise InvalidParameter(f"No job has two values of {key[:80]!r}.", field="--label", remedy="Give one.")
+    return labels

@@ -73,7 +73,7 @@ class FileTokenizer:
 
     def __init__(self, path: Path) -> None:
         content = _read(path)
-        self.digest = hashlib.sha256(content).hexdigest()
+        self.digest = digest_of(content)
         try:
             self._take(content)
         except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -100,6 +100,11 @@ class FileTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids)))
+
+
+def digest_of(content: bytes) -> str:
+    """The digest of a `tokenizer.json`, by which a training knows it again."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def load_tokenizer(spec: DataSpec) -> Tokenizer:

@@ -4,7 +4,6 @@ The folder appears whole or not at all: everything is written beside it under an
 comes last, and before that everything lies in a local folder for temporary files.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.reader import load_into
 from ..checkpoint.verify import verify
-from ..data.tokenizer import END_OF_TEXT
+from ..data.tokenizer import END_OF_TEXT, digest_of
 from ..models.hf_config import Place, config_of, place
 from ..models.presets import Architecture
 from ..models.registry import make
@@ -193,7 +192,7 @@ def _tokenizer_of(training: Mapping[str, Any]) -> Path | None:
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
         problem = "does not exist here"
-    elif digest and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+    elif digest and digest_of(path.read_bytes()) != digest:
         problem = "has changed since the training"
     else:
         return path

@@ -1,6 +1,7 @@
 """`shardyard edit`: changes a job's name, labels and notes, and pins it."""
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from ....service.schemas.job import LONGEST_NOTES, Job
 from ...client import Client
 from ...errors import InvalidParameter
-from ..options import JobName, Json, Url
+from ..options import JobName, Json, Url, read_labels
 from ..terminal.screen import Screen, state
 
 
@@ -34,14 +35,12 @@ def edit(
     """Change a job's name, labels and notes, or pin it. Its spec stays as it was submitted."""
     if name is None and notes is None and pin is None and not label and not remove_label:
         raise typer.BadParameter("Give at least one of --name, --label, --remove-label, --notes, --pin and --unpin.")
-    wrong = next((pair for pair in label or () if "=" not in pair), None)
-    if wrong is not None:
-        raise InvalidParameter(f"{wrong[:80]!r} is not key=value.", field="--label", remedy="Such as team=search.")
+    given = read_labels(label or [])
     text = _read_notes() if notes == "-" else notes
     screen = Screen()
     with Client(url) as client:
         found = client.job(job)
-        labels = _labels(found, label, remove_label or []) if label or remove_label else None
+        labels = _labels(found, given, remove_label or []) if label or remove_label else None
         found = client.edit(found.id, name=name, labels=labels, notes=text, pinned=pin)
     if json:
         screen.json(found)
@@ -49,14 +48,14 @@ def edit(
         screen.out.print(f"{found.id}  {found.name}  {state(found)}")
 
 
-def _labels(job: Job, pairs: list[str] | None, removed: list[str]) -> dict[str, str]:
+def _labels(job: Job, given: Mapping[str, str], removed: list[str]) -> dict[str, str]:
     """The job's labels after these changes. Raises InvalidParameter for a key that is to be removed and is not there."""
     missing = next((key for key in removed if key not in job.labels), None)
     if missing is not None:
         remedy = f"See its labels with: shardyard show {job.id}"
         raise InvalidParameter(f"The job has no label {missing[:80]!r}.", field="--remove-label", remedy=remedy)
     kept = {key: value for key, value in job.labels.items() if key not in removed}
-    return kept | dict(pair.split("=", 1) for pair in pairs or ())
+    return kept | dict(given)
 
 
 def _read_notes() -> str:

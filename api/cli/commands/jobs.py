@@ -16,7 +16,7 @@ from ....service.schemas.timeline import Plan, StateSpan, Timeline
 from ...client import Client
 from ...errors import InvalidParameter
 from ...spec_document import parse
-from ..options import JobName, Json, Url
+from ..options import JobName, Json, Url, read_labels
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
 from . import life, listed_numbers, program_facts, submitted_spec
 
@@ -47,7 +47,7 @@ def list_(  # noqa: PLR0913, PLR0917 - a condition each
 ) -> None:
     """List jobs, newest first, or in another order."""
     screen = Screen()
-    labels = _labels(label or [])
+    labels = read_labels(label or [])
     with Client(url) as client:
         page = client.jobs(
             state=state_, label=labels, name=name, text=text, deleted=deleted, sort=sort, limit=limit, cursor=cursor
@@ -67,18 +67,6 @@ def list_(  # noqa: PLR0913, PLR0917 - a condition each
             screen.hint("No jobs. Submit one with: shardyard submit SPEC")
         if page.next:
             screen.hint(f"More with: {shlex.join([*more, '--cursor', page.next])}")
-
-
-def _labels(pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` each. Raises InvalidParameter for what is none, and for a second value of a key."""
-    labels: dict[str, str] = {}
-    for pair in pairs:
-        key, is_pair, value = pair.partition("=")
-        if not is_pair:
-            raise InvalidParameter(f"{pair[:80]!r} is not key=value.", field="--label", remedy="Such as team=search.")
-        if labels.setdefault(key, value) != value:
-            raise InvalidParameter(f"No job has two values of {key[:80]!r}.", field="--label", remedy="Give one.")
-    return labels
 
 
 def _print_rows(

@@ -67,11 +67,14 @@ type Inputs<Operation> = Operation extends { parameters: { path?: infer Path; qu
   ? { path: Path extends object ? Path : undefined; query: Query }
   : { path: undefined; query: undefined };
 
-type Request<Operation> = (Inputs<Operation>["path"] extends undefined ? object : { path: Inputs<Operation>["path"] }) & {
-  query?: { [Name in keyof NonNullable<Inputs<Operation>["query"]>]: NonNullable<Inputs<Operation>["query"]>[Name] };
+interface Limits {
   signal?: AbortSignal | undefined;
   /** How long it may take, if not 15 s. */
   timeoutMs?: number;
+}
+
+type Request<Operation> = (Inputs<Operation>["path"] extends undefined ? object : { path: Inputs<Operation>["path"] }) & Limits & {
+  query?: { [Name in keyof NonNullable<Inputs<Operation>["query"]>]: NonNullable<Inputs<Operation>["query"]>[Name] };
 };
 
 type Answer<Operation> = Operation extends { responses: infer Answers }
@@ -110,11 +113,6 @@ export function patch<Path extends With<"patch">>(path: Path, request: Request<p
 /** Raises `Problem`. */
 export function remove<Path extends With<"delete">>(path: Path, request: Request<paths[Path]["delete"]>): Promise<Answer<paths[Path]["delete"]>> {
   return call("DELETE", fill(path, request), request) as Promise<Answer<paths[Path]["delete"]>>;
-}
-
-interface Limits {
-  signal?: AbortSignal | undefined;
-  timeoutMs?: number;
 }
 
 async function call(method: string, address: string, { signal, timeoutMs = TIMEOUT_MS }: Limits, body?: Body): Promise<unknown> {

@@ -264,12 +264,17 @@ async def test_a_job_that_is_cancelled_or_paused_meanwhile_is_not_explained(
 
 
 @POSTGRESQL
+@pytest.mark.parametrize(
+    ("ranks", "module", "before"),
+    [(2, admission, "fleet"), (4, capacity, "inventory")],  # the only one of its shape, before shapes are read
+    ids=["of a shape", "the only one of its shape"],
+)
 async def test_a_job_that_is_cancelled_meanwhile_is_not_started_and_stops_no_other(
-    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    ranks: int, module: Any, before: str, store: Store, settings: Settings, submit: Submit, monkeypatch: Any
 ) -> None:
     await _has(store, gpu=0.0)
-    over, other = await submit(ranks=2), await submit(ranks=2)
-    _meanwhile(monkeypatch, admission, "fleet", lambda: submitting.cancel(store, over.id, "tester"))
+    over, other = await submit(ranks=ranks), await submit(ranks=2)
+    _meanwhile(monkeypatch, module, before, lambda: submitting.cancel(store, over.id, "tester"))
     assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]
     assert await _states(store, over) == ["queued", "cancelled"]
 
@@ -293,13 +298,3 @@ async def test_a_job_that_is_resharded_meanwhile_starts_in_a_later_pass(
         "waiting_for_devices",
         "Needs 8 ranks, 6 of 8 CPU ranks are free; waiting for 2 more.",
     )
-
-
-@POSTGRESQL
-async def test_the_only_job_of_a_shape_may_go_meanwhile(
-    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await _has(store, gpu=0.0)
-    over, other = await submit(ranks=4), await submit(ranks=2)
-    _meanwhile(monkeypatch, capacity, "inventory", lambda: submitting.cancel(store, over.id, "tester"))
-    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]
