@@ -33,13 +33,12 @@ class SupervisorHandle:
         await within(ANSWER_S, self.actor.stop.remote(reason))
 
     async def deliver(self, order: UserOrder) -> bool:
-        """Give it an order; returns when its journal has it. False if it does not know this kind of order."""
+        """Give it an order; returns when its journal has it. False if it does not know orders of this kind, or cannot read this one."""
         try:
             call = self._begin_delivery(order)
         except AttributeError:  # Ray's handle has the methods of the class by which the supervisor was started
             return False
-        await within(ANSWER_S, call)
-        return True
+        return await within(ANSWER_S, call) is not False  # earlier versions return nothing
 
     async def provide_secrets(self, secrets: Sequence[Secret]) -> None:
         """Send the secrets that a pull misses."""
@@ -49,7 +48,7 @@ class SupervisorHandle:
         """Remove ranks and placement group. The supervisor then exits."""
         await within(ANSWER_S, self.actor.close.remote())
 
-    def _begin_delivery(self, order: UserOrder) -> Awaitable[None]:
+    def _begin_delivery(self, order: UserOrder) -> Awaitable[bool | None]:
         match order:
             case Fault():
                 method = self.actor.inject_fault
@@ -59,5 +58,5 @@ class SupervisorHandle:
                 method = self.actor.profile
             case Trace():
                 method = self.actor.trace
-        call: Awaitable[None] = method.remote(order.to_json())
+        call: Awaitable[bool | None] = method.remote(order.to_json())
         return call

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import READABLE, VERSION
-from ...workers.messages.exec_request import Exec
-from ...workers.messages.profile_request import Profile
 from .. import secrets
 from ..cluster.interface import Cluster, UserOrder
 from ..database_errors import DatabaseError
@@ -24,7 +22,7 @@ from ..errors import ClusterError, GangLost, InvalidSpec, LeaseLost, OtherVersio
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet
-from ..orders import rank_commands, rank_profiles
+from ..orders import refusal
 from ..policies.retry import SECRET_UNAVAILABLE
 from ..settings import Settings
 from ..states import State
@@ -69,20 +67,16 @@ class Attempt:
             self._delivering[order.id] = asyncio.create_task(self._deliver(gang, order), name=order.id)
 
     async def _deliver(self, gang: str, order: UserOrder) -> None:
-        """Deliver the order, with retries, until the gang has it or is lost. One that it does not know is settled."""
+        """Deliver the order, with retries, until the gang has it or is lost. One that it does not know fails."""
         with contextlib.suppress(GangLost):
             if not await self._retry(partial(self.cluster.deliver, gang, order)):
                 await self._retry(partial(self._refuse, order))
 
     async def _refuse(self, order: UserOrder) -> None:
-        """Settle the open orders of a kind that this gang does not know. All gangs know faults and traces."""
-        assert isinstance(order, Exec | Profile), order
-        settle_all = rank_commands.settle_all if isinstance(order, Exec) else rank_profiles.settle_all
-        message = "an earlier version of Shardyard started this attempt and does not know it; a later attempt does"
         async with self.store.write() as tx:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is not None:
-                await settle_all(tx, job, Cause(self.lease.owner, time.time()), message)
+                await refusal.settle(tx, job, order, self._cause("", ""), self.settings.rules.artifacts)
 
     def end(self, state: State) -> None:
         """End the gang: `cancelling`, or `resharding`, `pausing` and `stopping`, which save a checkpoint first."""

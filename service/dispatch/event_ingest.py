@@ -124,6 +124,7 @@ class _Batch:
     def __post_init__(self) -> None:
         self.state = State(self.job["state"])
         self.attempt = int(self.job["attempt"])
+        self.ended = self.state not in HOLDING  # its last batch was stored, and comes again because the answer was lost
 
     async def add(self, event: Mapping[str, Any]) -> None:
         if self.ended or event["seq"] == self.cursor:

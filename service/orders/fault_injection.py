@@ -89,7 +89,7 @@ def _message(row: RowMapping) -> GangFault:
 async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float) -> FaultEvent | None:
     """The gang's event as it is stored, or None if the fault was settled before. Call only with the job's row locked."""
     row = await orders.settle(tx, faults, job_id, event.id, {"settled_at": ts})
-    return None if row is None else _event(row, True, event.message, event.step)
+    return None if row is None else _event(row, event.done, event.message, event.step)
 
 
 async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:

@@ -107,11 +107,9 @@ async def settle(
     return None if row is None else _event(row, event)
 
 
-async def settle_all(
-    tx: AsyncConnection, job: RowMapping, cause: Cause, why: str = "the attempt ended before the rank was profiled"
-) -> None:
-    """Settle a job's open profiles as failed, as those of an ended attempt. Call only with the job's row locked."""
-    outcome = {"state": "failed", "message": why}
+async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
+    """Settle the open profiles of an ended attempt as failed. Call only with the job's row locked."""
+    outcome = {"state": "failed", "message": "the attempt ended before the rank was profiled"}
     await order_frame.settle_all(tx, profiles, job, cause, outcome, lambda row: _event(row, None))
 
 

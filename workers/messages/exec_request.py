@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
+from .json_codec import read
+
 #: Maximum seconds of a command.
 MOST_SECONDS: Final = 3600
 #: Maximum bytes of a command with its arguments.
@@ -30,8 +32,9 @@ class Exec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Raises TypeError for unknown or missing fields."""
-        return cls(**data | {"command": tuple(data["command"])})
+        """Raises ValueError for unknown or missing fields."""
+        request: Self = read(cls, data | {"command": list(data.get("command", ()))})
+        return request
 
 
 @dataclass(frozen=True)

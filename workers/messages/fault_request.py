@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
+from .json_codec import read
+
 Kind = Literal["kill-rank", "kill-actor", "hang-rank", "slow-rank", "kill-supervisor", "corrupt-checkpoint"]
 
 #: Kinds that apply to one rank, which must be named.
@@ -24,5 +26,6 @@ class Fault:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Raises TypeError for unknown or missing fields."""
-        return cls(**data)
+        """Raises ValueError for unknown or missing fields, other kinds."""
+        request: Self = read(cls, data)
+        return request

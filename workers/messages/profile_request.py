@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
+from .json_codec import read
+
 #: `stacks`: where all threads are now. `cpu`: where the time goes, sampled. By the trainer or the program itself: `operators`,
 #: torch's operators in whole steps, with their times and memory; `memory`, the allocations on a CUDA device.
 Kind = Literal["stacks", "cpu", "operators", "memory"]
@@ -32,5 +34,6 @@ class Profile:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Raises TypeError for unknown or missing fields, ValueError for too many seconds."""
-        return cls(**data)
+        """Raises ValueError for unknown or missing fields, other kinds, too many seconds."""
+        request: Self = read(cls, data)
+        return request

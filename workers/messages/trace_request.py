@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
+from .json_codec import read
+
 #: Maximum number of steps in a trace.
 MOST_STEPS: Final = 20
 #: Maximum number of ranks that emit their part of a trace.
@@ -29,8 +31,9 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Raises TypeError for unknown or missing fields, ValueError for too many steps."""
-        return cls(**data)
+        """Raises ValueError for unknown or missing fields, too many steps."""
+        request: Self = read(cls, data)
+        return request
 
 
 def traced_ranks(world_size: int, most: int = TRACED_RANKS) -> list[int]:

@@ -36,13 +36,15 @@ class SnapshotStore:
         self.own = self.own or _adopt(handle) or shared_memory.allocate()
 
     def hold(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
-        """Hold the memory of another rank on this node; None if its actor is gone."""
+        """Hold the memory of another rank on this node; None if its actor is gone: then what was held before stays."""
+        try:
+            held = shared_memory.adopt(handle.pid, list(handle.fds))
+        except OSError:
+            return None
         for fd in self.guarded.pop(rank, []):
             os.close(fd)
-        with contextlib.suppress(OSError):
-            self.guarded[rank] = shared_memory.adopt(handle.pid, list(handle.fds))
-            return SnapshotHandle(node_id(), os.getpid(), tuple(self.guarded[rank]))
-        return None
+        self.guarded[rank] = held
+        return SnapshotHandle(node_id(), os.getpid(), tuple(held))
 
     def steps(self) -> list[int]:
         """Steps of which this rank's whole state is in memory."""

@@ -58,6 +58,7 @@ class Absences:
 
     async def _until_it_returns(self, member: Member) -> None:
         """Let the servers go on without a rank that is gone, and end its trainer, if it hangs. Keep its actor's lease."""
+        await self.gang.journal.settled()  # one that has a successor orders nothing
         servers = self.gang.members[self.gang.spec.own_clocks :]
         await call_each(servers, lambda server: server.lose(member.rank))
         await call_each([member], lambda rank: rank.stop(0.0, TRAINER_END_S))

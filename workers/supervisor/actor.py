@@ -11,8 +11,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from ..messages.event import VERSION
 from ..messages.event_buffer import Spool
@@ -28,6 +28,7 @@ from .gang_secrets import GangSecrets
 from .gang_state import GangState, JournalUnreadable, PendingExec, PendingFault, PendingTrace
 from .journal.journal import Journal
 from .lifecycle import DRAIN_S, Lifecycle
+from .orders import OrderQueue
 from .policies.failures import Failure
 
 #: Maximum bytes of events that the dispatcher has not acknowledged. They are also in the journal, in the memory of the cluster's head.
@@ -36,6 +37,9 @@ SPOOL_BYTES: Final = 16 << 20
 LINGER_S: Final = 0.05
 #: Seconds for which an ended gang, which holds no device, keeps its last events for a control plane that does not pull them.
 ABANDONED_S: Final = 7 * 24 * 3600.0
+
+T = TypeVar("T")
+P = TypeVar("P")
 
 
 class Supervisor:
@@ -108,33 +112,39 @@ class Supervisor:
         assert self._life is not None
         await asyncio.wait([self._life])
 
-    async def inject_fault(self, fault: dict[str, Any]) -> None:
-        """Order an injected fault (`fault_orders.py`); returns when the journal has the order. No effect if it has it already."""
-        await self.begin()
-        order = Fault.from_json(fault)
-        await self.gang.faults.queue.add(order.id, PendingFault(order))
-        self.lifecycle.run_orders()
+    # Orders of users. Each returns when the journal has it, and has no effect if it has it already. False: this version cannot read it.
 
-    async def trace(self, order: dict[str, Any]) -> None:
-        """Order a step trace (`trace_orders.py`); returns when the journal has the order. No effect if it has it already."""
-        await self.begin()
-        trace = Trace.from_json(order)
-        await self.gang.traces.queue.add(trace.id, PendingTrace(trace))
-        self.lifecycle.run_orders()
+    async def inject_fault(self, order: dict[str, Any]) -> bool:
+        """Order an injected fault (`fault_orders.py`)."""
+        return await self._add(order, Fault.from_json, lambda fault: (self.gang.faults.queue, PendingFault(fault)))
 
-    async def profile(self, order: dict[str, Any]) -> None:
-        """Order a profile (`profile_orders.py`); returns when the journal has the order. No effect if it has it already."""
-        await self.begin()
-        profile = Profile.from_json(order)
-        await self.gang.profiles.queue.add(profile.id, profile)
-        self.lifecycle.run_orders()
+    async def trace(self, order: dict[str, Any]) -> bool:
+        """Order a step trace (`trace_orders.py`)."""
+        return await self._add(order, Trace.from_json, lambda trace: (self.gang.traces.queue, PendingTrace(trace)))
 
-    async def execute(self, order: dict[str, Any]) -> None:
-        """Order a command beside a rank (`exec_orders.py`); returns when the journal has it. No effect if it has it already."""
+    async def profile(self, order: dict[str, Any]) -> bool:
+        """Order a profile (`profile_orders.py`)."""
+        return await self._add(order, Profile.from_json, lambda profile: (self.gang.profiles.queue, profile))
+
+    async def execute(self, order: dict[str, Any]) -> bool:
+        """Order a command beside a rank (`exec_orders.py`)."""
+        return await self._add(order, Exec.from_json, lambda command: (self.gang.execs.queue, PendingExec(command)))
+
+    async def _add(
+        self,
+        order: dict[str, Any],
+        read: Callable[[dict[str, Any]], T],
+        pending: Callable[[T], tuple[OrderQueue[P], P]],
+    ) -> bool:
         await self.begin()
-        command = Exec.from_json(order)
-        await self.gang.execs.queue.add(command.id, PendingExec(command))
+        try:
+            known = read(order)
+        except ValueError:  # of a later version of the control plane: in the journal, no successor could read it
+            return False
+        queue, item = pending(known)
+        await queue.add(str(order["id"]), item)
         self.lifecycle.run_orders()
+        return True
 
     async def status(self) -> dict[str, Any]:
         members, spares = self.gang.members, self.gang.spares.all

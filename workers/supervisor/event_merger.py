@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ..messages.event import Event as OutEvent
 from ..messages.event import FaultEvent, IncidentEvent, RepairEvent, StateEvent, StepEvent, read, to_json
@@ -16,6 +16,9 @@ from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
 from .gang_state import HeldEvent, MergerState, Repair
 from .policies.failures import Failure
+
+#: Incidents whose newest step is known. Their messages may differ with each step, and a repaired gang repeats only the latest of them.
+_MOST_INCIDENTS: Final = 256
 
 
 class EventMerger:
@@ -179,7 +182,10 @@ class EventMerger:
 def _is_news(newest: dict[str, int], sort: str, step: int) -> bool:
     """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again. Notes the step."""
     is_new = step > newest.get(sort, -1)
-    newest[sort] = max(step, newest.get(sort, -1))
+    newest[sort] = max(step, newest.pop(sort, -1))
+    incidents = [known for known in newest if known.startswith("incident ")]
+    for oldest in incidents[: max(0, len(incidents) - _MOST_INCIDENTS)]:
+        del newest[oldest]
     return is_new
 
 

@@ -107,7 +107,8 @@ class Gang:
         primary = [failure for failure in self.failures if not failure.secondary]
         aborts = [failure for failure in self.failures if failure.is_abort]
         own = [failure for failure in self.failures if not (failure.is_abort or failure.is_lost_connection)]
-        return (primary or own or aborts or self.absences or self.failures)[0]
+        known = primary or own or aborts or self.absences or self.failures
+        return known[0] if known else Failure("gang_error", None, "its ranks ended, and nothing says why")
 
     def is_repairable(self, root: Failure) -> bool:
         """Whether the machines are to blame for it. A gang of one rank has no peer to lose."""

@@ -14,7 +14,6 @@ from typing import Any, Final
 from ..messages.event import ExecEvent, ProfileEvent
 from .gang import Gang
 from .gang_state import Phase
-from .journal.journal import until_answered
 from .policies.failures import Failure, brief
 from .ranks.handles import TRAINER_END_S, RankHandle, within
 from .ranks.members import Member, call_each, leases_kept, nodes
@@ -23,6 +22,7 @@ from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors
 from .ranks.room import node_places
 from .ranks.spares import share_out
 from .repair import Generations, choose_root_cause
+from .until_answered import until_answered
 
 #: Phase → the phases that may follow it.
 MOVES: Final[dict[Phase, tuple[Phase, ...]]] = {
@@ -64,7 +64,10 @@ class Lifecycle:
             self.generations.fail(Failure("start_failed", None, brief(error)))
             self._move("ending")
         if self.gang.phase == "ending":
-            await self._end()
+            try:
+                await self._end()
+            except Exception as error:  # noqa: BLE001  (also the top: who removes the gang frees what is left of it)
+                self.gang.merger.emit_state("failed", "gang_error", brief(error))
             self._move("ended")
 
     def _move(self, phase: Phase) -> None:
@@ -141,6 +144,7 @@ class Lifecycle:
         """
         gang = self.gang
         gang.ended.clear()
+        await gang.journal.settled()  # so that a successor knows why they end
         await call_each(gang.members, RankHandle.save)
         if not (gang.all_done or gang.awaits_return or gang.failures or gang.stopping == "cancel"):
             with contextlib.suppress(TimeoutError):
@@ -183,12 +187,12 @@ class Lifecycle:
     async def give_up(self, failure: Failure, after: Awaitable[int]) -> None:
         """End a gang whose journal cannot be read. Its ranks are found by name; its events are numbered after the dispatcher's newest."""
         gang = self.gang
+        gang.failures = [failure]
         self._move("ending")
         await until_answered(lambda: remove_actors_and_group(gang.spec.name, rank_actors(gang.spec.name)))
         newest = await after
         if gang.spool.last < newest:  # the journal did not say how many there were
             gang.spool.refill([], newest)
-        gang.failures = [failure]
         self._emit_end(success=False)
         self._move("ended")
 

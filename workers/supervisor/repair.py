@@ -111,8 +111,9 @@ class Generations:
             gang.watch.progress.began()
 
     def stop_watching(self) -> None:
-        if self._watchdog:
-            self._watchdog.cancel()
+        for task in (self._holding, self._watchdog):
+            if task:
+                task.cancel()
         self.absences.end()
 
     # Its events.

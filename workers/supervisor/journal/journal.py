@@ -15,20 +15,17 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ...messages.event_buffer import Event, Spool
 from ..gang_state import VERSION, JournalUnreadable
+from ..until_answered import until_answered
 from . import fencing, kv_store
-
-T = TypeVar("T")
 
 #: Seconds between two writes, at least: each costs the supervisor and the store about a millisecond of cores that may train.
 SPARING_S: Final = 0.05
 #: Seconds that a write waits for others to share it if no caller needs it at once. The ranks of a gang end a step within this time.
 GATHER_S: Final = 0.03
-#: Seconds until a store that does not answer is asked again: without it there is no cluster.
-AGAIN_S: Final = 1.0
 
 
 class Journal:
@@ -150,17 +147,6 @@ def events_of(batch: bytes) -> list[Event]:
     return events
 
 
-async def until_answered(work: Callable[[], T]) -> T:
-    """What `work` returns in a thread; repeated while the cluster does not answer."""
-    from ray.exceptions import RayError
-
-    while True:
-        try:
-            return await asyncio.to_thread(work)
-        except RayError:
-            await asyncio.sleep(AGAIN_S)
-
-
 def _place(gang: str, epoch: int) -> str:
     return f"{gang}/{epoch:0{fencing.WIDTH}d}"
 
@@ -171,6 +157,10 @@ def _read(gang: str, epoch: int) -> tuple[list[str], bytes | None, list[bytes]]:
     states = [key for key in older if key.endswith("/state")]
     if not states:
         return older, None, []
+    state = kv_store.get(
+        states[-1]
+    )  # before the batches: a predecessor that still runs must not put one between that this counts
     events = states[-1].removesuffix("state") + "events/"
+    older = sorted(key for key in kv_store.keys(f"{gang}/0") if key < _place(gang, epoch))
     batches = [kv_store.get(key) for key in older if key.startswith(events)]
-    return older, kv_store.get(states[-1]), [batch for batch in batches if batch is not None]
+    return older, state, [batch for batch in batches if batch is not None]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...messages.gang_spec import GangSpec
 from ...messages.rendezvous import SnapshotHandle
+from ..until_answered import until_answered
 from .handles import TRAINER_END_S, RankHandle
 from .members import Member
 from .neighbours import neighbour
@@ -164,11 +165,14 @@ class Placement:
     async def hold_snapshots(self, members: Sequence[Member]) -> AsyncIterator[tuple[Member, SnapshotHandle | None]]:
         """Have each rank's snapshots held by the next rank of its node, so that they outlive its actor. Yields each one's as held.
 
-        None: no other rank is on the node. Skips a rank whose neighbour does not answer.
+        None: no other rank is on the node. Skips a rank whose neighbour does not answer, and one whose actor has died: what holds its
+        snapshots is all that is left of them.
         """
         from ray.exceptions import RayError
 
         for member in members:
+            if member.living is None:
+                continue
             holder, here = neighbour(members, member), member.reservation
             if holder is None or holder.handle is None or here is None:
                 yield member, None
@@ -181,4 +185,4 @@ class Placement:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
         handles = [member.handle for member in members] + await self.spares.end()
         actors = [handle.actor for handle in handles if handle is not None]
-        await asyncio.to_thread(remove_actors_and_group, self.spec.name, actors)
+        await until_answered(lambda: remove_actors_and_group(self.spec.name, actors))

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import ingest
+from shardyard.service.dispatch.event_ingest import IngestResult, ingest
 from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.pause import pause
@@ -58,6 +58,30 @@ async def test_a_batch_lands_once_however_often_it_comes(store: Store, placed: t
     ]
     now = await jobs.get_job(store, job.id)
     assert now.progress is not None and now.progress.eta_s == pytest.approx(98 * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("last", "becomes"),
+    [
+        (state("succeeded"), State.SUCCEEDED),
+        (state("cancelled", "preempt"), State.PAUSED),
+        (state("failed", "rank_lost"), State.QUEUED),
+    ],
+    ids=["succeeded", "paused", "queued"],
+)
+async def test_a_last_batch_whose_answer_was_lost_ends_the_attempt_again(
+    last: tuple[str, dict[str, Any]], becomes: State, store: Store, placed: tuple[Job, Lease]
+) -> None:
+    """Else its gang were pulled until a sweep removes it, and a job that its user has paused were lost with it, and started again."""
+    job, lease = placed
+    await ingest(store, lease, 1, BATCH)
+    if becomes == State.PAUSED:
+        await pause(store, job.id, "tester")
+    batch = event_batch(last, first=7)
+    first = await ingest(store, lease, 1, batch, AT_ONCE)
+    history = await job_history(store, job)
+    assert await ingest(store, lease, 1, batch, AT_ONCE) == first == IngestResult(becomes, 7, ended=True)
+    assert await job_history(store, job) == history
 
 
 async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(

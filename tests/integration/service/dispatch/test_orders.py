@@ -137,21 +137,29 @@ async def test_a_command_is_carried_by_a_dispatcher_that_allows_it_and_refused_a
 async def test_an_order_that_an_earlier_versions_gang_does_not_know_is_settled(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    settings = settings.model_copy(update={"exec": True})
+    settings = settings.model_copy(update={"exec": True, "fault_injection": True})
     cluster.script, cluster.knows_orders = run_until_stopped, False
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
+        fault = FaultRequest(kind="kill-rank", rank=0)
+        hit = await fault_injection.create(store, settings, job.id, fault, None, "me")
+        await step_traces.create(store, job.id, 2, None, "me")
         await rank_profiles.create(store, job.id, ProfileRequest(rank=0), None, "me")
         await rank_commands.create(store, settings, job.id, ExecRequest(rank=0, command=["ls"]), None, "me")
         command = await settled_command(store, job)
         async with asyncio.timeout(PATIENCE_S):
             while (profile := (await rank_profiles.page(store, job.id)).items[0]).state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
+            while (trace := (await step_traces.page(store, job.id)).items[0]).state == "open":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            while not (faults := await reported_faults(store, job)):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
-    assert command.status is None and profile.state == "failed"
-    assert command.message == profile.message and "earlier version" in str(command.message)
+    assert command.status is None and profile.state == trace.state == "failed"
+    assert command.message == profile.message == trace.message and "earlier version" in str(command.message)
+    assert faults == [(hit.id, False, "me")]
 
 
 async def test_a_fault_that_no_dispatcher_may_carry_is_missed(

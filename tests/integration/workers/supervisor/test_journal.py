@@ -13,7 +13,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.supervisor.gang_state import JournalUnreadable
 from shardyard.workers.supervisor.journal import fencing, kv_store
-from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal
+from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal, sealed
 
 from .following import Event, closed, follow, gang_spec, gone, is_final, is_step, kill_supervisor, pids, states, written
 
@@ -133,6 +133,31 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
     assert [(event["seq"], event["kind"]) for event in last.newer(0)] == [(3, "c"), (4, "d")]
     assert not first._put(b"of one that was cut off", spool.newer(0)), "it has a successor"
     assert await Journal(gang, Spool(1 << 20), bytes).recall() == b"state"
+    await second.close()
+    assert not written(gang)
+
+
+async def test_a_predecessor_that_still_writes_adds_nothing_that_its_successor_counts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its ranks were asked for the events after those, and nobody had these."""
+    gang, spool, again = "shardyard-diary-2", Spool(1 << 20), Spool(1 << 20)
+    first = Journal(gang, spool, lambda: b"%d events" % spool.last)
+    await first.recall()
+    spool.add("a", {})
+    await first.settled()
+    get, late = kv_store.get, [True]
+
+    def write_first(key: str) -> bytes | None:
+        if late and late.pop():
+            spool.add("b", {})
+            assert not first._put(sealed(2, b"2 events"), spool.newer(1)), "it has a successor"
+        return get(key)
+
+    monkeypatch.setattr(kv_store, "get", write_first)
+    second = Journal(gang, again, bytes)
+    state = await second.recall()
+    assert state == b"%d events" % again.last == b"%d events" % len(again.take(0)), "all that the state counts is there"
     await second.close()
     assert not written(gang)
 

@@ -18,5 +18,5 @@ def test_an_end_is_read_as_it_was_written(end: ExecEnd) -> None:
 
 
 def test_what_lacks_a_field_is_no_command() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="seconds"):
         Exec.from_json({"id": "exec-1", "rank": 3, "command": ["ls"]})

@@ -12,9 +12,16 @@ def test_json_keeps_every_field() -> None:
         assert Fault.from_json(json.loads(json.dumps(fault.to_json()))) == fault
 
 
-@pytest.mark.parametrize("wrong", [{"id": "fault-1"}, {"id": "fault-1", "kind": "kill-rank", "speed": 3}])
-def test_json_of_something_else_is_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(TypeError):
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"id": "fault-1"}, "missing"),
+        ({"id": "fault-1", "kind": "kill-rank", "speed": 3}, "speed"),
+        ({"id": "fault-1", "kind": "melt-rank"}, "melt-rank"),
+    ],
+)
+def test_json_of_something_else_is_refused(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         Fault.from_json(wrong)
 
 

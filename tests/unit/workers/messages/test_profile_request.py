@@ -17,3 +17,9 @@ def test_a_request_is_read_as_it_was_written() -> None:
 def test_a_profile_takes_a_bounded_time(seconds: int) -> None:
     with pytest.raises(ValueError, match=f"1 to {MOST_SECONDS} seconds"):
         Profile.from_json(PROFILE.to_json() | {"seconds": seconds})
+
+
+def test_a_kind_of_a_later_version_is_no_profile() -> None:
+    """In the journal, no successor could read it."""
+    with pytest.raises(ValueError, match="heap"):
+        Profile.from_json(PROFILE.to_json() | {"kind": "heap"})

@@ -12,7 +12,7 @@ def test_an_order_comes_back_from_json_and_has_its_bounds() -> None:
     for steps in (0, 21):
         with pytest.raises(ValueError, match="1 to 20 steps"):
             Trace("a", steps)
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="ranks"):
         Trace.from_json({"id": "a", "steps": 3, "ranks": 1})
 
 

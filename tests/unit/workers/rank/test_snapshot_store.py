@@ -55,6 +55,18 @@ def test_memory_of_a_process_that_is_gone_is_not_held(stores: tuple[SnapshotStor
     assert second.all_steps() == {}
 
 
+def test_what_is_held_of_a_dead_rank_is_kept_when_its_memory_is_offered_again(
+    stores: tuple[SnapshotStore, SnapshotStore],
+) -> None:
+    """By a supervisor that begins after both have died: nobody else has it."""
+    first, second = stores
+    fill(first.own[0], 7)
+    assert second.hold(0, handle(first))
+    with Path(os.devnull).open("rb") as other:
+        assert second.hold(0, SnapshotHandle("a", os.getpid(), (other.fileno(),))) is None
+    assert second.all_steps() == {0: [7]}
+
+
 def test_a_new_generation_keeps_what_is_in_memory(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
     first, second = stores
     fill(first.own[1], 5)

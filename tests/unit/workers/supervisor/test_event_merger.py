@@ -22,6 +22,18 @@ def test_each_incident_of_a_restore_is_emitted_once() -> None:
     assert incidents(merger) == ["a", "b"]
 
 
+def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
+    """They are in every write of the journal."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": {"step": 0, "path": "/p", "bytes": 1}}, 0)
+    for number in range(500):
+        merger.fact(incident(f"no save of step {number}"), 0)
+    assert len(incidents(merger)) == 500 and len(merger.to_state().newest_facts) <= 300
+    for number in (498, 499):
+        merger.fact(incident(f"no save of step {number}"), 0)
+    assert len(incidents(merger)) == 500 and merger.newest("checkpoint") == 0
+
+
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
     merger = EventMerger(Spool(1 << 20), 1, 0.0)
     merger.fact(incident("a", 1), 1)

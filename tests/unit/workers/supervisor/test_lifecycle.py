@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
+import pytest
 from harness.patience import PATIENCE_S
 from pytest import MonkeyPatch
 
@@ -17,6 +18,7 @@ from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
+from shardyard.workers.supervisor.ranks.handles import RankHandle
 
 
 def test_every_phase_has_its_moves_and_only_the_last_has_none() -> None:
@@ -30,6 +32,10 @@ def test_every_phase_is_reached_and_leads_to_the_end() -> None:
     assert MOVES["ending"] == ("ended",), "an end cannot be undone"
 
 
+async def nothing(*_: object) -> None:
+    pass
+
+
 async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahead() -> None:
     """Streams are in order of time: a command line that saw the end first would leave the output out."""
     spec, spool, ahead = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20), time.time() + 3600
@@ -39,11 +45,8 @@ async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahe
     async def execute(_: Exec) -> ExecEnd:
         return ExecEnd("exit status 0", 0, last=7, at=ahead)
 
-    async def settled() -> None:
-        pass
-
     handle: Any = SimpleNamespace(execute=execute)
-    gang.members[0].handle, gang.execs.queue.settled = handle, settled
+    gang.members[0].handle, gang.execs.queue.settled = handle, nothing
     await gang.execs.queue.add("x1", PendingExec(Exec("x1", 0, ("ls",), 5)))
     lifecycle = Lifecycle(gang)
     lifecycle.run_orders()
@@ -59,6 +62,7 @@ async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one
     ranks = [RankState(rank, done=rank != 1, exited=True) for rank in range(3)]
     state = GangState(phase="training", stopping="preempt", ranks=ranks)
     lifecycle = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
+    lifecycle.gang.journal.settled = nothing  # type: ignore[method-assign]
     saved = []
 
     async def save_from_memory() -> str:
@@ -96,6 +100,7 @@ def beaten_gang(state: GangState) -> tuple[Lifecycle, Beaten]:
     spec, spool, actor = GangSpec("shardyard-a-1", {}, 2, lease_s=0.03, own_clocks=2), Spool(1 << 20), Beaten()
     lifecycle = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
     lifecycle.gang.members[0].handle = cast("Any", actor)
+    lifecycle.gang.journal.settled = nothing  # type: ignore[method-assign]
     return lifecycle, actor
 
 
@@ -103,10 +108,10 @@ async def test_a_rank_that_is_ready_keeps_its_lease_until_the_slowest_has_starte
     lifecycle, actor = beaten_gang(GangState(phase="placing", ranks=[RankState(0), RankState(1)]))
     parts: Any = lifecycle
 
-    async def nothing() -> bool:
+    async def placed() -> bool:
         return True
 
-    parts.gang.journal.settled = parts.gang.placement.place = parts._make_actors = nothing
+    parts.gang.placement.place = parts._make_actors = placed
     parts.generations.open = lambda: actor.beaten(2)
     assert await lifecycle._place() == "training"
 
@@ -130,9 +135,6 @@ async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_
     state = GangState(phase="ending", ranks=[RankState(0, done=True)])
     gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
 
-    async def nothing(*_: object) -> None:
-        pass
-
     async def read() -> None:
         for _ in range(100):
             await asyncio.sleep(0)
@@ -143,6 +145,49 @@ async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_
     member.handle, member.reader = SimpleNamespace(release=nothing), asyncio.create_task(read())
     await Lifecycle(gang)._end()
     assert [event["kind"] for event in spool.take(0)] == ["log", "state"]
+
+
+async def test_ranks_save_only_what_a_successor_knows_the_reason_of(monkeypatch: MonkeyPatch) -> None:
+    """Else it finds ranks that have ended before their last step, and nothing that says why."""
+    spec, spool = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20)
+    state = GangState(phase="training", stopping="preempt", ranks=[RankState(0)])
+    gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+    done: list[str] = []
+
+    async def settled() -> None:
+        done.append("written")
+
+    async def save(_: object) -> None:
+        done.append("ordered")
+        gang.ended.set()
+
+    monkeypatch.setattr(RankHandle, "save", save)
+    gang.journal.settled, gang.members[0].handle = settled, RankHandle(None)
+    async with asyncio.timeout(PATIENCE_S):
+        await Lifecycle(gang)._save()
+    assert done == ["written", "ordered"]
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["no-reason", "error"])
+async def test_a_gang_always_ends_by_its_final_event(broken: bool) -> None:
+    """Without one it were pulled, and its job ran, until its user ends it."""
+    spec, spool = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20)
+    state = GangState(phase="ending", ranks=[RankState(0, done=True, exited=True, stopped=True)])
+    gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+
+    async def remove(*_: object) -> None:
+        if broken:
+            raise RuntimeError("no such group")
+
+    gang.journal.settled, gang.placement.remove = nothing, remove
+    async with asyncio.timeout(PATIENCE_S):
+        await Lifecycle(gang).run()
+    last = spool.take(0)[-1]
+    assert (last["kind"], last["data"]["state"], last["data"]["reason"]) == ("state", "failed", "gang_error")
+    assert last["data"]["message"] == (
+        "RuntimeError: no such group" if broken else "its ranks ended, and nothing says why"
+    )
+    assert gang.phase == "ended"
 
 
 async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:

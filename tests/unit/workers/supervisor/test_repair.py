@@ -166,9 +166,13 @@ class Served:
         state = GangState(phase="training", generation=1, ranks=ranks)
         self.gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
         self.generations, self.calls = Generations(self.gang), list[tuple[int, str, int]]()
+        self.gang.journal.settled = self.settled  # type: ignore[method-assign]
         for member in self.gang.members:
             handle: Any = SimpleNamespace(lose=self.called(member.rank, "lose"), stop=self.called(member.rank, "stop"))
             member.handle, member.trained = handle, trained
+
+    async def settled(self) -> None:
+        self.calls.append(WRITTEN)
 
     def called(self, to: int, name: str) -> Any:
         async def call(about: float, *_: float) -> None:
@@ -185,6 +189,8 @@ class Served:
 
 
 GONE = PumpedEvent(1, exited=True, failure=LOST)
+#: The journal is written.
+WRITTEN = (-1, "settled", 0)
 
 
 async def called() -> None:
@@ -201,7 +207,7 @@ async def test_the_others_train_on_without_a_worker_and_end_together_for_its_ret
     served.apply(1, GONE)
     await called()
     assert not gang.ended.is_set() and gang.failures == [] and gang.phase == "training"
-    assert served.calls == [(3, "lose", 1)], "only the servers wait for it"
+    assert served.calls == [WRITTEN, (3, "lose", 1)], "only the servers wait for it"
     assert ("incident", 1) in served.emitted() and gang.merger.newest_step == 6, "its steps are not waited for"
     assert "2 workers train on" in gang.absences[0].message
     for rank in (0, 2):
@@ -220,7 +226,7 @@ async def test_a_worker_that_hangs_is_ended_and_its_exit_is_no_second_incident()
     served = Served()
     served.generations.fail(Failure("hang", 2, "no progress", "node-a"))
     await called()
-    assert served.calls == [(3, "lose", 2), (2, "stop", 0)]
+    assert served.calls == [WRITTEN, (3, "lose", 2), (2, "stop", 0)], "one that has a successor orders nothing"
     served.apply(2, PumpedEvent(1, exited=True, failure=Failure("rank_lost", 2, "killed")))
     assert served.emitted() == [("incident", 2)] and not served.gang.ended.is_set()
     served.generations.stop_watching()
