@@ -17,8 +17,8 @@ from .spec import TrainSpec
 
 #: A field of the train spec, dotted, and its new value.
 Edit = tuple[str, Any]
-#: Whether a checked spec fits.
-Judge = Callable[[TrainSpec], Verdict]
+#: Whether a checked spec fits; None: it cannot run on these devices, whatever it needs.
+Judge = Callable[[TrainSpec], Verdict | None]
 
 #: The largest tensor degree that is offered: tensor groups belong on one machine.
 _MOST_TENSOR: Final = 8
@@ -79,9 +79,10 @@ class _Search:
     def _tried(self, edits: tuple[Edit, ...]) -> Change | None:
         """The change, if the spec's own checks allow it."""
         train = _allowed(self._train, self._facts, edits)
-        if train is None:
+        verdict = None if train is None else self._judge(train)
+        if train is None or verdict is None:
             return None
-        change = Change(edits, train, self._judge(train))
+        change = Change(edits, train, verdict)
         if self._closest is None or change.verdict.needed < self._closest.verdict.needed:
             self._closest = change
         return change

@@ -7,6 +7,7 @@ from typing import Final
 
 from ...strategies.advisor.hardware import Hardware, Link
 from ...strategies.layout import Refusal
+from ...strategies.memory_options import Offload
 from ...workers.advisor import search
 from ...workers.advisor.known_hardware import Given, of_cpus, of_gpus
 from ...workers.device_choices import DeviceFacts, choices
@@ -107,7 +108,7 @@ def answered(asked: search.Question) -> LayoutAdvice:
     return LayoutAdvice(
         world_size=asked.world,
         hardware=_hardware(asked.hardware),
-        layouts=[_layout(row) for row in found.rows],
+        layouts=[_layout(row, asked.train.offload) for row in found.rows],
         offloaded=found.offloaded,
         left_out=LeftOut(
             candidates=found.candidates,
@@ -144,14 +145,15 @@ def _link(found: Link) -> AdvisedLink:
     return AdvisedLink(bandwidth=found.bandwidth, latency_s=found.latency)
 
 
-def _layout(row: search.Row) -> AdvisedLayout:
+def _layout(row: search.Row, given: Offload) -> AdvisedLayout:
+    """The row with the lines that select it in a spec whose offload is `given`."""
     time, train = row.time, row.train
     sent = {**time.passes.sent, "data": time.data}
     offload = train.offload.model_dump(mode="json", exclude_defaults=True)
     fields = {
         "layout": train.layout.model_dump(mode="json", exclude_defaults=True),
-        "recompute": train.recompute.mode,
-        **({"offload": offload} if offload else {}),
+        "recompute": train.recompute.mode if train.recompute.every == 1 else train.recompute.model_dump(mode="json"),
+        **({"offload": offload} if offload or given != Offload() else {}),
     }
     return AdvisedLayout(
         layout=str(train.layout),

@@ -4,13 +4,14 @@ Equal specs get equal layouts on equal devices: the whole cluster's capacity and
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
 from ...strategies.advisor.hardware import Hardware
 from ...strategies.auto_layout import MOST_RANKS, AutoLayout
+from ...strategies.layout import divisors
 from ...workers.advisor import search
 from ...workers.advisor.known_hardware import Given
 from ...workers.device_choices import Capability
@@ -35,12 +36,13 @@ _WORLD: Final = "train.layout.auto.world"
 class Devices:
     """What a layout is chosen for. `most`: how many ranks of the job can run at once; 0: not known.
 
-    `per_node`: ranks of a node; None: not known.
+    `per_node`: ranks of a node; `room`: whether so many ranks can run in tensor groups of a size, each on one node; None: not known.
     """
 
     model: GpuModel | Cpus
     most: int
     per_node: int | None = None
+    room: Callable[[int, int], bool] | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -56,6 +58,8 @@ def decided(spec: JobSpec, architecture: Architecture | None, devices: Devices) 
     for world in _worlds(auto, devices):
         wanted = AdviceRequest(world, devices.model, 1, Given(per_node=devices.per_node))
         asked = advice.question(spec.train, architecture, wanted)
+        if devices.room is not None and not (auto.world and "tensor" in spec.train.layout.model_fields_set):
+            asked = replace(asked, tensors=tuple(t for t in divisors(world) if devices.room(world, t)))
         found = _found(asked)
         if found.rows:
             return _with(spec, found.rows[0], auto, f"{world} × {devices.name}")
@@ -78,14 +82,19 @@ def _worlds(auto: AutoLayout, devices: Devices) -> Sequence[int]:
 def _found(asked: search.Question) -> search.Advice:
     """The search's answer, kept for the next equal question. Raises InvalidLayout."""
     text = asked.train.model_dump_json(by_alias=True, exclude_unset=True, exclude=_WITHOUT_EFFECT)
-    return _answer(text, asked.architecture, asked.hardware, asked.world, asked.capability)
+    return _answer(text, asked.architecture, asked.hardware, asked.world, asked.capability, asked.tensors)
 
 
 @lru_cache(maxsize=256)
 def _answer(
-    train: str, architecture: Architecture, hardware: Hardware, world: int, capability: Capability | None
+    train: str,
+    architecture: Architecture,
+    hardware: Hardware,
+    world: int,
+    capability: Capability | None,
+    tensors: tuple[int, ...] | None,
 ) -> search.Advice:
-    asked = search.Question(TrainSpec.model_validate_json(train), architecture, hardware, world, 1, capability)
+    asked = search.Question(TrainSpec.model_validate_json(train), architecture, hardware, world, 1, capability, tensors)
     return advice.found_layouts(asked)
 
 
@@ -136,13 +145,17 @@ def of_cluster(spec: JobSpec, clusters: Sequence[Nodes], settings: Settings) -> 
     waiting = replace(waiting, wanted=kind)
     cluster = max(clusters, key=lambda one: _most(waiting, one.inventory))
     most, per_node = _most(waiting, cluster.inventory), _per_node(kind, cluster.inventory)
+
+    def room(world: int, tensor: int) -> bool:
+        return queue.impossible(replace(waiting, world_size=world, tensor=tensor), cluster.inventory) is None
+
     if kind == "cuda":
-        return Devices(_gpu(waiting, cluster), most, per_node)
+        return Devices(_gpu(waiting, cluster), most, per_node, room)
     each = settings.cpu_ranks_per_core
     cores = max(1, per_node // each) if per_node else auto.world or 1
     memory = [row["host_memory_bytes"] for row in cluster.rows if row["cpu"] >= 1 and row["host_memory_bytes"]]
     # Ranks that share a core are no faster than one that has it.
-    return Devices(Cpus(cores, min(memory, default=None)), most and max(1, most // each), per_node)
+    return Devices(Cpus(cores, min(memory, default=None)), most and max(1, most // each), per_node, room)
 
 
 def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:

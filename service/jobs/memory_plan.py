@@ -6,7 +6,7 @@ A module of the user's own has no formulas: its plan is its submitter's dry run,
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from sqlalchemy.engine import RowMapping
 from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import Plan, plan
 from ...strategies.cost.snapshots import SNAPSHOTS
+from ...strategies.layout import Layout
 from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting
 from ...workers.device_choices import DeviceFacts
@@ -87,7 +88,7 @@ def planned(
     answer = Planned(whole, found, facts, smaller)
     if found.fits is False and not smaller and not spec.resources.force:
         least = [_cluster(cluster, facts.kind, settings, min, waiting.model) for cluster in clusters]
-        raise _refusal(spec.train, architecture, answer, least)
+        raise _refusal(spec, architecture, answer, least, clusters)
     return answer
 
 
@@ -165,15 +166,27 @@ def _room(row: RowMapping, device: queue.Device, settings: Settings, pick: Calla
     return Room(ranks, pick(model.memory_bytes for model in models) if models else None)
 
 
-def _refusal(train: TrainSpec, architecture: Architecture, found: Planned, clusters: Sequence[Cluster]) -> DoesNotFit:
+def _refusal(
+    spec: JobSpec, architecture: Architecture, found: Planned, clusters: Sequence[Cluster], nodes: Sequence[Nodes]
+) -> DoesNotFit:
     """The error with the breakdown, and the smallest change that fits."""
 
-    def judge(changed: TrainSpec) -> Verdict:
+    def judge(changed: TrainSpec) -> Verdict | None:
+        if not _on_nodes(spec, changed.layout, found.device.kind, nodes):
+            return None
         return _verdict(changed, architecture, found.device, clusters)[1]
 
-    change = smallest_change(train, facts_of(architecture), judge)
+    change = smallest_change(spec.train, facts_of(architecture), judge)
     field = f"train.{change.edits[0][0]}" if change is not None and change.fits else "train.layout"
     return DoesNotFit(_message(found), field=field, remedy=_remedy(change))
+
+
+def _on_nodes(spec: JobSpec, layout: Layout, device: queue.Device, nodes: Sequence[Nodes]) -> bool:
+    """Whether larger tensor groups than the spec's have nodes, as far as the clusters' capacity is known."""
+    if layout.tensor <= spec.train.layout.tensor:
+        return True
+    group = replace(queued_job.waiting(spec), wanted=device, world_size=layout.tensor, tensor=layout.tensor)
+    return any(queue.impossible(group, cluster.inventory) is None for cluster in nodes)
 
 
 def _message(found: Planned) -> str:

@@ -5,7 +5,7 @@ taken. Not among the candidates, because they change more than the time: schedul
 servers, tensor groups with a shape, and double rings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -147,7 +147,8 @@ def _of_degrees(layout: Layout, facts: ModelFacts, share: int) -> Iterator[Shape
 
 def _variants(layout: Layout, facts: ModelFacts) -> Iterator[tuple[str, int, int]]:
     """Schedule, virtual stages and expert degree beside the degrees of `layout`."""
-    experts: Sequence[int] = [1] if facts.experts is None else divisors(facts.experts)
+    replicas = layout.data * layout.context
+    experts = [1] if facts.experts is None else [e for e in divisors(facts.experts) if replicas % e == 0]
     for schedule in _SCHEDULES if layout.pipeline > 1 else _SCHEDULES[:1]:
         for virtual in _VIRTUAL if schedule.startswith("interleaved") else _VIRTUAL[:1]:
             stages = layout.model_copy(update={"schedule": schedule, "virtual": virtual}).stages

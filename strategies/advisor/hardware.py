@@ -5,14 +5,20 @@ A rank that sends n bytes by k calls over an axis of r ranks needs
     n / bandwidth + k · ⌈log2 r⌉ · latency
 
 seconds (the α–β model: Hockney 1994; Thakur et al. 2005). A message to a neighbour has one hop in the place of ⌈log2 r⌉. If all r ranks
-are on one node, bandwidth and latency are those of a link within a node. Otherwise they are those of a link between nodes. If h ranks of
-the axis are on each node, their h network cards carry what passes from node to node, so the bandwidth is h times that of one card, and at
-most that within a node.
+are on one node, bandwidth and latency are those of a link within a node. Otherwise they are those of a link between nodes:
+
+- Reductions and gathers run in several rings. If h ranks of the axis are on each node, their h network cards carry what passes from node
+  to node, so the bandwidth is h times that of one card, and at most that within a node.
+- A message to a neighbour on another node passes one card, and those of the other ranks wait for it.
+- In an all-to-all each rank sends to the ranks of other nodes, r − h of r − 1, over its own card.
 """
 
 import math
 from dataclasses import dataclass
 from typing import Literal
+
+#: Who sends to whom in a group: reductions and gathers, messages from each rank to the next, or from each to all others.
+Pattern = Literal["rings", "neighbours", "all_to_all"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +55,16 @@ class Hardware:
         """Whether every group of `ranks` ranks, each `stride` after the one before, is on one node."""
         return ranks == 1 or self.ranks_per_node % (ranks * stride) == 0
 
-    def sending_s(self, ranks: int, stride: int, size: float, calls: float, *, neighbours: bool = False) -> float:
+    def sending_s(self, ranks: int, stride: int, size: float, calls: float, pattern: Pattern = "rings") -> float:
         """Seconds in which a rank of such a group sends `size` bytes by `calls` calls, or by that many messages to a neighbour."""
         if ranks == 1:
             return 0.0
-        hops = calls * (1 if neighbours else math.ceil(math.log2(ranks)))
+        hops = calls * (1 if pattern == "neighbours" else math.ceil(math.log2(ranks)))
         if self.within(ranks, stride):
             return size / self.intra.bandwidth + hops * self.intra.latency
-        cards = max(1, self.ranks_per_node // stride) if ranks * stride > self.ranks_per_node else 1
-        bandwidth = min(self.intra.bandwidth, cards * self.inter.bandwidth)
-        return size / bandwidth + hops * self.inter.latency
+        here = max(1, self.ranks_per_node // stride) if ranks * stride > self.ranks_per_node else 1
+        cards, away = (here if pattern == "rings" else 1), 1.0
+        if pattern == "all_to_all":
+            away = (ranks - here) / (ranks - 1)
+        seconds = max(size / self.intra.bandwidth, away * size / (cards * self.inter.bandwidth))
+        return seconds + hops * self.inter.latency

@@ -11,7 +11,8 @@ With m micro-batches of n tokens on a rank, t tensor ranks, and φ FLOPs per tok
     data    = gradients and parameters over replicas, less what computing hides of it; at least one bucket of it is not hidden
     optimizer = bytes of values, moments and gradients that an update reads and writes / memory_bandwidth
 
-φ is the count of PaLM (2204.02311, appendix B). Selective recompute computes no product again; `_SELECTIVE` of a forward pass stands for
+φ is the count of PaLM (2204.02311, appendix B), to which a mixture with buffers of fixed size adds the products of their empty rows.
+Selective recompute computes no product again but those of experts that are multiplied together; `_SELECTIVE` of a forward pass stands for
 its norms, activations and rotations. An update with moments in fp32 reads and writes them and the values, reads the gradient, and writes
 the value in the compute dtype. Offloaded state moves over the host's link instead, by which the host reads and writes it, too.
 
@@ -33,7 +34,7 @@ from ..cost.estimate import Setting, strides
 from ..cost.stage_balance import busiest_rank
 from ..layout import Layout, divides_hidden
 from ..memory_options import splits_backward
-from .hardware import Hardware
+from .hardware import Hardware, Pattern
 from .pipeline_fill import fill_s
 
 #: The part of a forward pass that selective recompute computes again. An assumption.
@@ -113,7 +114,7 @@ def passes_of(setting: Setting, hardware: Hardware, *, messages: bool = True) ->
     bubble = together * fill_s(layout, m, *gaps, ends_apart=setting.ends_apart)
     if messages and layout.pipeline > 1:
         each, steady = _boundary_s(setting, hardware)
-        sent["pipeline"] = steady
+        sent["pipeline"] = max(0.0, steady - hardware.hidden * m * (work.once + work.again))
         bubble += 2 * (layout.pipeline - 1) * each
     slower = max(1.0, 1 / hardware.cores)
     shared = m * (work.once + work.again) * (slower - 1)  # in which other ranks use the processor
@@ -124,14 +125,18 @@ def _work(setting: Setting, hardware: Hardware) -> _Work:
     decoder, layout = setting.decoder, setting.layout
     flops, blocks = busiest_rank(layout, decoder.costs)
     rate = hardware.flops * layout.tensor
-    once = setting.tokens * flops / rate + blocks * hardware.block_s
-    of_blocks = setting.tokens * blocks * decoder.costs.blocks[0] / rate + blocks * hardware.block_s
+    routed = setting.tokens * blocks * decoder.routed_flops / rate * setting.expert_rows / decoder.top_k
+    padding = routed * (1 - decoder.top_k / setting.expert_rows)
+    once = setting.tokens * flops / rate + blocks * hardware.block_s + padding
+    of_blocks = setting.tokens * blocks * decoder.costs.blocks[0] / rate + blocks * hardware.block_s + padding
     recompute = setting.memory_options.recompute
     share = {"none": 0.0, "selective": _SELECTIVE, "full": 1.0}[recompute.mode] / recompute.every
     if recompute.mode == "full" and splits_backward(layout):
         share *= 2
+    whole = routed if recompute.mode == "selective" and setting.experts_together else 0.0
+    again = share * (of_blocks - whole) + whole / recompute.every
     attention = setting.tokens * blocks * 12 * decoder.query * setting.seq_len / rate
-    return _Work(once, share * of_blocks / 3, blocks, attention)
+    return _Work(once, again / 3, blocks, attention)
 
 
 # Messages inside the passes.
@@ -146,15 +151,16 @@ def _sent_in_blocks(setting: Setting, hardware: Hardware, work: _Work) -> dict[s
         each = (13 if _again(setting) else 10) if layout.sequence else (5 if _again(setting) else 4)
         found["tensor"] = _axis_s(setting, hardware, ("tensor",), passes * each)
     if layout.ulysses > 1:
-        found["ulysses"] = _axis_s(setting, hardware, ("ulysses",), passes * 8)
+        found["ulysses"] = _axis_s(setting, hardware, ("ulysses",), passes * 8, "all_to_all")
     if layout.ring > 1:
         gathers = layout.context_method == "all-gather"
         calls = passes * 3 * (1 if gathers else layout.ring - 1)
-        whole = _axis_s(setting, hardware, _RINGS, calls, neighbours=not gathers)
+        whole = _axis_s(setting, hardware, _RINGS, calls, "rings" if gathers else "neighbours")
         found["ring"] = max(0.0, whole - (0.0 if gathers else hardware.hidden * m * work.attention))
     if layout.expert > 1:
-        size = passes * _routed_bytes(setting)
-        found["expert"] = hardware.sending_s(layout.expert, layout.tensor, size, passes * 4)
+        times = 4 if setting.memory_options.recompute.mode == "none" else 6
+        size = passes * times * _routed_bytes(setting)
+        found["expert"] = hardware.sending_s(layout.expert, layout.tensor, size, passes * times, "all_to_all")
     return found
 
 
@@ -164,38 +170,41 @@ def _again(setting: Setting) -> bool:
 
 
 def _axis_s(
-    setting: Setting, hardware: Hardware, axes: tuple[str, ...], calls: float, *, neighbours: bool = False
+    setting: Setting, hardware: Hardware, axes: tuple[str, ...], calls: float, pattern: Pattern = "rings"
 ) -> float:
     """Seconds of the messages over axes of the mesh that together make `calls` calls, or send as many messages to neighbours."""
     spans = strides(setting.layout)
     sizes: dict[str, float] = {}
     for (axis, _), size in estimated_bytes(setting, axes).items():
         sizes[axis] = sizes.get(axis, 0.0) + size
-    return sum(
-        hardware.sending_s(*spans[axis], size, calls / len(sizes), neighbours=neighbours)
-        for axis, size in sizes.items()
-    )
+    return sum(hardware.sending_s(*spans[axis], size, calls / len(sizes), pattern) for axis, size in sizes.items())
 
 
 def _routed_bytes(setting: Setting) -> float:
-    """Bytes of a block's tokens on their way to the experts and back, forward and backward: 4 · k · n · d · (E−1)/E elements.
+    """Bytes of a block's tokens on their way to the experts, or back: k · n · d · (E−1)/E elements. Both happen forward and backward,
+    and once more where the block is recomputed, also selectively.
 
     k: the experts of a token, or the rows per token of buffers of fixed size, which travel as a whole.
     """
     decoder, e = setting.decoder, setting.layout.expert
-    times = 4 + 2 * _again(setting)
-    return times * setting.expert_rows * setting.tokens * decoder.dim * (e - 1) / e * setting.compute
+    return setting.expert_rows * setting.tokens * decoder.dim * (e - 1) / e * setting.compute
 
 
 def _boundary_s(setting: Setting, hardware: Hardware) -> tuple[float, float]:
-    """Seconds of one message between stages, and of a step's messages that computing does not hide."""
+    """Seconds of one message between stages, and of all those of a step that a rank sends over the busiest link.
+
+    That is the link to one neighbour, where some are on the rank's own node and others on the next, or else to both.
+    """
     layout, m = setting.layout, setting.batch.microbatches
+    ranks, stride = strides(layout)["pipeline"]
     # Some boundary of a pipeline on several nodes is between nodes.
-    link = hardware.intra if hardware.within(*strides(layout)["pipeline"]) else hardware.inter
+    inside = hardware.within(ranks, stride)
+    link = hardware.intra if inside else hardware.inter
     size = setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if divides_hidden(layout) else 1)
-    sent = sum(estimated_bytes(setting, ("pipeline",)).values())
-    steady = sent / link.bandwidth + 2 * m * layout.stages_per_rank * link.latency
-    return size / link.bandwidth + link.latency, (1 - hardware.hidden) * steady
+    both = layout.stages > 2 and (inside or stride >= hardware.ranks_per_node)
+    messages = m * layout.stages_per_rank * (1 + both)
+    each = size / link.bandwidth + link.latency
+    return each, messages * each
 
 
 # Between replicas.

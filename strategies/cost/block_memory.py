@@ -29,7 +29,7 @@ def block_bytes(setting: Setting, mode: str) -> float:
     """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
     of, layout = setting.decoder, setting.layout
     repeated = setting.compute > 2 and not setting.packed
-    again = mode == "selective" and of.experts is not None and _computes_together(setting)
+    again = mode == "selective" and of.experts is not None and setting.experts_together
     hidden = of.hidden * ((0 if again else setting.expert_rows) + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
     scores = setting.seq_len if _keeps_scores(setting) else None
@@ -42,11 +42,6 @@ def block_bytes(setting: Setting, mode: str) -> float:
     if again:  # of the mixture itself its logits, and results of shared experts and of the sum over tensor ranks
         return plain + _WIDE * of.experts + setting.compute * of.dim * (_whole_rows(setting) + (layout.tensor > 1))
     return plain + _routing_bytes(setting)
-
-
-def _computes_together(setting: Setting) -> bool:
-    """Whether experts are multiplied in one product, and not in a loop (`workers/models/experts.py`)."""
-    return setting.fixed_buffers or (setting.device != "cpu" and setting.precision == "bf16")
 
 
 def _whole_rows(setting: Setting) -> float:

@@ -6,8 +6,9 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 - data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2; stage 2 repeats the reduce-scatter per micro-batch. ZeRO-3 needs 3Ψ(N−1)/N per
   micro-batch; under a pipeline it gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are
   summed; if stage 2 sends each micro-batch's by gloo, in the compute dtype. From stage 1 on each parameter is sharded by its rows, and
-  N·⌈rows/N⌉ of them travel; ZeRO-3 shards one of fewer rows than N by its columns, if N divides them. With sharding groups (HSDP) of S
-  ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups. `zero_plus_plus.py` has the messages of ZeRO++.
+  N·⌈rows/N⌉ of them travel (experts that are spread over E ranks have N/E replicas each); ZeRO-3 shards one of fewer rows than N by its
+  columns, if N divides them. With sharding groups (HSDP) of S ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups.
+  `zero_plus_plus.py` has the messages of ZeRO++.
 - tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's
   gradient, 2nf. The embedding is sharded by columns: its output is gathered, nf, and each rank takes its own columns of the
   gradient. A tied embedding is sharded by rows, like its head: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2
@@ -134,12 +135,12 @@ def _data(setting: Setting) -> Sent:
     n, c = setting.cut, setting.compute
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     if setting.layout.zero == 0:
-        yield (
-            "all_reduce",
-            _moved("2Ψ(N−1)/N", 2 * setting.decoder.chunks_held(setting.layout, 1) * (n - 1) / n, setting.sent),
-        )
+        elements = setting.decoder.chunks_by_spread(setting.layout, 1).items()
+        part = sum(2 * held * (ranks - 1) / ranks for spread, held in elements if (ranks := _sharing(n, spread)))
+        yield "all_reduce", _moved("2Ψ(N−1)/N", part, setting.sent)
         return
-    part = n * setting.decoder.chunks_held(setting.layout, n) * (n - 1) / n
+    chunks = setting.decoder.chunks_by_spread(setting.layout, n).items()
+    part = sum(ranks * held * (ranks - 1) / ranks for spread, held in chunks if (ranks := _sharing(n, spread)))
     if setting.layout.zero == 3:
         turns = f" × {times} micro-batches" * (times > 1)
         gathers = 1 if setting.layout.pipeline > 1 else 2 * times
@@ -151,6 +152,11 @@ def _data(setting: Setting) -> Sent:
         return
     yield from _reduced(setting, times if setting.each_microbatch else 1, part, setting.sent)
     yield "all_gather", _moved("Ψ(N−1)/N", part, c)
+
+
+def _sharing(ranks: int, spread: int) -> int:
+    """Of `ranks` replicas those that have the same parameters, where `spread` neighbours have different ones of a kind."""
+    return max(1, ranks // spread)
 
 
 def _reduced(setting: Setting, times: int, part: float, element_bytes: int) -> Sent:
@@ -170,10 +176,14 @@ def _pushes(setting: Setting) -> Sent:
 
 
 def _between(setting: Setting) -> Sent:
-    groups = setting.replicas // setting.cut
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     turns = f" × {times} micro-batches" * (times > 1)
-    part = 2 * setting.decoder.chunks_held(setting.layout, setting.cut) * (groups - 1) / groups
+    chunks = setting.decoder.chunks_by_spread(setting.layout, setting.cut).items()
+    part = sum(
+        2 * held * (groups - 1) / groups
+        for spread, held in chunks
+        if (groups := _sharing(setting.replicas, spread) // _sharing(setting.cut, spread))
+    )
     yield "all_reduce", _moved(f"2(Ψ/S)(G−1)/G{turns}", times * part, setting.master)
 
 

@@ -86,6 +86,11 @@ class Setting:
         return capacity and self.layout.expert > 1 and self.device != "cpu"
 
     @property
+    def experts_together(self) -> bool:
+        """Whether experts are multiplied in one product, and not in a loop (`workers/models/experts.py`)."""
+        return self.fixed_buffers or (self.device != "cpu" and self.precision == "bf16")
+
+    @property
     def expert_rows(self) -> float:
         """Rows per token that a mixture's experts compute with: in buffers of fixed size as many as they could get."""
         of = self.decoder

@@ -1,7 +1,7 @@
 """A decoder as its formulas see it: the shapes of its parameters and the widths of its activations. Imports no torch."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -153,8 +153,17 @@ class Decoder:
             weights += self.end if stage == layout.stages - 1 else ()
         return [weight.of(layout, tensor_rank) for weight in weights]
 
+    @property
+    def routed_flops(self) -> int:
+        """FLOPs per token of a block's experts among which a router chooses, forward and backward."""
+        return 0 if self.experts is None else 6 * self.top_k * (2 + self.gated) * self.dim * self.hidden
+
     def chunks_held(self, layout: Layout, parts: int) -> int:
-        """The sum of `chunk(parts)` over the parameters of the first rank; of one part their elements.
+        """The sum of `chunk(parts)` over the parameters of the first rank; of one part their elements."""
+        return sum(self.chunks_by_spread(layout, parts).values())
+
+    def chunks_by_spread(self, layout: Layout, parts: int) -> Mapping[int, int]:
+        """The sums of `chunk(parts)` over the parameters of the first rank, by their `spread`.
 
         It is taken of one block for all of them, and remembered: a search over layouts asks for the same ones again and again.
         """
@@ -162,15 +171,18 @@ class Decoder:
         key = (*degrees, layout.schedule, layout.virtual, layout.zero == 3, parts)
         if key not in self._sums:
             stages = self.stages(layout, 0)
-            last = any(stage == layout.stages - 1 for stage, _ in stages)
-            embed, block, end = (
-                chunks((weight.of(layout) for weight in part), parts) for part in (self.embed, self.block, self.end)
-            )
-            self._sums[key] = embed + block * sum(count for _, count in stages) + last * end
+            blocks = sum(count for _, count in stages)
+            ends = any(stage == layout.stages - 1 for stage, _ in stages)
+            sums: dict[int, int] = {}
+            for times, part in ((1, self.embed), (blocks, self.block), (ends, self.end)):
+                for weight in part:
+                    chunk = times * weight.of(layout).chunk(parts)
+                    sums[weight.spread] = sums.get(weight.spread, 0) + chunk
+            self._sums[key] = sums
         return self._sums[key]
 
     @cached_property
-    def _sums(self) -> dict[object, int]:
+    def _sums(self) -> dict[object, Mapping[int, int]]:
         return {}
 
 

@@ -32,19 +32,21 @@ _WRITTEN: Final = {
 class Fixed:
     """`layout`: fields of the layout and their values. `recompute` and `offload` None: the advisor chooses them.
 
-    `most_tensor`: the largest tensor degree; None: any.
+    `most_tensor`: the largest tensor degree, and `tensors`: the degrees for whose groups the nodes have room; None: any.
     """
 
     layout: Mapping[str, object] = field(default_factory=dict)
     recompute: Recompute | None = None
     offload: Offload | None = None
     most_tensor: int | None = None
+    tensors: tuple[int, ...] | None = None
 
     def takes(self, shape: Shape) -> bool:
         """Whether a candidate may have this shape."""
         if self.recompute is not None and shape.recompute != self.recompute.mode:
             return False
-        if self.most_tensor is not None and shape.degrees.tensor > self.most_tensor:
+        tensor = shape.degrees.tensor
+        if (self.most_tensor or tensor) < tensor or tensor not in (self.tensors or (tensor,)):
             return False
         if not self.layout:
             return True
@@ -62,7 +64,7 @@ class Fixed:
         return ", ".join(words + (["offload as given"] if self.offload else []))
 
 
-def fixed_by(train: TrainSpec, ranks_per_node: int) -> Fixed:
+def fixed_by(train: TrainSpec, ranks_per_node: int, tensors: tuple[int, ...] | None = None) -> Fixed:
     """What `train` decides itself. Raises `Refusal` for an option with which no candidate is searched."""
     if not train.undecided:
         return Fixed()
@@ -76,7 +78,7 @@ def fixed_by(train: TrainSpec, ranks_per_node: int) -> Fixed:
     if offload is not None and offload.parameters:
         raise _unsearched("offload.parameters")
     recompute = train.recompute if "recompute" in train.model_fields_set else None
-    return Fixed(chosen, recompute, offload, ranks_per_node)
+    return Fixed(chosen, recompute, offload, ranks_per_node, tensors)
 
 
 def _refuse_unsearched(name: str, value: object) -> None:

@@ -48,7 +48,10 @@ from .fixed_options import KEPT, Fixed, fixed_by
 
 @dataclass(frozen=True)
 class Question:
-    """For what layouts are wanted. `top`: how many rows; `capability`: that of the GPUs, where it is known."""
+    """For what layouts are wanted. `top`: how many rows; `capability`: that of the GPUs, where it is known.
+
+    `tensors`: the tensor degrees of which the nodes have room for as many groups; None: all.
+    """
 
     train: TrainSpec
     architecture: Architecture
@@ -56,6 +59,7 @@ class Question:
     world: int
     top: int = 10
     capability: Capability | None = None
+    tensors: tuple[int, ...] | None = None
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -84,7 +88,7 @@ class Question:
     @property
     def fixed(self) -> Fixed:
         """What the spec decides itself. Raises `Refusal` for what is not searched."""
-        return fixed_by(self.train, self.hardware.ranks_per_node)
+        return fixed_by(self.train, self.hardware.ranks_per_node, self.tensors)
 
     def based_on(self, offload: Offload) -> TrainSpec:
         """The spec on one rank, with the options that all candidates have."""
@@ -209,7 +213,7 @@ class _Search:
         for shape in filter(self._fixed.takes, every):
             layout = shape.degrees
             schedule = (layout.pipeline, shape.schedule, shape.virtual, shape.microbatches, shape.recompute)
-            key = (*schedule, shape.micro_batch, layout.context, layout.tensor)
+            key = (*schedule, shape.micro_batch, layout.context, layout.tensor, shape.expert > 1)
             if key not in bounds:
                 bounds[key] = passes_of(self._setting(shape), self._question.hardware, messages=False).seconds
             found.append((bounds[key], shape))

@@ -107,6 +107,15 @@ async def test_a_layout_that_is_changed_by_hand_is_no_longer_the_advisors(store:
         await reshard(store, settings, job.id, open_again, "tester")
 
 
+async def test_tensor_groups_are_on_nodes_that_are_there(store: Store, settings: Settings) -> None:
+    """Two nodes of six have room for two groups of four, not for three."""
+    await known(store, *[{**H100, "gpu": 6.0}] * 2)
+    text = TEXT.replace("layout: auto  # the fastest", "layout: {auto: {}, tensor: 4}")
+    text = text.replace("preset: nano", "preset: nano, kv_heads: 4").replace("global_batch: 16", "global_batch: 12")
+    job = await sent(store, settings, text)
+    assert job.spec["train"]["layout"]["tensor"] == 4 and job.world_size == 8
+
+
 async def test_gpus_of_a_model_that_is_known_are_counted_with_its_memory(store: Store, settings: Settings) -> None:
     large = {"model": {"preset": "8B", "vocab": 128_256}, "data": {"seq_len": 4096}, "precision": "bf16"}
     await known(store, H100, {**H100, "host": "h2"})

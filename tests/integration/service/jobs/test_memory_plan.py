@@ -81,6 +81,18 @@ async def test_the_remedy_on_gpus_is_one_that_is_accepted(store: Store, settings
 
 
 @POSTGRESQL_IN_FULL
+async def test_the_remedy_has_no_larger_tensor_groups_than_the_nodes(store: Store, settings: Settings) -> None:
+    """On nodes of four: tensor 8 would fit, and would be refused."""
+    spec = job({"data": 8}, model=LLAMA_8B, data={"seq_len": 262_144})
+    await known(store, {**H100, "gpu_model": "A100"})
+    offered = (await refused(store, settings, spec)).remedy
+    await known(store, *[{**H100, "gpu_model": "A100", "gpu": 4.0}] * 2)
+    error = await refused(store, settings, spec)
+    assert offered is not None and "layout.tensor: 8" in offered
+    assert error.remedy is not None and "tensor: 8" not in error.remedy
+
+
+@POSTGRESQL_IN_FULL
 async def test_a_preview_says_what_auto_means_on_the_devices_of_the_cluster(store: Store, settings: Settings) -> None:
     spec = job({"data": 2}, precision="auto", steps=1000, data={"seq_len": 64})
     for node, dtype, compiled in (({"cpu": 8.0}, "fp32", False), (H100, "bf16", True)):

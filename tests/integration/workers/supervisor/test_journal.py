@@ -140,7 +140,7 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
 async def test_a_predecessor_that_still_writes_adds_nothing_that_its_successor_counts(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its ranks were asked for the events after those, and nobody had these."""
+    """Else its ranks were asked for the events after those, and these were lost."""
     gang, spool, again = "shardyard-diary-2", Spool(1 << 20), Spool(1 << 20)
     first = Journal(gang, spool, lambda: b"%d events" % spool.last)
     await first.recall()

@@ -135,6 +135,16 @@ def test_fewer_ranks_are_taken_where_that_many_have_no_layout() -> None:
     assert lines(found) == first_advised(devices, found.layout.world_size)
 
 
+def test_tensor_groups_are_those_for_which_the_nodes_have_room() -> None:
+    """Two nodes of six: three groups of four are not among them, though they are twelve."""
+    nodes, heads = (6, 6), {**SMALL, "heads": 4, "kv_heads": 4}
+    devices = Devices(Cpus(6), 12, 6, lambda world, tensor: sum(node // tensor for node in nodes) * tensor >= world)
+    layout = chosen(job({"auto": {}, "tensor": 4}, global_batch=12, model=heads), devices).layout
+    assert (layout.tensor, layout.world_size) == (4, 8)
+    given = chosen(job({"auto": {"world": 12}, "tensor": 4}, global_batch=12, model=heads), devices).layout
+    assert given.world_size == 12, "the submission says what is missing"
+
+
 def test_what_fits_nowhere_is_said_with_what_is_short() -> None:
     large = {"model": {"preset": "70B", "vocab": 32_000}, "data": {"seq_len": 4096}}
     with pytest.raises(DoesNotFit) as refused:

@@ -54,3 +54,12 @@ def test_fewer_options_are_simpler() -> None:
     plain, sharded = Layout(data=4), Layout(data=4, zero=1)
     assert simplicity(plain, "none") < simplicity(sharded, "none") < simplicity(Layout(data=2, pipeline=2), "none")
     assert simplicity(plain, "none") < simplicity(plain, "full")
+
+
+def test_experts_are_spread_over_replicas_that_are_there() -> None:
+    facts = ModelFacts(layers=6, heads=4, kv_heads=2, hidden=352, experts=8)
+    found = {
+        (shape.layout.data * shape.layout.context, shape.expert)
+        for shape in shapes(Layout(), axes_of(Layout(), facts, 8, 64, 4), facts, 8, 4)
+    }
+    assert found == {(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)}

@@ -42,7 +42,7 @@ def test_a_group_is_within_a_node_if_no_group_of_its_axis_crosses_one(ranks: int
 def test_within_a_node_its_link_decides() -> None:
     assert HARDWARE.sending_s(8, 1, 4e9, 0) == pytest.approx(0.01)
     assert HARDWARE.sending_s(8, 1, 0, 100) == pytest.approx(100 * 3 * 1e-5)
-    assert HARDWARE.sending_s(8, 1, 0, 100, neighbours=True) == pytest.approx(100 * 1e-5)
+    assert HARDWARE.sending_s(8, 1, 0, 100, "neighbours") == pytest.approx(100 * 1e-5)
     assert HARDWARE.sending_s(1, 1, 4e9, 100) == 0
 
 
@@ -56,3 +56,17 @@ def test_between_nodes_every_rank_of_a_node_brings_its_card(stride: int, cards: 
 
 def test_a_group_that_lies_across_a_border_has_one_card() -> None:
     assert HARDWARE.sending_s(3, 1, 1e9, 0) == pytest.approx(1e9 / 50e9)
+
+
+def test_between_nodes_a_message_to_a_neighbour_passes_one_card() -> None:
+    """In a ring of 16 ranks on two nodes two hops are between nodes, and all others wait for them."""
+    for stride in (1, 2, 8):
+        assert HARDWARE.sending_s(16, stride, 4e9, 0, "neighbours") == pytest.approx(4e9 / 50e9)
+    assert HARDWARE.sending_s(8, 1, 4e9, 0, "neighbours") == pytest.approx(4e9 / 400e9)
+
+
+@pytest.mark.parametrize(("ranks", "stride", "away"), [(16, 1, 8 / 15), (64, 1, 56 / 63), (8, 2, 4 / 7), (4, 8, 1.0)])
+def test_in_an_all_to_all_each_rank_sends_to_other_nodes_by_its_own_card(ranks: int, stride: int, away: float) -> None:
+    assert HARDWARE.sending_s(ranks, stride, 4e9, 0, "all_to_all") == pytest.approx(away * 4e9 / 50e9)
+    faster = replace(HARDWARE, inter=Link(500e9, 3e-5))
+    assert faster.sending_s(ranks, stride, 4e9, 0, "all_to_all") == pytest.approx(4e9 / 400e9)

@@ -27,6 +27,7 @@ IDEAL = Hardware(
 )
 #: Megatron's GPT of 1.7B parameters (2104.04473, table 1).
 H, L, S, V, B = 2304, 24, 2048, 51200, 64
+MODES = ("none", "selective", "full")
 SIZES = {"layers": L, "dim": H, "heads": 24, "kv_heads": 24, "hidden": 4 * H, "vocab": V, "tied": False}
 
 
@@ -92,17 +93,56 @@ def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: st
     assert found.passes.recompute == pytest.approx(once * (2 if schedule == "zb-h1" else 1))
 
 
-def test_experts_with_a_capacity_send_buffers_of_fixed_size() -> None:
+#: Two experts of 8 for each token.
+MIXTURE = {"family": "moe", "preset": "nano", "dim": 64, "heads": 4, "kv_heads": 4, "hidden": 128, "layers": 2}
+MIXTURE |= {"vocab": 256, "experts": 8, "top_k": 2}
+
+
+def test_experts_with_a_capacity_send_and_multiply_buffers_of_fixed_size() -> None:
     """Each of 8 experts has twice the rows of an even distribution, and of these each of 2 ranks sends the other half of them."""
     link = replace(IDEAL, intra=Link(1e9, 0.0), inter=Link(1e9, 0.0))
-    sizes = {"dim": 64, "heads": 4, "kv_heads": 4, "hidden": 128, "layers": 2, "vocab": 256}
-    mixture = {"family": "moe", "preset": "nano", **sizes, "experts": 8, "top_k": 2}
     layout = {"data": 2, "expert": 2, "micro_batch": 1}
-    even, fixed = (
-        timed(layout, link, model={**mixture, **more}).passes.sent["expert"] for more in ({}, {"capacity_factor": 2.0})
-    )
-    assert even == pytest.approx(4 * 2 * (B // 2) * S * 64 * 2 * 2 / 2 / 1e9)
-    assert fixed == pytest.approx(2 * even)
+    even, fixed = (timed(layout, link, model={**MIXTURE, **more}).passes for more in ({}, {"capacity_factor": 2.0}))
+    assert even.sent["expert"] == pytest.approx(4 * 2 * (B // 2) * S * 64 * 2 * 2 / 2 / 1e9)
+    assert fixed.sent["expert"] == pytest.approx(2 * even.sent["expert"])
+    assert fixed.compute - even.compute == pytest.approx(B // 2 * S * EXPERTS / 156e12)
+
+
+#: FLOPs per token of the experts of both blocks, forward and backward: three matrices of 64 × 128 for each of two.
+EXPERTS = 2 * 6 * 2 * 3 * 64 * 128
+
+
+def test_selective_recompute_multiplies_experts_again_and_exchanges_their_tokens_again() -> None:
+    """Their product is one operator, which is not kept; nor are exchanges that write into a buffer."""
+    link = replace(IDEAL, intra=Link(1e9, 0.0), inter=Link(1e9, 0.0))
+    layout = {"data": 2, "expert": 2, "micro_batch": 1}
+    none, selective, full = (timed(layout, link, model=MIXTURE, recompute=mode).passes for mode in MODES)
+    again = B // 2 * S * EXPERTS / 3 / 156e12
+    assert selective.recompute == pytest.approx(again + 0.1 * (full.recompute - again))
+    assert selective.sent["expert"] == full.sent["expert"] == pytest.approx(1.5 * none.sent["expert"])
+    on_cpus = timed({"data": 2}, replace(IDEAL, device="cpu"), model=MIXTURE, recompute="selective", precision="fp32")
+    dense = timed({"data": 2}, recompute="selective")
+    assert dense.passes.recompute < 0.2 * timed({"data": 2}, recompute="full").passes.recompute
+    assert on_cpus.passes.recompute == pytest.approx(0.1 * full.recompute)
+
+
+@pytest.mark.parametrize("expert", [1, 2, 8])
+@pytest.mark.parametrize("zero", [0, 1])
+def test_an_experts_gradients_are_sent_among_its_replicas_alone(expert: int, zero: int) -> None:
+    """8 replicas, of which 8/E have the same experts: 2Ψ(N − 1)/N elements of them and of what all have."""
+    slow = replace(IDEAL, intra=Link(1e9, 0.0))
+    experts, others = (held(expert, spread) for spread in (expert, 1))
+    if expert == 1:
+        others = 0
+    found = timed({"data": 8, "expert": expert, "zero": zero}, slow, model=MIXTURE)
+    parts = others * 7 / 8 + experts * (8 // expert - 1) / (8 // expert)
+    assert found.data == pytest.approx(parts * (6 if zero else 8) / 1e9, rel=0.01)
+
+
+def held(expert: int, spread: int) -> int:
+    """Elements that a rank holds of the parameters that are spread over so many ranks."""
+    found = setting({"data": 8, "expert": expert}, model=MIXTURE)
+    return sum(weight.elements for weight in found.decoder.held(found.layout, 0) if weight.spread == spread)
 
 
 def test_tensor_parallelism_sends_megatrons_bytes() -> None:
@@ -190,6 +230,22 @@ def test_the_lower_bound_is_one(layout: dict[str, Any], recompute: str) -> None:
     found = setting(layout, recompute=recompute)
     bound, passes = (passes_of(found, hardware, messages=messages).seconds for messages in (False, True))
     assert 0 < bound <= passes <= step_time(found, hardware).seconds
+
+
+def test_a_rank_between_two_nodes_sends_to_both_by_one_card() -> None:
+    """64 micro-batches, each a message forward and one back; the passes hide what takes no longer than they."""
+    slow = replace(IDEAL, ranks_per_node=1, intra=FREE, inter=Link(1e9, 0.0))
+    layout = {"pipeline": 4, "micro_batch": 1}
+    message = S * H * 2 / 1e9
+    found = timed(layout, slow).passes
+    assert found.sent["pipeline"] == pytest.approx(2 * 64 * message)
+    hidden = timed(layout, replace(slow, hidden=0.25)).passes
+    assert hidden.sent["pipeline"] == pytest.approx(2 * 64 * message - 0.25 * found.compute)
+    two = timed({"pipeline": 2, "micro_batch": 1}, slow).passes
+    assert two.sent["pipeline"] == pytest.approx(64 * message), "either end sends to one side"
+    border = timed(layout, replace(slow, ranks_per_node=2)).passes
+    assert border.sent["pipeline"] == pytest.approx(64 * message), "the other side is on its own node"
+    assert timed(layout, replace(slow, hidden=1.0, inter=Link(1e12, 0.0))).passes.sent["pipeline"] == 0
 
 
 def test_buckets_of_less_than_a_byte_are_many_calls() -> None:

@@ -58,7 +58,7 @@ def test_memory_of_a_process_that_is_gone_is_not_held(stores: tuple[SnapshotStor
 def test_what_is_held_of_a_dead_rank_is_kept_when_its_memory_is_offered_again(
     stores: tuple[SnapshotStore, SnapshotStore],
 ) -> None:
-    """By a supervisor that begins after both have died: nobody else has it."""
+    """By a supervisor that begins after both have died: no other process has it."""
     first, second = stores
     fill(first.own[0], 7)
     assert second.hold(0, handle(first))

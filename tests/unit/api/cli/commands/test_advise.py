@@ -9,6 +9,7 @@ import yaml
 from shardyard.api.cli.commands import local_hardware
 from shardyard.api.cli.main import run
 from shardyard.strategies.advisor.hardware import Link
+from shardyard.strategies.memory_options import Offload
 from shardyard.workers.advisor.known_hardware import Measured
 from shardyard.workers.spec import TrainSpec
 
@@ -40,6 +41,29 @@ def test_the_fastest_layouts_are_shown_with_their_parts(spec: str, capsys: pytes
     spec_of_it = TrainSpec.model_validate(train)
     spec_of_it.check()
     assert spec_of_it.layout.world_size == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "recompute", "offload"),
+    [
+        ("", None, None),
+        ("  offload: { optimizer: 1.0 }\n", None, {}),
+        ("  offload: { parameters: true }\n  layout: { data: 4, zero: 3 }\n", None, {}),
+        ("  layout: { auto: { world: 4 } }\n  recompute: every-2\n", {"mode": "full", "every": 2}, None),
+    ],
+    ids=["plain", "optimizer-offloaded", "parameters-offloaded", "every-2"],
+)
+def test_the_lines_select_the_row_in_the_spec(
+    more: str, recompute: object, offload: object, spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the row is without is left out of the spec by its line, too."""
+    Path(spec).write_text(SPEC + more)
+    assert run(["advise", spec, "--world", "4", "--json"]) == 0
+    for row in json.loads(capsys.readouterr().out)["layouts"]:
+        chosen = TrainSpec.model_validate({**yaml.safe_load(SPEC + more)["train"], **row["train"]})
+        chosen.check()
+        assert row["train"].get("offload") == offload and chosen.offload == Offload()
+        assert recompute in (None, row["train"]["recompute"])
 
 
 def test_json_has_all_of_it(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
