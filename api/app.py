@@ -74,10 +74,14 @@ _TAGS = [
 ]
 
 
+def asks_for_token(settings: Settings) -> bool:
+    """Whether requests need a token. Where users opt out of it, the API of this machine alone still asks for one."""
+    return not settings.insecure_allow_remote or settings.host in LOOPBACK
+
+
 def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = None) -> FastAPI:
     """The HTTP API over an open store, which the caller closes. `wake` is set to wake a dispatcher in this process."""
-    open_to_all = settings.insecure_allow_remote and settings.host not in LOOPBACK
-    authenticator = None if open_to_all else Authenticator(settings)
+    authenticator = Authenticator(settings) if asks_for_token(settings) else None
     app = FastAPI(
         title="Shardyard",
         version=__version__,

@@ -27,7 +27,7 @@ from ...service.store.jobs import Filter
 from ...service.store.schema import upgrade
 from .. import pidfile
 from ..access_token import sign_in_link
-from ..app import create_app
+from ..app import asks_for_token, create_app
 from ..errors import AlreadyRunning
 from ..http.authentication import Authenticator
 from .uvicorn_server import listen, serving, url_of
@@ -59,7 +59,8 @@ def run_control_plane(settings: Settings, port: int | None, echo: Echo, echo_lin
 
 def run_api(settings: Settings, port: int | None, echo: Echo) -> int:
     """The API alone until a signal. Raises `PortTaken`, `DataFolderOpen`, `TokenUnreadable`, `WeakToken`."""
-    _close_to_others(settings, keeps=settings.token is None and settings.token_path is None)
+    makes_token = asks_for_token(settings) and settings.token is None and settings.token_path is None
+    _close_to_others(settings, keeps=makes_token)
     _log_to_stderr()
     return asyncio.run(_api(settings, port, echo))
 

@@ -74,6 +74,7 @@ def test_torchrun_starts_the_python_of_the_environment(plane: ControlPlane, tmp_
     """Also the torchrun that is inherited from the nodes' packages."""
     packages.wheel(tmp_path, "alpha", code="VALUE = 7")
     script = "import alpha, torch.distributed as dist\ndist.init_process_group('gloo')\nprint(dist.get_rank(), alpha.VALUE)\n"
+    script += "dist.barrier()\n"  # a rank that leaves while another still connects to it ends that one
     script += "dist.destroy_process_group()\n"
     more = {"command": ["torchrun", "train.py"], "command_per": "node", "ranks_per_node": 2}
     with plane.client() as client:

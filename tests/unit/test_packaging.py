@@ -134,9 +134,17 @@ def test_the_image_copies_what_exists_and_is_sent(dockerfile: dockerfile_parse.D
         assert Path(source).parts[0] in sent, f"{source} is ignored by .dockerignore"
 
 
-def test_the_image_holds_all_floors(dockerfile: dockerfile_parse.DockerfileParser) -> None:
+def test_the_image_holds_all_floors_and_the_modules_beside_them(dockerfile: dockerfile_parse.DockerfileParser) -> None:
     copied = {source for value in instructions(dockerfile, "COPY") for source in value.split()}
     assert {f"{floor}/" for floor in FLOORS} <= copied
+    modules = {path.name for path in ROOT.glob("*.py")}
+    assert {"__init__.py", "version.py"} <= modules <= copied
+
+
+def test_the_image_has_the_extras_that_a_spec_may_need(dockerfile: dockerfile_parse.DockerfileParser) -> None:
+    """Its file system is read-only: nothing can be installed later."""
+    extras = next(value for value in instructions(dockerfile, "RUN") if "optional-dependencies" in value)
+    assert all(f'"{extra}"' in extras for extra in ("postgres", "s3", "hub", "tensorboard", "sweeps", "fp8"))
 
 
 def test_the_image_runs_as_a_user_under_an_init(dockerfile: dockerfile_parse.DockerfileParser) -> None:

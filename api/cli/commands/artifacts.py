@@ -11,7 +11,7 @@ from ....service.schemas.artifact import LoggedArtifact
 from ...client import Client
 from ...client.artifact_file import local_path
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, size
+from ..terminal.screen import Screen, day, size
 
 #: Files in a request.
 _PAGE = 1000
@@ -71,7 +71,7 @@ def _list(screen: Screen, found: Iterator[LoggedArtifact], *, as_json: bool) -> 
             one.type,
             size(one.bytes) or "",
             str(one.rank),
-            clock(one.at),
+            day(one.at),
         )
         for one in found
     ]

@@ -16,7 +16,7 @@ from ...client import Client
 from ...client.transport import ApiError
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, seconds, size
+from ..terminal.screen import Screen, day, seconds, size
 from .models import checkpoint_of
 
 #: Fewer than may wait of one job.
@@ -70,7 +70,13 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
     else:
         columns = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING PAUSED", "STATE", "PATH")
         screen.table(columns, [_row(one, what) for one, what, _ in rows])
-        _explain(screen, job, [why for _, _, why in rows if why], page.next)
+        _explain(
+            screen,
+            job,
+            [why for _, _, why in rows if why],
+            page.next,
+            " --on-cluster" * on_cluster + " --verify" * verify,
+        )
         if verify and not on_cluster and any(what == "unknown" for _, what, _ in rows):
             screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")
     if any(what == "corrupt" for _, what, _ in rows):
@@ -132,7 +138,7 @@ def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
     shown = f"[{colour}]{what}[/]" if colour else what
     return (
         str(one.step),
-        clock(one.ts),
+        day(one.ts),
         size(one.bytes) or "",
         seconds(one.seconds) or "",
         seconds(one.held_s) or "",
@@ -141,8 +147,9 @@ def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
     )
 
 
-def _explain(screen: Screen, job: str, reasons: list[str], following: int | None) -> None:
+def _explain(screen: Screen, job: str, reasons: list[str], following: int | None, same: str) -> None:
+    """`same`: options with which the others are seen as these."""
     for reason in reasons:
         screen.say(reason)
     if following:
-        screen.hint(f"More with: shardyard checkpoints {job} --before {following}")
+        screen.hint(f"More with: shardyard checkpoints {job} --before {following}{same}")

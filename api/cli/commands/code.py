@@ -10,7 +10,7 @@ from ....service.schemas.code import CodeArchive
 from ...client import Client
 from ...errors import JobWithoutCode
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, number, size
+from ..terminal.screen import Screen, day, number, size
 
 
 def code(
@@ -40,7 +40,7 @@ def code(
                 ("commit", commit_of(archive)),
                 ("files", f"{number(archive.files)}, {size(archive.bytes)}"),
                 ("archive", archive.id),
-                ("uploaded", f"{clock(archive.created_at.timestamp())} by {archive.actor}"),
+                ("uploaded", f"{day(archive.created_at.timestamp())} by {archive.actor}"),
             ],
         )
         if archive.diff:

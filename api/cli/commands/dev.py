@@ -176,7 +176,10 @@ def _wait_until_running(screen: Screen, client: Client, job: JobHandle) -> None:
     try:
         while job.state != "running":
             if job.state in FINAL:
-                screen.failure(job)
+                if job.state == "failed":
+                    screen.failure(job)
+                else:
+                    screen.say(f"{job.id} is {job.state}.")
                 raise typer.Exit(of_state(job.state))
             if job.state != shown:
                 shown = job.state

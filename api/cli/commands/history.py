@@ -11,7 +11,7 @@ from ....service.schemas.incident import Incident
 from ....service.schemas.timeline import StateSpan, Timeline, TimelineEvent
 from ...client import Client
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, day, seconds
+from ..terminal.screen import Screen, day, seconds
 from ..terminal.sparkline import bar
 
 #: How each state is drawn: a character of its own, so that colour is not needed.
@@ -57,16 +57,17 @@ def incidents(
         screen.json(page)
         return
     for incident in page.items:
-        screen.line(f"{clock(incident.ts)}  {incident.summary}")
+        screen.line(f"{day(incident.ts)}  {' '.join(incident.summary.split())}")
         if traceback and incident.traceback:
-            screen.line(incident.traceback)
+            screen.text(incident.traceback)
         if stacks:
             _what_was_seen(screen, incident)
     if not page.items:
         screen.hint("Nothing went wrong.")
     if page.next:
         place = f"--newest --before {page.next}" if newest else f"--after {page.next}"
-        screen.hint(f"More with: shardyard incidents {job} {place}")
+        same = " --traceback" * traceback + " --stacks" * stacks
+        screen.hint(f"More with: shardyard incidents {job} {place}{same}")
 
 
 def _what_was_seen(screen: Screen, incident: Incident) -> None:

@@ -90,6 +90,13 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     searches = wanted != _LogFilter(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
     _refuse_without_effect(limit, after, around, searches)
+    _refuse_both({"--tail": tail is not None, "--after": after > 0})
+    if regex and not search:
+        raise InvalidParameter(
+            "--regex goes with --search.",
+            field="--regex",
+            remedy="Give the expression with --search; see how with: shardyard logs --help",
+        )
 
     def emit(line: LogLine) -> None:
         if json:

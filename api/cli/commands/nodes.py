@@ -10,7 +10,7 @@ from ....service.ids import CLUSTER
 from ....service.schemas.node import Cordon, Node
 from ...client import Client
 from ..options import Json, Url
-from ..terminal.screen import Screen, clock, size
+from ..terminal.screen import Screen, day, size
 
 COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON")
 #: Columns of labels that at least one node has.
@@ -81,7 +81,7 @@ def _state(node: Node) -> str:
 
 def _until(cordon: Cordon) -> str:
     who = cordon.actor if cordon.by_hand else "faults"
-    return f"by {who}" + (f" until {clock(cordon.until.timestamp())}" if cordon.until else "")
+    return f"by {who}" + (f" until {day(cordon.until.timestamp())}" if cordon.until else "")
 
 
 def _print_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
@@ -89,7 +89,7 @@ def _print_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
         screen.json([one.model_dump(mode="json") for one in cordons])
         return
     for one in cordons:
-        lifted = f", lifted {clock(one.ended_at.timestamp())} by {one.ended_by}" if one.ended_at else ""
-        screen.line(f"{clock(one.since.timestamp())}  {one.node[:12]}  {_until(one)}{lifted}  {one.message}".rstrip())
+        lifted = f", lifted {day(one.ended_at.timestamp())} by {one.ended_by}" if one.ended_at else ""
+        screen.line(f"{day(one.since.timestamp())}  {one.node[:12]}  {_until(one)}{lifted}  {one.message}".rstrip())
     if not cordons:
         screen.hint("No node was ever cordoned.")

@@ -10,7 +10,7 @@ import typer
 from ...client import Client
 from ...errors import InvalidParameter
 from ..options import Json, Url
-from ..terminal.screen import Screen, clock
+from ..terminal.screen import Screen, day
 
 
 def secrets(
@@ -42,7 +42,7 @@ def secrets(
     if json:
         screen.json([secret.model_dump(mode="json") for secret in found])
     elif found:
-        rows = [(secret.name, secret.actor, clock(secret.updated_at.timestamp())) for secret in found]
+        rows = [(secret.name, secret.actor, day(secret.updated_at.timestamp())) for secret in found]
         screen.table(("NAME", "SET BY", "SET AT"), rows)
     else:
         screen.hint("No secret is stored. Store one with: shardyard secrets --set NAME")
@@ -50,12 +50,15 @@ def secrets(
 
 def _text(name: str, file: Path | None) -> str:
     """The value: never an argument, which other users of the machine could read."""
-    if file is not None:
-        try:
-            return file.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            remedy = "Encode it, such as with base64."
-            raise InvalidParameter(f"{file} is not text in UTF-8.", field="--from-file", remedy=remedy) from None
-    if sys.stdin.isatty():
+    if file is None and sys.stdin.isatty():
         return getpass(f"Value of {name} (not shown): ")
-    return sys.stdin.read().removesuffix("\n")
+    try:
+        if file is not None:
+            return file.read_bytes().decode()  # with the ends of lines that it has
+        text = sys.stdin.read().removesuffix("\n")
+        text.encode()  # in a locale without UTF-8 other bytes are surrogates
+        return text
+    except UnicodeError:
+        where, field = ("Standard input", "--set") if file is None else (str(file), "--from-file")
+        remedy = "Encode it, such as with base64."
+        raise InvalidParameter(f"{where} is not text in UTF-8.", field=field, remedy=remedy) from None

@@ -4,6 +4,7 @@ from json import dumps
 from typing import Annotated, Any, Final
 
 import typer
+from rich.markup import escape
 
 from ....service.schemas.sweep import SweepDetail, SweepTrial
 from ...client import Client
@@ -80,7 +81,7 @@ def show(screen: Screen, found: SweepDetail, trials: list[SweepTrial], most: int
     )
     paths = list(found.sweep.parameters)
     ordered = sorted(trials, key=lambda one: _merit(one, found.sweep.goal == "minimize"))
-    columns = ("TRIAL", "STATE", "STEP", found.metric.upper(), *paths, "JOB")
+    columns = ("TRIAL", "STATE", "STEP", escape(found.metric.upper()), *map(escape, paths), "JOB")
     screen.table(columns, [_trial_row(one, paths) for one in ordered[:most]])
     if len(ordered) > most:
         screen.hint(f"{len(ordered) - most} more with: shardyard sweeps {found.id} --all")
@@ -93,7 +94,7 @@ def _merit(one: SweepTrial, lowest: bool) -> tuple[bool, bool, int, float, int]:
 
 
 def _trial_row(one: SweepTrial, paths: list[str]) -> tuple[str, ...]:
-    values = [_text((one.parameters or {}).get(path)) for path in paths]
+    values = [escape(_text((one.parameters or {}).get(path))) for path in paths]
     metric = "" if one.value is None else f"{one.value:.5g}"
     return (str(one.number), one.state, "" if one.step is None else str(one.step), metric, *values, one.job or "")
 

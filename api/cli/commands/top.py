@@ -151,4 +151,4 @@ class _Keys:
     def __call__(self, seconds: float) -> str | None:
         """The key pressed within this many seconds, None if none was; empty at end of input."""
         ready, _, _ = select.select([self.descriptor], [], [], seconds)
-        return os.read(self.descriptor, 1).decode(errors="replace") if ready else None
+        return os.read(self.descriptor, 32).decode(errors="replace") if ready else None  # an arrow key is Esc and more

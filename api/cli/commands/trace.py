@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
@@ -68,6 +69,12 @@ def trace(
             _draw(screen, found)
         if output and found.ranks:
             _save(screen, client, found.trace, output)
+    if found.trace.state == "open":
+        screen.say(
+            f"{found.trace.id} is not finished: {found.trace.parts} of {found.trace.parts_wanted} steps of its ranks are there."
+        )
+        if output and not found.ranks:
+            raise typer.Exit(ExitCode.ERROR)
     if found.trace.state == "failed":
         screen.hint(f"See what happened with: shardyard incidents {found.trace.job}")
         raise typer.Exit(ExitCode.ERROR)
@@ -143,7 +150,10 @@ def _list(screen: Screen, client: Client, job: str, json: bool) -> None:
     if json:
         screen.json(page)
         return
-    rows = [(one.id, clock(one.asked_at.timestamp()), one.state, _steps(one), one.message or "") for one in page.items]
+    rows = [
+        (one.id, clock(one.asked_at.timestamp()), one.state, _steps(one), escape(one.message or ""))
+        for one in page.items
+    ]
     screen.table(("TRACE", "ASKED", "STATE", "STEPS", "MESSAGE"), rows)
     if not page.items:
         screen.hint(f"No traces. Record one with: shardyard trace {job}")

@@ -184,14 +184,20 @@ def _stop(found: pidfile.Control) -> bool:
         return False
     try:
         process.terminate()
-        try:
-            process.wait(_TERM_S)
-        except psutil.TimeoutExpired:
+        if not _ends(found, _TERM_S):
             process.kill()
-            process.wait(5)
+            _ends(found, 5.0)
     except psutil.NoSuchProcess:
         pass
     return True
+
+
+def _ends(found: pidfile.Control, seconds: float) -> bool:
+    """Whether its process ends in time. One that is only not reaped yet has ended: that is its parent's part, which may take long."""
+    last = time.monotonic() + seconds
+    while found.process is not None and time.monotonic() < last:
+        time.sleep(0.05)
+    return found.process is None
 
 
 def _confirm(screen: Screen, active: int) -> None:

@@ -39,7 +39,8 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
         case "export":
             return f"Hugging Face model of step {data.get('step')}: {data.get('path')}"
         case "incident":
-            return f"incident: {data.get('cause')} {data.get('message') or ''}".rstrip()
+            what = str(data.get("message") or "").partition("\n")[0]
+            return f"incident: {data.get('cause')} {what}".rstrip()
         case "cordon":
             return f"node {str(data.get('node'))[:12]}: {data.get('message')}"
         case "reshard":

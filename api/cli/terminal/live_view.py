@@ -35,6 +35,7 @@ class Picture:
         self._steps, self._state = steps, state
         self._pace = Pace(steps)
         self._course = Course()
+        self._losses: list[float] = []  # the first and the newest
         self._step: dict[str, Any] = {}
         self._pace_text = ""
         self._probe: dict[str, Any] = {}
@@ -43,12 +44,17 @@ class Picture:
     def before(self, points: list[Step]) -> None:
         """Add the curve before the watch started."""
         for point in points:
-            self._course.add(point.loss)
+            self._add_loss(point.loss)
 
     def step(self, data: dict[str, Any]) -> None:
         self._step = data
         self._pace_text = self._pace.text(data)
-        self._course.add(data.get("loss"))
+        self._add_loss(data.get("loss"))
+
+    def _add_loss(self, loss: float | None) -> None:
+        self._course.add(loss)
+        if loss is not None:
+            self._losses = [*self._losses[:1], loss]
 
     def see(self, event: Event) -> None:
         """Add any event but a step."""
@@ -84,10 +90,10 @@ class Picture:
         return row
 
     def _loss(self, width: int) -> str:
-        known = [value for value in self._course.values if value is not None]
-        if len(known) < 2:
+        if len(self._losses) < 2:
             return ""
-        return f"loss  {sparkline(self._course.values, min(60, max(10, width - 30)))}  {known[0]:.4f} → {known[-1]:.4f}"
+        first, newest = self._losses
+        return f"loss  {sparkline(self._course.values, min(60, max(10, width - 30)))}  {first:.4f} → {newest:.4f}"
 
     def _times(self) -> str:
         """The step's time over the ranks, if it was reported."""

@@ -36,13 +36,18 @@ class _Console(Console):
         super().print(*(sanitize.lines(each) if isinstance(each, str) else each for each in objects), **more)
 
 
+def _console(*, stderr: bool) -> _Console:
+    """A pipe has no width: nothing is cut or wrapped there. Nor does it become a terminal by FORCE_COLOR or TTY_COMPATIBLE."""
+    if (sys.stderr if stderr else sys.stdout).isatty():
+        return _Console(highlight=False, emoji=False, stderr=stderr)
+    return _Console(highlight=False, emoji=False, stderr=stderr, width=_ENDLESS, force_terminal=False)
+
+
 class Screen:
     """One command's output. NO_COLOR and pipes are respected."""
 
     def __init__(self) -> None:
-        # A pipe has no width: nothing is cut or wrapped there.
-        self.out = _Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _ENDLESS)
-        self.err = _Console(highlight=False, emoji=False, stderr=True, width=None if sys.stderr.isatty() else _ENDLESS)
+        self.out, self.err = _console(stderr=False), _console(stderr=True)
 
     def say(self, text: str) -> None:
         """Print a note to stderr, since it is no result."""

@@ -163,7 +163,7 @@ def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.
     gang.emit(("incident", {**lost, "generation": 1, "step": 41}))
     repair = {"cause": "rank_lost", "generation": 2, "restored": 41, "step": 42, "seconds": 0.94, "spares": [2]}
     gang.emit(("repair", repair))
-    raised = {"cause": "exception", "rank": 0, "message": "ValueError: no", "traceback": "Traceback …"}
+    raised = {"cause": "exception", "rank": 0, "message": "ValueError: no", "traceback": "Traceback …\n  f()\n"}
     gang.emit(("incident", raised))
     assert run(["incidents", job.id]) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -173,12 +173,12 @@ def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.
     )
     assert second.endswith("Rank 0 raised an exception: ValueError: no.")
     assert run(["incidents", job.id, "--traceback"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "Traceback …"
+    assert capsys.readouterr().out.splitlines()[-2:] == ["Traceback …", "  f()"]
     page = client.incidents(job.id, limit=1)
     assert [item.repair and item.repair.restored for item in page.items] == [41]
     assert page.next is not None
     (rest,) = client.incidents(job.id, after=page.next).items
-    assert (rest.cause, rest.repair, rest.traceback) == ("exception", None, "Traceback …")
+    assert (rest.cause, rest.repair, rest.traceback) == ("exception", None, "Traceback …\n  f()\n")
 
 
 def test_a_repair_is_of_what_stopped_the_gang(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,6 +97,8 @@ def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str])
         (["--limit", "0"], "--limit"),
         (["--limit", "5"], "--limit goes with a search or --around"),
         (["--around", "3", "--after", "2"], "--around and --after exclude each other"),
+        (["--tail", "3", "--after", "2"], "--tail and --after exclude each other"),
+        (["--regex", "--level", "error"], "--regex goes with --search"),
     ],
 )
 def test_what_does_not_go_says_what_does(

@@ -52,11 +52,11 @@ def test_values_are_shown_as_a_spec_has_them_and_undecided_ones_not_at_all(
     client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = {"train": {"steps": 20, "global_batch": 8, "data": {"seq_len": 64}}}
-    values = {"train.seed": [8192], "train.deterministic": [True]}
+    values = {"train.seed": [8192], "train.deterministic": [True], "resources.env.LAYERS": ["[conv,/fc]"]}
     for search in ("grid", "optuna"):
         client.submit_sweep({**base, "name": search, "sweep": {"parameters": values, "search": search, "trials": 1}})
     assert run(["sweeps", "grid", "--url", client.url]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[2:] == ["8192", "true"]
+    assert capsys.readouterr().out.splitlines()[-1].split()[2:] == ["8192", "true", "[conv,/fc]"]
     assert run(["sweeps", "optuna", "--url", client.url]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split() == ["0", "waiting"]
 

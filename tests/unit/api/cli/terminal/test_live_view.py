@@ -34,6 +34,13 @@ def test_progress_time_left_and_the_course_of_the_loss() -> None:
     assert "loss  █▄▃▂▂▂▁▁▁▁  10.0000 → 1.0000" in shown
 
 
+def test_the_first_and_the_newest_loss_stay_however_long_the_job_is() -> None:
+    picture = Picture(5000, "running")
+    for number in range(1, 3001):
+        picture.step(step(number))
+    assert "10.0000 → 0.0033" in drawn(picture)
+
+
 def test_a_program_has_no_number_of_steps() -> None:
     assert drawn(Picture(0, "running")) == "running\n"
 

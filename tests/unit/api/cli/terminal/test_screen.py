@@ -40,3 +40,15 @@ def test_a_pipe_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Screen().table(("A", "B"), [("x" * 300, "[red]y[/]")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["x" * 300, "y"]
+
+
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_a_pipe_is_no_terminal_whatever_the_environment_says(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a log in CI got a live view, drawings a hundred thousand columns wide, and the address that signs in."""
+    monkeypatch.setenv(variable, "1")
+    shown = Screen()
+    assert not shown.out.is_terminal and not shown.err.is_terminal
+    shown.link("http://127.0.0.1/?secret")
+    assert "secret" not in capsys.readouterr().err
