@@ -22,6 +22,7 @@ from .models import checkpoint_of
 #: Fewer than may wait of one job.
 _AT_ONCE: Final = 10
 
+_COLUMNS = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING PAUSED", "STATE", "PATH")
 _COLOURS = {"valid": "green", "corrupt": "red", "deleted": "dim"}
 
 
@@ -68,15 +69,9 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
         items = [{**one.model_dump(mode="json"), "verdict": what, "message": why} for one, what, why in rows]
         screen.json({"items": items, "next": page.next})
     else:
-        columns = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING PAUSED", "STATE", "PATH")
-        screen.table(columns, [_row(one, what) for one, what, _ in rows])
-        _explain(
-            screen,
-            job,
-            [why for _, _, why in rows if why],
-            page.next,
-            " --on-cluster" * on_cluster + " --verify" * verify,
-        )
+        screen.table(_COLUMNS, [_row(one, what) for one, what, _ in rows])
+        asked = f"{job}{' --on-cluster' * on_cluster}{' --verify' * verify}"
+        _explain(screen, asked, [why for _, _, why in rows if why], page.next)
         if verify and not on_cluster and any(what == "unknown" for _, what, _ in rows):
             screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")
     if any(what == "corrupt" for _, what, _ in rows):
@@ -147,9 +142,9 @@ def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
     )
 
 
-def _explain(screen: Screen, job: str, reasons: list[str], following: int | None, same: str) -> None:
-    """`same`: options with which the others are seen as these."""
+def _explain(screen: Screen, asked: str, reasons: list[str], following: int | None) -> None:
+    """`asked`: the job, and the options with which the others are seen as these."""
     for reason in reasons:
         screen.say(reason)
     if following:
-        screen.hint(f"More with: shardyard checkpoints {job} --before {following}{same}")
+        screen.hint(f"More with: shardyard checkpoints {asked} --before {following}")

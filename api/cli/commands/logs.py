@@ -89,21 +89,15 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     screen, wanted = Screen(), _LogFilter(search, level, since, until, rank, regex and bool(search))
     searches = wanted != _LogFilter(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
-    _refuse_without_effect(limit, after, around, searches)
-    _refuse_both({"--tail": tail is not None, "--after": after > 0})
-    if regex and not search:
-        raise InvalidParameter(
-            "--regex goes with --search.",
-            field="--regex",
-            remedy="Give the expression with --search; see how with: shardyard logs --help",
-        )
+    places = {"--around": around, "--tail": tail, "--after": after or None}
+    _refuse_without_effect(limit, searches, regex and not search, places)
 
     def emit(line: LogLine) -> None:
         if json:
             screen.json(line)
         else:
             place = f"{line.position}: " if searches or around is not None else ""
-            screen.line(f"{place}{log_line(line.rank, line.text, rank)}")
+            screen.line(place + log_line(line.rank, line.text, rank))
 
     with Client(url) as client:
         try:
@@ -127,10 +121,13 @@ def _refuse_both(given: dict[str, bool]) -> None:
         raise InvalidParameter(message, remedy="Leave one out; see how with: shardyard logs --help")
 
 
-def _refuse_without_effect(limit: int | None, after: int, around: int | None, searches: bool) -> None:
-    """Refuse options of which the lines that are asked for take no notice."""
-    _refuse_both({"--around": around is not None, "--after": after > 0})
-    if limit is not None and not searches and around is None:
+def _refuse_without_effect(limit: int | None, searches: bool, alone: bool, places: dict[str, int | None]) -> None:
+    """Refuse options of which the lines that are asked for take no notice. `alone`: --regex without --search."""
+    _refuse_both({name: place is not None for name, place in places.items()})
+    if alone:
+        remedy = "Give the expression with --search; see how with: shardyard logs --help"
+        raise InvalidParameter("--regex goes with --search.", field="--regex", remedy=remedy)
+    if limit is not None and not searches and places["--around"] is None:
         remedy = "Print the last lines with --tail; see how with: shardyard logs --help"
         raise InvalidParameter("--limit goes with a search or --around.", remedy=remedy)
 
