@@ -41,7 +41,7 @@ def test_a_fault_is_asked_for_once_by_its_key(harmed: Plane, client: Client) -> 
     assert client.inject_fault(job, "kill-rank", rank=1, idempotency_key="mine") == asked
     assert client.inject_fault(job, "kill-rank", rank=1).id != asked.id
     for _ in range(2):
-        gang.emit(("fault", {"id": asked.id, "message": "SIGKILL", "step": 2}))
+        gang.emit(("fault", {"id": asked.id, "message": "SIGKILL", "step": 2, "done": True}))
     gang.state("succeeded")
     reported = [event.data for event in client.events(job) if event.kind == "fault"]
     assert [(data["id"] == asked.id, data["done"], data["asked_by"]) for data in reported] == [
@@ -123,7 +123,7 @@ def test_the_command_line(
         refused = capsys.readouterr().err
         assert reason in refused and "shardyard" in refused
 
-    gang.emit(("fault", {"id": fault, "message": "SIGKILL to the trainer", "step": 2}))
+    gang.emit(("fault", {"id": fault, "message": "SIGKILL to the trainer", "step": 2, "done": True}))
     gang.state("succeeded")
     assert run(["chaos", job, "--kill-supervisor"]) == 1
     assert "succeeded" in capsys.readouterr().err
