@@ -36,7 +36,8 @@ _WORLD: Final = "train.layout.auto.world"
 class Devices:
     """What a layout is chosen for. `most`: how many ranks of the job can run at once; 0: not known.
 
-    `per_node`: ranks of a node; `room`: whether so many ranks can run in tensor groups of a size, each on one node; None: not known.
+    `per_node`: ranks of the largest node. `room(world, tensor)`: whether the nodes have room for `world` ranks in tensor groups of `tensor`
+    ranks, each group on one node. None: not known.
     """
 
     model: GpuModel | Cpus

@@ -153,14 +153,17 @@ def _place(gang: str, epoch: int) -> str:
 
 def _read(gang: str, epoch: int) -> tuple[list[str], bytes | None, list[bytes]]:
     """All keys of epochs before `epoch`; and of the last of them with a state: that, and its batches of events, oldest first."""
-    older = sorted(key for key in kv_store.keys(f"{gang}/0") if key < _place(gang, epoch))
-    states = [key for key in older if key.endswith("/state")]
+    states = [key for key in _older(gang, epoch) if key.endswith("/state")]
     if not states:
-        return older, None, []
-    state = kv_store.get(
-        states[-1]
-    )  # before the batches: a predecessor that still runs must not put one between that this counts
+        return _older(gang, epoch), None, []
+    # The state before the batches: a predecessor that still runs may write a batch, and a state that counts it, in between.
+    state = kv_store.get(states[-1])
     events = states[-1].removesuffix("state") + "events/"
-    older = sorted(key for key in kv_store.keys(f"{gang}/0") if key < _place(gang, epoch))
+    older = _older(gang, epoch)
     batches = [kv_store.get(key) for key in older if key.startswith(events)]
     return older, state, [batch for batch in batches if batch is not None]
+
+
+def _older(gang: str, epoch: int) -> list[str]:
+    """All keys of epochs before `epoch`, in order."""
+    return sorted(key for key in kv_store.keys(f"{gang}/0") if key < _place(gang, epoch))

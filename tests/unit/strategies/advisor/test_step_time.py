@@ -140,7 +140,7 @@ def test_an_experts_gradients_are_sent_among_its_replicas_alone(expert: int, zer
 
 
 def held(expert: int, spread: int) -> int:
-    """Elements that a rank holds of the parameters that are spread over so many ranks."""
+    """Elements of the parameters with this `spread` that a rank holds."""
     found = setting({"data": 8, "expert": expert}, model=MIXTURE)
     return sum(weight.elements for weight in found.decoder.held(found.layout, 0) if weight.spread == spread)
 
