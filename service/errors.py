@@ -359,14 +359,13 @@ class GangLost(ShardyardError):
     code = "gang_lost"
 
 
-class OtherVersion(ShardyardError):
-    """The gang sends events of another version: it was started by another version of the service, or its nodes have one installed."""
+class OtherVersion(GangLost):
+    """The gang cannot be used: its nodes and this control plane have different versions: one of them cannot read what the other writes."""
 
     code = "other_version"
 
-    def __init__(self, gang: str, found: int, known: int) -> None:
-        message = f"{gang} sends events of version {found}; this service reads version {known}."
-        super().__init__(message, remedy="Install the same version on every node.")
+    def __init__(self, what: str) -> None:
+        super().__init__(what, remedy="Install the control plane's version on every node.")
 
 
 class LeaseLost(ShardyardError):

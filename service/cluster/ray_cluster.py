@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from ...workers.messages.gang_spec import GangSpec
 from ...workers.messages.secret import Secret
 from ...workers.tasks.checkpoint_task import Operation, Outcome
-from ..errors import ClusterError, GangLost
+from ..errors import ClusterError, GangLost, OtherVersion
 from ..policies.warm_workers import shortage_of
 from ..schemas.node import ClusterNode
 from ..settings import Settings
@@ -176,7 +176,9 @@ class Cluster:
             raise ClusterError("the embedded Ray head has died", remedy="It is started again at the next connection.")
 
     async def _call_supervisor(self, gang: str, call: Callable[[SupervisorHandle], Awaitable[T]]) -> T:
-        """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer."""
+        """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer. OtherVersion when it
+        cannot be made on its node, which has not this package, or cannot read the gang's spec.
+        """
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
         self._check_head()
@@ -192,6 +194,9 @@ class Cluster:
             ) from error
         except ActorDiedError as error:
             self._supervisors.pop(gang, None)
+            if error.actor_init_failed:
+                why = str(error).strip().splitlines()[-1]
+                raise OtherVersion(f"The supervisor of {gang} could not be made: {why}.") from error
             raise GangLost(f"the supervisor of {gang} died: {error}") from error
         except RayError as error:
             raise ClusterError(f"{gang}: {error}") from error

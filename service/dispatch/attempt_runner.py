@@ -92,10 +92,10 @@ class Attempt:
         in_time = asyncio.create_task(self._end_in_time(job), name=f"time limit of {job['id']}")
         try:
             await self._endable(self._work(job, attempt), attempt["gang"])
+        except OtherVersion as other:
+            await self._lose(self._cause(other.code, f"{other.message} {other.remedy}"))
         except GangLost as lost:
             await self._lose(await self._verdict(attempt, lost))
-        except OtherVersion as other:
-            await self._lose(self._cause(other.code, other.message))
         except (UnknownSecret, InvalidSpec) as missing:
             await self._lose(self._cause(SECRET_UNAVAILABLE, f"{missing.message} {missing.remedy}"))
         except SecretsKeyUnusable as unusable:
@@ -126,7 +126,7 @@ class Attempt:
         return job, attempt
 
     async def _work(self, job: RowMapping, attempt: RowMapping) -> None:
-        """Start the gang unless it was started, and store its events until the last. Raises GangLost, OtherVersion, ClusterError."""
+        """Start the gang unless it was started, and store its events until the last. Raises GangLost, ClusterError."""
         cursor = int(attempt["cursor"])
         # A cursor proves that the gang existed: a second one of its name would number its events from the start.
         if job["state"] == State.PLACING and cursor == 0:
@@ -135,7 +135,10 @@ class Attempt:
         while not ended:
             pull = await self._retry(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if pull.version not in READABLE:
-                raise OtherVersion(attempt["gang"], pull.version, VERSION)
+                message = (
+                    f"{attempt['gang']} sends events of version {pull.version}; this service reads version {VERSION}."
+                )
+                raise OtherVersion(message)
             caught_up = self._caught_up
             if pull.events:
                 caught_up.clear()

@@ -38,8 +38,8 @@ INFRASTRUCTURE: Final = frozenset(
 #: Those of them that a server elsewhere has caused, which the spec names. They count against no node: an outage would cordon the cluster.
 ELSEWHERE: Final = frozenset({"package_index_unreachable", "files_unreachable"})
 
-#: Those of them that are faults of the whole cluster: they use no budget.
-FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
+#: Those of them that are faults of the whole cluster: they use no budget. `other_version`: while nodes are upgraded, jobs wait.
+FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout", "other_version"})
 
 #: A new attempt would end in the same way.
 FINAL: Final = frozenset({"environment_not_built", "files_not_fetched"})

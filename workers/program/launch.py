@@ -28,6 +28,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from ..messages.artifact import Artifact
 from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
+from ..messages.other_version import reading_orders
 from ..messages.rank_event import (
     EXITED,
     PROGRAM_STARTS,
@@ -87,7 +88,8 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
 
     Returns the store, which on rank 0 other ranks' programs may still use.
     """
-    program = Program.from_json(run)
+    with reading_orders():
+        program = Program.from_json(run)
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
     meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)

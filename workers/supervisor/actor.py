@@ -19,6 +19,7 @@ from ..messages.event_buffer import Spool
 from ..messages.exec_request import Exec
 from ..messages.fault_request import Fault
 from ..messages.gang_spec import GangSpec
+from ..messages.other_version import reading_orders
 from ..messages.profile_request import Profile
 from ..messages.secret import Secret
 from ..messages.trace_request import Trace
@@ -46,8 +47,9 @@ class Supervisor:
     """The gang of one attempt, a detached Ray actor named like the gang."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """`spec`: a `GangSpec` as JSON."""
-        self.spec = GangSpec.from_json(spec)
+        """`spec`: a `GangSpec` as JSON. Raises OrdersUnreadable, for which Ray never restarts the actor."""
+        with reading_orders():
+            self.spec = GangSpec.from_json(spec)
         self.spool = Spool(SPOOL_BYTES)
         self.journal = Journal(self.spec.name, self.spool, lambda: self.gang.to_state().to_json())
         self.secrets = GangSecrets(self.spec.secrets)

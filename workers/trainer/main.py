@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..messages.event import sanitize, to_json
+from ..messages.other_version import reading_orders
 from ..messages.rank_event import DoneEvent, FailedEvent, StoppedEvent, facts_of
 from ..messages.rendezvous import RankAssignment
 from ..messages.secret import Secret
@@ -114,8 +115,9 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
         instruments.slowdown.begin(**slow)
     link.listen(instruments)
     try:
-        coords = RankAssignment.from_json(orders["coords"] | given)
-        kept = _train_function(entry)(_run(orders["run"], entry), coords, link.send, instruments)
+        with reading_orders():
+            coords, run = RankAssignment.from_json(orders["coords"] | given), _run(orders["run"], entry)
+        kept = _train_function(entry)(run, coords, link.send, instruments)
     except BaseException as error:  # noqa: BLE001  # the outermost call of the process: reported below
         failed = _failed(error, instruments.heartbeat.step)
         link.send(failed.kind, to_json(failed))

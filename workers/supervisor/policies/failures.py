@@ -54,7 +54,7 @@ class Failure:
     """Why a gang ends before its work is done."""
 
     # `exception`, `rank_lost`, `node_lost`, `hang`, `replica_mismatch`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
-    # `journal_unreadable`, `storage_unreachable`, `environment_not_built`, `package_index_unreachable`,
+    # `journal_unreadable`, `other_version`, `storage_unreachable`, `environment_not_built`, `package_index_unreachable`,
     # `files_not_fetched`, `files_unreachable`, `files_no_room`, `state_disk_full`, `state_disk_failed`
     cause: str
     rank: int | None

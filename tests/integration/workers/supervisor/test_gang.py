@@ -1,13 +1,15 @@
 import asyncio
 import os
 import signal
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster.ray_cluster import Cluster
-from shardyard.service.errors import GangLost
+from shardyard.service.errors import GangLost, OtherVersion
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.ranks.placement_group import remove_actors_and_group, reserve
@@ -70,6 +72,20 @@ async def test_an_exception_ends_the_gang_with_rank_and_traceback(cluster: Clust
     assert "rank 1: ValueError: no such luck" in final["data"]["message"]
     assert "Traceback (most recent call last)" in final["data"]["message"]
     await closed(cluster, gang.name, pids(tmp_path, 2))
+
+
+@dataclass(frozen=True)
+class LaterGangSpec(GangSpec):
+    """Of a control plane with one more field than its nodes know."""
+
+    colour: str = ""
+
+
+async def test_a_spec_that_its_node_cannot_read_is_of_another_version(cluster: Cluster) -> None:
+    gang = LaterGangSpec("shardyard-later-1", {}, 2, submitted_at=time.time(), colour="blue")
+    with pytest.raises(OtherVersion, match=r"could not be made: .*this node has Shardyard .*colour"):
+        await cluster.start_gang(gang)
+    await closed(cluster, gang.name, [])
 
 
 async def test_a_killed_trainer_is_noticed_and_named(cluster: Cluster, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from harness import packages
 from harness.patience import PATIENCE_S
 from harness.ranks import spawn
 
+from shardyard.workers.messages.other_version import OrdersUnreadable
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.parent_death import adopt_orphans
@@ -219,6 +220,12 @@ import torch
     (only,) = spawn(_rank, 1, missing.to_json(), [], dict(os.environ))
     assert (only["kinds"], only["failed"].type) == ([], "EnvironmentNotBuilt")
     assert only["failed"].facts.cause == "environment_not_built" and "none.txt does not exist" in only["failed"].message
+
+
+def test_a_program_of_another_version_is_no_failure_of_the_program() -> None:
+    with pytest.raises(OrdersUnreadable, match="colour") as caught:
+        run_program({"job": "a-job", "argv": ["true"], "colour": "blue"}, None, None, Instruments())
+    assert caught.value.facts.cause == "other_version"
 
 
 def test_no_program_starts_before_all_environments_are_there() -> None:
