@@ -56,7 +56,10 @@ def decided(spec: JobSpec, architecture: Architecture | None, devices: Devices) 
     Takes seconds for hundreds of ranks. Raises InvalidSpec, InvalidLayout, DoesNotFit.
     """
     auto = spec.train.layout.auto or AutoLayout()
+    too_large: DoesNotFit | None = None
     for world in _worlds(auto, devices):
+        if too_large is not None and world & (world - 1):
+            continue  # fewer ranks have less memory: only a power of two may divide the model better
         wanted = AdviceRequest(world, devices.model, 1, Given(per_node=devices.per_node))
         asked = advice.question(spec.train, architecture, wanted)
         if devices.room is not None and not (auto.world and "tensor" in spec.train.layout.model_fields_set):
@@ -64,9 +67,9 @@ def decided(spec: JobSpec, architecture: Architecture | None, devices: Devices) 
         found = _found(asked)
         if found.rows:
             return _with(spec, found.rows[0], auto, f"{world} × {devices.name}")
-        if found.too_large:
-            raise _does_not_fit(asked, found, devices)
-    raise _no_layout(asked, found, auto)
+        if found.too_large and too_large is None:
+            too_large = _does_not_fit(asked, found, devices)
+    raise too_large or _no_layout(asked, found, auto)
 
 
 def _worlds(auto: AutoLayout, devices: Devices) -> Sequence[int]:

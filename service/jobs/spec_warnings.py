@@ -47,6 +47,9 @@ def _layout(train: TrainSpec) -> _Found:
     if layout.pipeline == 1 and layout.pipeline_split == "profile":
         message = "A split by profile has no effect without a pipeline."
         yield "layout.pipeline", message, "Use stages of 2 or more, or leave layout.pipeline out."
+    if layout.tensor == 1 and train.overlap.tensor_chunks > 1:
+        message = "Chunks of positions have no effect without tensor parallelism."
+        yield "overlap.tensor_chunks", message, "Set layout.tensor to 2 or more, or leave overlap.tensor_chunks out."
     if layout.versions > 1:
         applies = f"{layout.schedule} applies each gradient {_late(layout)} after the weights that it was taken at"
         yield (

@@ -2,7 +2,8 @@
 
 The tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document: a newline for bytes,
 the tokenizer's own end-of-text token if it has one, else its tokens for a newline. Packed documents need a separator that no text
-contains: an end-of-text token, for bytes 0xFF, which does not occur in UTF-8.
+contains: for bytes 0xFF, which does not occur in UTF-8, else the end-of-text token. Where that token's name stands in a text, it is the
+token, as in Hugging Face's tokenizers: there a document ends, too.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ class Tokenizer(Protocol):
     end: int | None
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without special tokens."""
+        """The ids of each text. No special token is added; one whose name stands in a text becomes its id."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids. Bytes that are not UTF-8 become U+FFFD."""

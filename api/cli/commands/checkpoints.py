@@ -29,7 +29,11 @@ _COLOURS = {"valid": "green", "corrupt": "red", "deleted": "dim"}
 def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
     job: JobName,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every file with its checksum; exit with 1 if one is corrupt.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compare every file of the listed checkpoints with its checksum; exit with 1 if one is corrupt.",
+        ),
     ] = False,
     on_cluster: Annotated[
         bool,

@@ -135,6 +135,18 @@ def test_fewer_ranks_are_taken_where_that_many_have_no_layout() -> None:
     assert lines(found) == first_advised(devices, found.layout.world_size)
 
 
+def test_fewer_ranks_are_taken_where_a_layout_of_that_many_is_too_large() -> None:
+    """Six GPUs take tensor groups of 2 at most, four hold the model in one group."""
+    fixed = {"auto": {}, "zero": 0, "pipeline": 1}
+    large = {"model": {"preset": "7B", "vocab": 32_000}, "global_batch": 12, "offload": {"optimizer": 0}}
+    with pytest.raises(DoesNotFit, match="No layout of 6"):
+        chosen(job({**fixed, "auto": {"world": 6}}, **large), Devices(gpu("A100 40GB"), 6, 8))
+    found = chosen(job(fixed, **large), Devices(gpu("A100 40GB"), 6, 8))
+    assert (found.layout.tensor, found.layout.world_size) == (4, 4)
+    with pytest.raises(DoesNotFit, match="No layout of 3"):
+        chosen(job(fixed, **large), Devices(gpu("A100 40GB"), 3, 8))
+
+
 def test_tensor_groups_are_those_for_which_the_nodes_have_room() -> None:
     """Two nodes of six: three groups of four are not among them, though they are twelve."""
     nodes, heads = (6, 6), {**SMALL, "heads": 4, "kv_heads": 4}
