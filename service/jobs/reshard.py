@@ -21,7 +21,7 @@ from ..settings import Settings
 from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
 from ..states import MOVES, State
-from ..store import events, submitted_specs
+from ..store import certificates, events, submitted_specs
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
@@ -90,6 +90,7 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
     if state not in _RESTING and State.RESHARDING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
     await submitted_specs.note_layout(tx, row["id"])
+    await certificates.remove(tx, row["id"])  # it is of the layout before
     change = ReshardEvent(before=row["layout"], after=columns["layout"])
     event = {"attempt": row["attempt"], "kind": change.kind, "ts": now, "actor": actor, "data": to_json(change)}
     if state in _RESTING:

@@ -82,7 +82,10 @@ def rungs_of(row: RowMapping | Mapping[str, Any]) -> list[int]:
 async def _details(tx: AsyncConnection, found: Sequence[RowMapping]) -> list[SweepDetail]:
     ids, now = [row["id"] for row in found], time.time()
     counts, spent = await rows.counts(tx, ids), await rows.device_seconds(tx, ids, now)
-    best = {row["sweep_id"]: row for row in await rows.best(tx, ids)}
+    maximised = [row["id"] for row in found if row["sweep"].get("goal") == "maximize"]
+    best = {
+        row["sweep_id"]: row for row in await rows.best(tx, {row["id"]: metric_of(row) for row in found}, maximised)
+    }
     of_jobs = await attempts.device_seconds(tx, [row["job_id"] for row in best.values() if row["job_id"]], now)
     trials = {sweep: _trial(row, of_jobs) for sweep, row in best.items()}
     return [_detail(row, counts.get(row["id"], {}), spent.get(row["id"], 0.0), trials.get(row["id"])) for row in found]

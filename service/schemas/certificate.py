@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .base import Timestamp, Value
 from .resource import CommVolume, MemoryUsage
@@ -11,7 +11,13 @@ from .resource import CommVolume, MemoryUsage
 Extra = Literal["rounds the same blocks", "takes its gradients as late"]
 
 
-class NumbersCompared(Value):
+class _Finite(Value):
+    """Its numbers are finite: JSON has no others, so a stored one could not be read."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class NumbersCompared(_Finite):
     """The largest difference between the layout and one process, of one kind of number."""
 
     what: str
@@ -29,7 +35,7 @@ class Signature(Value):
     value: str = Field(description="The signature, as base64.")
 
 
-class Reference(Value):
+class Reference(_Finite):
     """What the one process did besides training, because the layout does it too, and what that changes."""
 
     extra: Extra
@@ -39,12 +45,12 @@ class Reference(Value):
     )
 
 
-class Certificate(Value):
+class Certificate(_Finite):
     """A training on a layout and the same in one process, in float64, number by number."""
 
     format: Literal["shardyard/certificate/v1"] = "shardyard/certificate/v1"
     name: str
-    made_at: float = Field(description="Unix time in seconds.")
+    made_at: float = Field(ge=0, lt=253402300800, description="Unix time in seconds, before the year 10000.")
     equal: bool = Field(description="Whether all numbers are equal within their bounds.")
     layout: str
     world_size: int

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,6 +14,11 @@ async def put(tx: AsyncConnection, job_id: str, **columns: Any) -> None:
     """Store a job's certificate, in place of the one that it has."""
     statement = insert(tx, certificates).values(job_id=job_id, **columns)
     await tx.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=columns))
+
+
+async def remove(tx: AsyncConnection, job_id: str) -> None:
+    """Remove a job's certificate, if it has one."""
+    await tx.execute(delete(certificates).where(certificates.c.job_id == job_id))
 
 
 async def summary(tx: AsyncConnection, job_id: str) -> RowMapping | None:

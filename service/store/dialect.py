@@ -3,11 +3,14 @@
 Leases use only times of the database's clock, so that dispatchers whose own clocks differ still agree.
 """
 
-from typing import Any
+import string
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Double, LargeBinary, Table, cast, collate, func, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def insert(tx: AsyncConnection, table: Table) -> postgresql.Insert:
@@ -42,6 +45,11 @@ def ascii_lower(tx: AsyncConnection, text: ColumnElement[str]) -> ColumnElement[
     if tx.dialect.name == "postgresql":
         return func.lower(collate(text, "C"))
     return func.lower(text)
+
+
+def lowered(text: str) -> str:
+    """What `ascii_lower` makes of `text`."""
+    return text.translate(_LOWER)
 
 
 def contains(tx: AsyncConnection, text: ColumnElement[str], part: str) -> ColumnElement[bool]:

@@ -53,6 +53,13 @@ async def of_step(tx: AsyncConnection, job_id: str, kind: str, step: int) -> Row
     return (await tx.execute(statement)).mappings().first()
 
 
+async def first_at(tx: AsyncConnection, job_id: str, kind: str, step: int) -> RowMapping | None:
+    """Of the events of a kind about a step or a later one, the last that is about the first of these steps."""
+    at = events.c.data["step"].as_integer()
+    statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind, at >= step)
+    return (await tx.execute(statement.order_by(at, events.c.position.desc()).limit(1))).mappings().first()
+
+
 async def of_kind_after(
     tx: AsyncConnection, job_id: str, kind: str, position: int, before: int | None, limit: int
 ) -> Sequence[RowMapping]:

@@ -1,6 +1,5 @@
 """SQL that searches lines in the table `logs`: always between two positions, so that its cost is bounded."""
 
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -9,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .dialect import ascii_lower, contains, octets
+from .dialect import ascii_lower, contains, lowered, octets
 from .tables import logs
 
 Level = Literal["error", "warning"]
@@ -18,7 +17,6 @@ Stream = Literal["stdout", "stderr"]
 #: Words in lines of a level, from any writer: Python's logging, a traceback, a C++ library. A level includes those above it.
 _ERROR: Final = ("error", "critical", "fatal", "exception", "traceback")
 _WORDS: Final[dict[Level, tuple[str, ...]]] = {"error": _ERROR, "warning": (*_ERROR, "warn")}
-_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def _filters(tx: AsyncConnection, wanted: LogFilter) -> list[ColumnElement[bool]
     lower = ascii_lower(tx, logs.c.text)
     filters: list[ColumnElement[bool]] = []
     if wanted.text and not wanted.regex:
-        filters.append(contains(tx, lower, wanted.text.translate(_LOWER)))
+        filters.append(contains(tx, lower, lowered(wanted.text)))
     if wanted.level is not None:
         filters.append(or_(*(contains(tx, lower, word) for word in _WORDS[wanted.level])))
     if wanted.since is not None:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.metric_block import MOST_NAMES
-from .dialect import ascii_lower, contains, insert
+from .dialect import ascii_lower, contains, insert, lowered
 from .packing.metric_curve import Bucket, MetricCurve, chunks_of, packed, unpacked
 from .program_tables import metric_chunks as chunks
 from .program_tables import metric_series as series
@@ -77,7 +77,7 @@ async def page(
     """At most `limit` metrics in order of their names, after a name; only those whose name contains `text`."""
     statement = select(series).where(series.c.job_id == job_id)
     if text:
-        statement = statement.where(contains(tx, ascii_lower(tx, series.c.name), text.lower()))
+        statement = statement.where(contains(tx, ascii_lower(tx, series.c.name), lowered(text)))
     if after is not None:
         statement = statement.where(series.c.name > after)
     return (await tx.execute(statement.order_by(series.c.name).limit(limit))).mappings().all()
@@ -88,7 +88,7 @@ async def names_of(tx: AsyncConnection, job_ids: Collection[str], text: str | No
     count, newest = func.count().label("jobs"), func.max(series.c.last_step).label("last_step")
     statement = select(series.c.name, count, newest).where(series.c.job_id.in_(job_ids)).group_by(series.c.name)
     if text:
-        statement = statement.where(contains(tx, ascii_lower(tx, series.c.name), text.lower()))
+        statement = statement.where(contains(tx, ascii_lower(tx, series.c.name), lowered(text)))
     return (await tx.execute(statement.order_by(count.desc(), series.c.name).limit(limit))).mappings().all()
 
 

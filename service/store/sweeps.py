@@ -4,7 +4,7 @@ A dispatcher advances a sweep under a lease: changes are stored only with the le
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, update
@@ -154,21 +154,22 @@ async def with_jobs(
     return (await tx.execute(statement.order_by(trials.c.number))).mappings().all()
 
 
-async def best(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMapping]:
+async def best(tx: AsyncConnection, metrics: Mapping[str, str], maximised: Collection[str]) -> Sequence[RowMapping]:
     """Of each sweep, if it has one, the best of the trials that ran to their end; without such, of those that reached the highest rung.
 
-    With the state and newest step of its job.
+    With the state and newest step of its job. `metrics`: of each sweep what it compares, `maximised`: sweeps whose highest value is best.
     """
+    if not metrics:
+        return []
+    # Nothing of a sweep's own row: SQLite would sort its document, of up to 1 MiB, once per trial.
     done = case((trials.c.standing == "done", 0), else_=1)
-    highest_is_best = sweeps.c.sweep["goal"].as_string() == "maximize"
-    value = case((highest_is_best, -trials.c.value), else_=trials.c.value)
+    value = case((trials.c.sweep_id.in_(maximised), -trials.c.value), else_=trials.c.value)
     order = (done, func.json_array_length(trials.c.rungs).desc(), value, trials.c.number)
     place = func.row_number().over(partition_by=trials.c.sweep_id, order_by=order).label("place")
-    metric = _metric().label("metric")
-    measured = trials.join(sweeps, sweeps.c.id == trials.c.sweep_id)
-    ranked = select(trials.c.sweep_id, trials.c.number, metric, place).select_from(measured)
-    first = ranked.where(trials.c.sweep_id.in_(sweep_ids), trials.c.value.is_not(None)).subquery()
-    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == first.c.metric)
+    ranked = select(trials.c.sweep_id, trials.c.number, place)
+    first = ranked.where(trials.c.sweep_id.in_(metrics), trials.c.value.is_not(None)).subquery()
+    metric = case(dict(metrics), value=trials.c.sweep_id)
+    series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == metric)
     found = (
         trials.join(first, and_(first.c.sweep_id == trials.c.sweep_id, first.c.number == trials.c.number))
         .outerjoin(jobs, jobs.c.id == trials.c.job_id)

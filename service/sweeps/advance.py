@@ -44,6 +44,8 @@ _BECOMES: Final = {
 _FIRST: Final = ("cancel", "pause", "resume", "submit")
 #: Most acts of one step: the dispatcher's other sweeps wait meanwhile, and the lease runs.
 _ACTS: Final = 100
+#: Most trials of one step whose parameters Optuna chooses: each choice takes longer with every trial, and the lease runs.
+_CHOICES: Final = 16
 #: The message of a trial that continues after a rung, and whose program has saved nothing that Shardyard knows of.
 _REPEATS: Final = (
     "It continued after a rung, and the program had saved no checkpoint with shardyard.checkpoint: unless it keeps files of its own, it "
@@ -90,6 +92,13 @@ class Advance:
 
         Returns whether jobs were submitted, paused, resumed or cancelled. Raises SweepLeaseLost, DatabaseError.
         """
+        try:
+            return await self._advance(row, busy)
+        except BaseException:  # what was stored is not known, perhaps all of it: decide once more
+            self._waiting.discard(row["id"])
+            raise
+
+    async def _advance(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         found = _Sweep(row, Sweep.model_validate(row["sweep"]), Metric.of(metric_of(row), row["spec"]), rungs_of(row))
         cancelling = row["state"] == "cancelling"
         news = await self._news(found, [one for one in busy if one["due"] is None])
@@ -134,8 +143,9 @@ class Advance:
         }
         changes = {number: dict(values) for number, values in news.items()}
         following = _give_up(after) if cancelling else self._decisions(found, after, reached)
-        for number, values in following.items():
-            changes[number] = changes.get(number, {}) | values
+        later = _to_choose(after, following)[_CHOICES:]
+        for number in following.keys() - later:
+            changes[number] = changes.get(number, {}) | following[number]
         await self._choose_parameters(found, after, changes)
         async with self._store.write() as tx:
             if await rows.lock(tx, found.id, self._token) is None:
@@ -145,7 +155,10 @@ class Advance:
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
                 await self._settle(tx, found, final, cancelling)
             due = [one for one in await rows.busy(tx, [found.id]) if one["due"] is not None]
-        self._waiting.add(found.id)
+        if later:
+            self._waiting.discard(found.id)  # the next step chooses for them, under a lease of its own
+        else:
+            self._waiting.add(found.id)
         return due
 
     def _decisions(
@@ -272,6 +285,12 @@ def _give_up(after: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
         one["number"]: {"standing": "over", "outcome": "cancelled", "due": "cancel" if one["job_id"] else None}
         for one in left
     }
+
+
+def _to_choose(after: Sequence[Mapping[str, Any]], following: Mapping[int, Mapping[str, Any]]) -> list[int]:
+    """The trials that begin without parameters, by number."""
+    begin = {number for number, values in following.items() if values.get("due") == "submit"}
+    return [one["number"] for one in after if one["number"] in begin and one["parameters"] is None]
 
 
 def _seen(one: Mapping[str, Any]) -> optuna_search.Seen:

@@ -61,8 +61,8 @@ async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int)
     if metric.name == "loss":
         mean = await steps.mean_loss(tx, trial["job_id"], rung - max(1, rung // _SHARE) + 1, rung)
         return math.nan if mean is None else mean
-    event = await events.newest(tx, trial["job_id"], "eval")
-    if event is None or event["data"]["step"] < rung:
+    event = await events.first_at(tx, trial["job_id"], "eval", rung)
+    if event is None:
         return None
     loss = event["data"]["loss"]
     return math.nan if loss is None else float(loss)

@@ -1956,7 +1956,7 @@ export interface components {
             readonly name: string;
             /**
              * Made At
-             * @description Unix time in seconds.
+             * @description Unix time in seconds, before the year 10000.
              */
             readonly made_at: number;
             /**

@@ -42,11 +42,30 @@ async def test_what_is_no_certificate_of_the_job_is_refused(api: httpx2.AsyncCli
     body = proof.model_dump(mode="json")
     problem(await api.put(path, json=body | {"equal": False}), 422, "invalid_certificate")
     problem(await api.put(path, json={"name": "a"}), 422, "invalid_request")
+    for wrong in ({"made_at": 1e30}, {"made_at": -1.0}):
+        refused = problem(await api.put(path, json=body | wrong), 422, "invalid_request")
+        assert refused["errors"][0]["field"] == "made_at"
+    text = proof.model_copy(update={"losses": [1.5, 7.5]}).model_dump_json().replace("7.5", "NaN")
+    headers = {"content-type": "application/json"}  # by Python's json, as FastAPI reads it
+    refused = problem(await api.put(path, content=text, headers=headers), 422, "invalid_request")
+    assert refused["errors"][0]["field"].startswith("losses")
+    assert (await api.get(path.removesuffix("/certificate"))).json()["certificate"] is None
     other = {**SPEC, "name": "other", "train": {**SPEC["train"], "seed": 7}}
     for spec in (other, {"name": "mine", "command": "true"}):
         job = (await api.post("/v1/jobs", json=spec)).json()["id"]
         refused = problem(await api.put(f"/v1/jobs/{job}/certificate", json=body), 422, "certificate_mismatch")
         assert refused["errors"][0]["remedy"]
+
+
+async def test_another_layout_has_no_certificate(api: httpx2.AsyncClient, proof: Certificate) -> None:
+    job = f"/v1/jobs/{(await api.post('/v1/jobs', json=SPEC)).json()['id']}"
+    assert (await api.put(f"{job}/certificate", json=proof.model_dump(mode="json"))).status_code == 200
+    for data, kept in ((2, True), (1, False)):
+        layout = {**SPEC["train"]["layout"], "data": data}
+        changed = await api.post(f"{job}/reshard", json={"layout": layout})
+        assert changed.status_code == 202
+        assert ((await api.get(job)).json()["certificate"] is not None) == kept
+    problem(await api.get(f"{job}/certificate"), 404, "certificate_not_found")
 
 
 def test_a_file_is_attached_from_the_command_line(

@@ -48,7 +48,7 @@ async def test_curves_of_unknown_names_are_refused(api: httpx2.AsyncClient) -> N
 
 def test_newest_values_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> None:
     ids = []
-    for name, values in (("first", {"acc": 0.5, "val/loss": 2.0}), ("second", {"acc": 0.75, "Only": 1.0})):
+    for name, values in (("first", {"acc": 0.5, "val/loss": 2.0}), ("second", {"acc": 0.75, "Only": 1.0, "ÄHRE": 2.0})):
         ids.append(client.submit({"name": name, "command": "true"}).id)
         gang = Gang(plane, ids[-1])
         gang.state("starting")
@@ -70,8 +70,10 @@ def test_newest_values_of_many_jobs_are_one_answer(plane: Plane, client: Client)
         ("broken", 2, 8),
         ("Only", 1, 7),
         ("val/loss", 1, 7),
+        ("ÄHRE", 1, 7),
     ]
     assert not found.more
+    assert [one.name for one in client.logged_names(ids, text="Ähr").items] == ["ÄHRE"]
     part = client.logged_names(ids, text="L", limit=1)
     assert ([one.name for one in part.items], part.more) == (["Only"], True)
     assert client.logged_names([silent, "absent"]).items == client.logged_names(ids, text="\0").items == []

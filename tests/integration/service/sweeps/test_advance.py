@@ -9,7 +9,8 @@ from harness.databases import POSTGRESQL_IN_FULL
 from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy.engine import RowMapping
 
-from shardyard.service.errors import SweepEnded, SweepNotFound
+from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable
+from shardyard.service.errors import InvalidSpec, SweepEnded, SweepNotFound
 from shardyard.service.jobs import submit as job_submitting
 from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
@@ -227,6 +228,54 @@ async def test_a_step_does_a_bounded_number_of_acts_and_first_what_frees_devices
         assert await advance(store, settings, sweep)
         async with store.read() as tx:
             assert [row["number"] for row in await rows.all_of(tx, sweep.id) if row["due"]] == left
+
+
+async def test_few_parameters_are_chosen_under_one_lease(store: Store, settings: Settings) -> None:
+    drawn = {"parameters": {"train.optimizer.lr": {"min": 1e-4, "max": 1e-1}}, "search": "optuna", "trials": 20}
+    sweep = await submit_sweep(store, settings, {**drawn, "parallel": 20})
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "t", 600.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    advancing_it = Advance(store, settings, "t")
+    for begun in (16, 20, 20):
+        async with store.read() as tx:
+            busy = await rows.busy(tx, [sweep.id])
+        await advancing_it.advance(row, busy)
+        assert sum(one.job is not None for one in await trials_of(store, sweep)) == begun
+
+
+async def test_a_change_whose_answer_is_lost_is_decided_on_once_more(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last trial that could begin is refused; that it is stored is not known to the dispatcher."""
+    sweep = await submit_sweep(store, settings, {**SWEEP, "parallel": 1})
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "t", 600.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    stored = rows.change
+
+    async def stored_and_lost(tx: Any, sweep_id: str, number: int, values: Mapping[str, Any]) -> None:
+        await stored(tx, sweep_id, number, values)
+        await tx.commit()
+        raise DatabaseUnreachable("connection reset")
+
+    async def refused(*_: Any, **__: Any) -> None:
+        raise InvalidSpec("there is no such file", field="train.data")
+
+    dispatcher = Advance(store, settings, "t")
+    monkeypatch.setattr(rows, "change", stored_and_lost)
+    monkeypatch.setattr(job_submitting, "submit", refused)
+    async with store.read() as tx:
+        busy = await rows.busy(tx, [sweep.id])
+    with pytest.raises(DatabaseError):
+        await dispatcher.advance(row, busy)
+    monkeypatch.undo()
+    async with store.read() as tx:
+        busy = await rows.busy(tx, [sweep.id])
+    assert await dispatcher.advance(row, busy)
+    assert [one.state for one in await trials_of(store, sweep)] == ["refused", "active"]
 
 
 async def test_without_the_lease_nothing_is_stored(store: Store, settings: Settings) -> None:

@@ -76,6 +76,10 @@ async def test_the_validation_loss_counts_once_the_model_was_validated_at_the_ru
     assert await at_rungs(store, job, "validation_loss", 5, 6) == [2.5]
     await ingest(store, lease, 1, event_batch(_eval(10, None), first=5))
     assert await at_rungs(store, job, "validation_loss", 6) == [None]
+    # A dispatcher that was away finds several, and after a repair a later one of the same step.
+    later = (step(30), _eval(20, 1.75), _eval(30, 1.0), _eval(20, 1.5))
+    await ingest(store, lease, 1, event_batch(*later, first=6))
+    assert await at_rungs(store, job, "validation_loss", 5, 15, 30, 31) == [2.5, 1.5, 1.0]
 
 
 def _eval(at: int, loss: float | None) -> tuple[str, dict[str, Any]]:
