@@ -205,21 +205,32 @@ class ArtifactUploads:
                     self._change.notify_all()
 
     def _store(self, descriptor: int, files: list[LoggedFile]) -> None:
-        folder = self._opened()
-        with _mapped(descriptor) as content:
-            for at in range(0, len(files), _BLOCK):
-                if self._abandoned:
-                    return
-                some = files[at : at + _BLOCK]
-                found = [_artifact(file, _part(content, file)) for file in some]
-                distinct = {one.sha256: file for one, file in zip(found, some, strict=True)}
-                lost = dict(folder.each(lambda item: (item[0], _kept(folder, *item, content)), distinct.items()))
-                stored = [one for one in found if lost[one.sha256] is None]
-                for one in found:
-                    if (error := lost[one.sha256]) is not None:
-                        _warn(f"{one.name}: {error}: the logged file is not stored")
-                if stored:
-                    self._on_stored(stored)
+        left = files
+        try:
+            folder = self._opened()
+            with _mapped(descriptor) as content:
+                while left and not self._abandoned:
+                    some, left = left[:_BLOCK], left[_BLOCK:]
+                    self._store_block(folder, some, content)
+        finally:
+            self._uncount(left)
+
+    def _store_block(self, folder: Folder, files: list[LoggedFile], content: memoryview) -> None:
+        found = [_artifact(file, _part(content, file)) for file in files]
+        distinct = {one.sha256: file for one, file in zip(found, files, strict=True)}
+        lost = dict(folder.each(lambda item: (item[0], _kept(folder, *item, content)), distinct.items()))
+        self._uncount([file for one, file in zip(found, files, strict=True) if lost[one.sha256] is not None])
+        for one in found:
+            if (error := lost[one.sha256]) is not None:
+                _warn(f"{one.name}: {error}: the logged file is not stored")
+        if stored := [one for one in found if lost[one.sha256] is None]:
+            self._on_stored(stored)
+
+    def _uncount(self, files: list[LoggedFile]) -> None:
+        """What is not stored leaves its room to later files."""
+        if files:
+            with contextlib.suppress(Refused):
+                self._count(-len(files), -sum(file.bytes for file in files))
 
     def _opened(self) -> Folder:
         if self._folder is None:

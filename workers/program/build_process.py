@@ -20,7 +20,7 @@ from .shared_folder import EndRequested
 NOT_BUILT: Final = "environment_not_built"
 #: That of a network or a package index that did not answer.
 UNREACHABLE: Final = "package_index_unreachable"
-#: Maximum characters of a failure's reason.
+#: Maximum characters of a failure's reason (`shortened`).
 MOST_REASON: Final = 500
 #: Seconds between two looks at whether the rank is to end.
 LOOK_S: Final = 0.2
@@ -34,6 +34,11 @@ class EnvironmentNotBuilt(Exception):
     def __init__(self, why: str, cause: str = NOT_BUILT) -> None:
         super().__init__(why)
         self.cause = cause
+
+
+def shortened(why: str) -> str:
+    """At most `MOST_REASON` characters, in whole words: a secret is masked where it is whole."""
+    return why if len(why) <= MOST_REASON else why[: MOST_REASON + 1].rpartition(" ")[0]
 
 
 class Ended(NamedTuple):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import environment_folder
-from .build_process import MOST_REASON, NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt
+from .build_process import NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt, shortened
 from .conda_file import read_conda_file
 from .shared_folder import TRY_S, EndRequested, locked
 
@@ -84,7 +84,7 @@ class _Build:
             ended = self._process(lock).run(str(tool), *arguments)
         if ended.status != 0:
             error = first_error(ended.output)
-            why = " ".join(error.split())[:MOST_REASON] or f"{tool.name} ended with status {ended.status}"
+            why = shortened(" ".join(error.split())) or f"{tool.name} ended with status {ended.status}"
             raise EnvironmentNotBuilt(why, UNREACHABLE if _NETWORK.search(error) else NOT_BUILT)
         if not (self.place / "bin" / "python").exists():
             raise EnvironmentNotBuilt(f"{tool.name} has built an environment without Python")

@@ -43,24 +43,29 @@ class EventFileInvalid(Exception):
 
 
 class Processes:
-    """The processes of this rank's program: descendants of the trainer process that were alive in this look or the one before."""
+    """The processes of this rank's program: descendants of the trainer process that were seen alive since `forget` was last called, or then."""
 
     def __init__(self, main: int) -> None:
         self._known: set[int] = set()  # all processes of this machine
         self._alive = {os.getpid(), main}
-        self._before: set[int] = set()
+        self._seen: set[int] = set()
+
+    def forget(self) -> None:
+        """Those that are not alive now are no longer counted."""
+        self._seen = set(self._alive)
 
     def look(self) -> None:
         """Only processes that are new are asked for their parents."""
         now = {int(name) for name in os.listdir("/proc") if name.isdecimal()}  # noqa: PTH208  # names, many times
-        self._before, self._alive = self._alive, self._alive & now | {os.getpid()}
+        self._alive = self._alive & now | {os.getpid()}
         parents = {pid: _parent(pid) for pid in now - self._known}
         while found := {pid for pid, parent in parents.items() if parent in self._alive} - self._alive:
             self._alive |= found
         self._known = now
+        self._seen |= self._alive
 
     def __contains__(self, pid: int) -> bool:
-        return pid in self._alive or pid in self._before
+        return pid in self._seen
 
     def have_open(self, path: Path) -> bool:
         with contextlib.suppress(OSError):
@@ -87,7 +92,7 @@ class EventFolder:
 
     def __init__(self, folder: Path, processes: Processes, since: float) -> None:
         self.folder = folder
-        self._processes = processes
+        self.processes = processes
         self._since = int(since)
         self._host = f"{socket.gethostname()}."
         self._looks: dict[Path, int] = {}  # of files that are not this rank's, as far as is known
@@ -95,13 +100,14 @@ class EventFolder:
 
     def look(self) -> None:
         """Find new files. Links are not followed."""
-        self._processes.look()
+        self.processes.look()
         for root, _, names in os.walk(self.folder):
             for name in names:
                 path = Path(root, name)
                 if len(self.files) < MOST_FILES and path not in self.files and self._is_own(path):
                     run = path.parent.relative_to(self.folder)
                     self.files[path] = EventFile(path, "" if run == Path() else f"{run.as_posix()}/")
+        self.processes.forget()
 
     def _is_own(self, path: Path) -> bool:
         named = _NAME.match(path.name)
@@ -111,7 +117,7 @@ class EventFolder:
         if looks >= LOOKS or len(self._looks) >= 10 * MOST_FILES:
             return False
         process = f"{named[2]}."[len(self._host) :].partition(".")[0]
-        own = int(process) in self._processes if process.isdecimal() else self._processes.have_open(path)
+        own = int(process) in self.processes if process.isdecimal() else self.processes.have_open(path)
         if not own:
             self._looks[path] = looks + 1
         return own

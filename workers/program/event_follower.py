@@ -61,6 +61,7 @@ class _Follower:
         self._folder.look()  # this one costs more, because all processes are new
         next_look = 0.0
         while not self._ending.wait(LOOK_S):
+            self._folder.processes.look()  # one that begins and ends between two looks at the folder has written files, too
             if time.monotonic() >= next_look:
                 used = time.thread_time()
                 self._folder.look()

@@ -50,7 +50,8 @@ def inherit(environment: Path, packages: Path) -> None:
 
     Its Python has this one's version. `packages`: its own folder of packages.
     """
-    folders = [folder for folder in site.getsitepackages() if Path(folder).is_dir()]
+    own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    folders = [folder for folder in (*own, *site.getsitepackages()) if Path(folder).is_dir()]
     lines = (f"import site; site.addsitedir({folder!r})\n" for folder in folders)
     (packages / "shardyard_inherited.pth").write_text("".join(lines))
     python = environment / "bin" / "python"

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import secrets
+import shutil
 import stat
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from typing import Any, Final, NoReturn
 
 #: Seconds for a server to begin.
 BEGIN_S: Final = 60.0
+#: Seconds for which the folder of a session that has ended stays.
+KEEP_S: Final = 24 * 3600.0
 #: What is served: the first that the environment has, by its module and its command of `jupyter`.
 SERVED: Final = (("jupyterlab", "lab"), ("notebook", "notebook"), ("jupyter_server", "server"))
 
@@ -34,9 +37,21 @@ def serve() -> NoReturn:
         sys.exit(f"{folder} is another user's, or others may read it.")
     for old in folder.iterdir():  # of the rank's program before a repair
         old.unlink()
+    _remove_old()
     given = {"JUPYTER_RUNTIME_DIR": str(folder), "JUPYTER_TOKEN": secrets.token_urlsafe(32)}
     options = ["--no-browser", "--ip=127.0.0.1", "--port=0", "--allow-root"]
     os.execve(sys.executable, [sys.executable, "-m", "jupyter", command, *options], {**os.environ, **given})  # noqa: S606
+
+
+def _remove_old() -> None:
+    """Remove the folders of this user's sessions that have ended, a day after."""
+    for folder in Path(tempfile.gettempdir()).glob(f"shardyard-{os.getuid()}-*-jupyter"):
+        with contextlib.suppress(OSError, ValueError):
+            if not _is_private(folder) or time.time() - folder.stat().st_mtime < KEEP_S:
+                continue
+            servers = [json.loads(file.read_text(encoding="utf-8"))["pid"] for file in folder.glob("jpserver-*.json")]
+            if not any(Path(f"/proc/{pid}").exists() for pid in servers):
+                shutil.rmtree(folder)
 
 
 def show() -> int:

@@ -107,6 +107,7 @@ class MetricLog:
             self._blocks[-1].steps.append(at)
             self._blocks[-1].values.extend(numbers)
             self._waiting += len(names)
+            ended = self._ending.is_set() and self._thread is not None and not self._thread.is_alive()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._send_all, name="shardyard metrics", daemon=True)
                 self._thread.start()
@@ -114,6 +115,8 @@ class MetricLog:
                 # Processes that multiprocessing has forked run no functions of atexit.
                 if (util := sys.modules.get("multiprocessing.util")) is not None:
                     util.Finalize(None, self.end, exitpriority=0)
+        if ended:  # by a function that the program has registered with atexit
+            self._send()
 
     def end(self) -> None:
         """Send what waits, and stop."""

@@ -106,10 +106,14 @@ class _Server(ThreadingTCPServer):
             self._flushed = time.monotonic()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)  # the client tries again
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._slots.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from . import environment_folder, inherited_packages
 from .build_process import BuildProcess, EnvironmentNotBuilt
 from .program import PythonEnvironment
-from .requirement_files import LOCK, PROJECT, Requirements, names_of, read_requirements
+from .requirement_files import LOCK, PROJECT, Requirements, named, read_requirements
 from .uv_process import Uv
 
 #: The folder of packages in an environment with the version of this interpreter.
@@ -38,11 +38,14 @@ def python_environment(
     Raises EnvironmentNotBuilt, FolderUnavailable, EndRequested.
     """
     file = None if wanted.file is None else code / wanted.file
-    read = Requirements((), names_of(wanted.requirements)) if file is None else read_requirements(file)
+    read = Requirements((), *named(wanted.requirements)) if file is None else read_requirements(file)
+    if wanted.inherit and read.nameless:
+        why = f"with inherit {read.nameless[0][:200]!r} might be taken for what the nodes have"
+        raise EnvironmentNotBuilt(f"{why}: write its name before the address, as in NAME @ https://…")
     inherited = inherited_packages.installed() if wanted.inherit else {}
     place = environment_folder.folder_of(cache, _facts(wanted, file, read, inherited))
     left = {name: inherited[name] for name in inherited.keys() - read.names}
-    build = _Build(wanted, file, place, cache, left, is_to_stop)
+    build = _Build(wanted, file, read.project, place, cache, left, is_to_stop)
     with environment_folder.kept(place, build, is_to_stop):
         yield place
 
@@ -64,6 +67,7 @@ class _Build:
 
     wanted: PythonEnvironment
     file: Path | None
+    project: dict[str, bytes] | None  # of a `pyproject.toml` the files, if it needs no others
     place: Path
     cache: Path
     inherited: dict[str, str]  # packages that need not be installed, with their versions
@@ -98,7 +102,9 @@ class _Build:
 
     def _install(self, uv: Uv, packages: Path) -> None:
         """Install the requirements and what they need. What is inherited is installed only where its version does not suit."""
-        what = ["--", *self.wanted.requirements] if self.file is None else ["--requirements", str(self.file)]
+        what = (
+            ["--", *self.wanted.requirements] if self.file is None else ["--requirements", str(self._alone(self.file))]
+        )
         inherited, excluded = self.inherited, self.place / "inherited.txt"
         while True:
             excluded.write_text("".join(f"{name}\n" for name in inherited))
@@ -108,6 +114,19 @@ class _Build:
             if not own:
                 return
             inherited = {name: version for name, version in inherited.items() if name not in own}
+
+    def _alone(self, file: Path) -> Path:
+        """The file, or a copy of a project's apart from its code: uv would also read what is beside and above it, which is one job's."""
+        if self.project is None:
+            return file
+        self._apart.mkdir(exist_ok=True)
+        for name, content in self.project.items():
+            (self._apart / name).write_bytes(content)
+        return self._apart / file.name
+
+    @property
+    def _apart(self) -> Path:
+        return self.place / "project"
 
     def _uv(self, lock: int, **more: str) -> Uv:
         """uv with the variables of this process, so that its own ones, such as UV_INDEX_URL, count."""

@@ -24,6 +24,11 @@ PROJECT: Final = "pyproject.toml"
 _MOST_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 64
 _REMEDY: Final = "nothing is installed from the folder of the code: leave it out, and name the folder in PYTHONPATH"
+#: A line that continues in the next one, and the options behind a requirement.
+_CONTINUED: Final = re.compile(r"\\\r?\n")
+_OPTIONS: Final = re.compile(r"\s+--")
+#: Settings of uv that name folders or addresses.
+_PLACES: Final = ("find-links", "extra-index-url", "index-url", "index", "default-index")
 #: A line that names another file.
 _INCLUDE: Final = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s*)(\S+)")
 #: A line that names something on this machine. What follows an @ is the address of a package.
@@ -37,35 +42,51 @@ _USER: Final = re.compile(r"://[^/@\s]*@")
 
 @dataclass(frozen=True)
 class Requirements:
-    """The contents of all files, and the packages that they name themselves, not as what another one needs."""
+    """The contents of all files, and the packages that they name themselves, not as what another one needs.
+
+    `nameless`: requirements that are an address alone. `project`: the files of a `pyproject.toml` that needs no other file.
+    """
 
     contents: tuple[bytes, ...]
     names: frozenset[str]
+    nameless: tuple[str, ...] = ()
+    project: dict[str, bytes] | None = None
 
 
 def read_requirements(path: Path) -> Requirements:
     """Raises EnvironmentNotBuilt."""
     if path.name in (LOCK, PROJECT):
-        project = path.with_name(PROJECT)
-        names = frozenset() if path.name == LOCK else names_of(_of_project(path, content_of(path)))
         settings = path.with_name("uv.toml")
-        files = dict.fromkeys((path, project, settings) if settings.exists() else (path, project))
-        return Requirements(tuple(content_of(one) for one in files), names)
+        paths = (path, path.with_name(PROJECT), *([settings] if settings.exists() else []))
+        files = {one.name: content_of(one) for one in dict.fromkeys(paths)}
+        if path.name == LOCK:
+            return Requirements(tuple(files.values()), frozenset())
+        document = _document(path, files[PROJECT])
+        _refuse_folders(path, document.get("tool", {}).get("uv", {}))
+        if settings.exists():
+            _refuse_folders(settings, _document(settings, files[settings.name]))
+        names, nameless = named(_of_project(path, document))
+        return Requirements(tuple(files.values()), names, nameless, files if "project" in document else None)
     contents: dict[Path, bytes] = {}
-    names = names_of(_lines(path, contents))
-    return Requirements(tuple(contents.values()), names)
+    names, nameless = named(_lines(path, contents))
+    return Requirements(tuple(contents.values()), names, nameless)
 
 
 def requirements(texts: Iterable[str]) -> Iterator[Requirement]:
-    """The requirements, without those that cannot be read: uv refuses them."""
+    """The requirements that have a name."""
     for text in texts:
         with contextlib.suppress(InvalidRequirement):
-            yield Requirement(text.partition(" --")[0])
+            yield Requirement(_OPTIONS.split(text)[0])
 
 
-def names_of(texts: Iterable[str]) -> frozenset[str]:
-    """The packages that these requirements name."""
-    return frozenset(str(canonicalize_name(one.name)) for one in requirements(texts))
+def named(texts: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The packages that these requirements name, and those requirements that name none, such as an address."""
+    names, nameless = set(), []
+    for text in texts:
+        found = list(requirements([text]))
+        names.update(str(canonicalize_name(one.name)) for one in found)
+        nameless += [] if found else [text]
+    return frozenset(names), tuple(nameless)
 
 
 def _lines(path: Path, files: dict[Path, bytes]) -> Iterator[str]:
@@ -73,7 +94,7 @@ def _lines(path: Path, files: dict[Path, bytes]) -> Iterator[str]:
     files[path] = content_of(path)
     if len(files) > _MOST_FILES:
         raise EnvironmentNotBuilt(f"{path.name} names more than {_MOST_FILES} files")
-    for line in files[path].decode(errors="replace").replace("\\\n", " ").splitlines():
+    for line in _CONTINUED.sub(" ", files[path].decode(errors="replace")).splitlines():
         text = re.sub(r"(^|\s)#.*", "", line).strip()
         if included := _INCLUDE.match(text):
             other = Path(os.path.normpath(path.parent / included[2]))
@@ -95,17 +116,37 @@ def refuse_local(path: Path, text: str) -> None:
         raise EnvironmentNotBuilt(f"{path.name} has the line {text[:200]!r}, and {_REMEDY}")
 
 
-def _of_project(path: Path, content: bytes) -> Iterator[str]:
-    """The dependencies of a project that are not optional."""
+def _document(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = tomllib.loads(content.decode())
-        sources = document.get("tool", {}).get("uv", {}).get("sources", {})
-        for name, source in sources.items():
+        return tomllib.loads(content.decode())
+    except ValueError as error:
+        raise EnvironmentNotBuilt(f"{path.name} cannot be read: {error}") from None
+
+
+def _of_project(path: Path, document: dict[str, Any]) -> list[str]:
+    """The dependencies of a project that are not optional. Raises EnvironmentNotBuilt, also where they are in other files."""
+    try:
+        for name, source in document.get("tool", {}).get("uv", {}).get("sources", {}).items():
             if any({"path", "workspace"} & one.keys() for one in (source if isinstance(source, list) else [source])):
                 raise EnvironmentNotBuilt(f"{path.name} names a folder for {name} in tool.uv.sources, and {_REMEDY}")
-        yield from (str(one) for one in document.get("project", {}).get("dependencies", []))
-    except (ValueError, AttributeError, TypeError) as error:
+        if "dependencies" in document.get("project", {}).get("dynamic", []) or not (
+            "project" in document or "poetry" in document.get("tool", {})
+        ):
+            why = f"the dependencies of {path.name} are in other files of the code, and jobs share environments"
+            raise EnvironmentNotBuilt(f"{why}: name the file that has them in env.python, or use uv.lock")
+        return [str(one) for one in document.get("project", {}).get("dependencies", [])]
+    except (AttributeError, TypeError) as error:
         raise EnvironmentNotBuilt(f"{path.name} cannot be read: {error}") from None
+
+
+def _refuse_folders(path: Path, settings: Any) -> None:
+    """Raise EnvironmentNotBuilt for uv's settings that name a folder beside `path`."""
+    for name in _PLACES:
+        found = settings.get(name, []) if isinstance(settings, dict) else []
+        for one in found if isinstance(found, list) else [found]:
+            place = one.get("url", "") if isinstance(one, dict) else one
+            if isinstance(place, str) and not re.match(r"(\w[\w+.-]*://|/)", place):
+                raise EnvironmentNotBuilt(f"{path.name} names {place[:200]!r} in uv's {name}, and {_REMEDY}")
 
 
 def content_of(path: Path) -> bytes:

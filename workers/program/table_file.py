@@ -5,7 +5,7 @@ Imports none of the libraries whose values it takes.
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 #: Maximum number of rows, of columns, and of bytes.
@@ -28,6 +28,8 @@ def content(columns: Any, rows: Any = None) -> bytes:
     for number, row in enumerate(found, 1):
         if number > MOST_ROWS or text.seek(0, io.SEEK_CUR) > MOST_BYTES:
             raise ValueError(f"a table has at most {MOST_ROWS:,} rows and {MOST_BYTES >> 20} MiB: log a part of it")
+        if isinstance(row, str | bytes | Mapping):
+            raise TypeError(f"row {number} is a {type(row).__name__}: a row is a list of values, one for each column")
         values = list(row)
         if len(values) != len(head):
             raise ValueError(f"row {number} has {len(values):,} values for {len(head):,} columns")

@@ -5,7 +5,7 @@ from typing import Final
 
 from uv import find_uv_bin
 
-from .build_process import MOST_REASON, NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt
+from .build_process import NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt, shortened
 
 #: Signs of an index that cannot be reached, or answers 5xx, in uv's last error.
 _NETWORK: Final = re.compile(
@@ -52,7 +52,7 @@ def reason(output: str) -> str:
         said = [said[0], said[1], said[-1]]
     said += _HINT.findall(error)
     text = ": ".join(" ".join(part.split()) for part in said)
-    return re.sub(r",? we can conclude that [^,]*\b(unsatisfiable|cannot be used)\.", ".", text)[:MOST_REASON]
+    return shortened(re.sub(r",? we can conclude that [^,]*\b(unsatisfiable|cannot be used)\.", ".", text))
 
 
 def _last_error(output: str) -> str:

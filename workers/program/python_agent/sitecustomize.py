@@ -109,7 +109,7 @@ def _report_exceptions(name: str) -> None:
             return
         text = "".join(traceback.format_exception(kind, error, trace))
         root = _raised_in_worker(error)
-        failure = {"type": type(root).__name__, "message": _end_of(str(root)), "traceback": _end_of(text)}
+        failure = {"type": type(root).__name__, "message": _end_of(_text_of(root)), "traceback": _end_of(text)}
         try:
             with _connected(name, {"failed": failure}):
                 pass
@@ -117,6 +117,14 @@ def _report_exceptions(name: str) -> None:
             return  # the program's own report is in its log
 
     sys.excepthook = hook
+
+
+def _text_of(error: BaseException) -> str:
+    """Its message; of a class whose `__str__` fails what Python's own report says."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # the user's own code
+        return "<exception str() failed>"
 
 
 def _raised_in_worker(error: BaseException) -> BaseException:
@@ -212,7 +220,7 @@ def _record_after_steps(module: Any, name: str) -> None:
             register(_recorder(name).after_step)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)  # noqa: UP033  # `cache` is not in Python 3.8
 def _recorder(name: str) -> Any:
     """That of this process. It connects to the rank's trainer process with the first group or step."""
 

@@ -332,6 +332,14 @@ def test_of_an_exception_in_a_task_of_ray_the_cause_is_reported_without_colours(
     assert sitecustomize._end_of("\x1b[36mray::f()\x1b[39m (pid=1)") == "ray::f() (pid=1)"
 
 
+def test_an_exception_without_a_message_of_its_own_is_reported() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert sitecustomize._text_of(Odd()) == "<exception str() failed>"
+
+
 def test_a_driver_names_the_callback_once_beside_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for given, wanted in (
         ("", ""),

@@ -150,7 +150,7 @@ def family() -> Iterator[tuple["subprocess.Popen[str]", int]]:
 
 
 def test_a_programs_processes_are_all_below_it(family: tuple["subprocess.Popen[str]", int]) -> None:
-    """One that has ended is known for one look more: its last file may be newer than the look before."""
+    """One that has ended is known until the files have been looked at: its last one may be newer than the look before."""
     parent, child = family
     processes = Processes(parent.pid)
     processes.look()
@@ -161,6 +161,7 @@ def test_a_programs_processes_are_all_below_it(family: tuple["subprocess.Popen[s
     for _ in range(2):
         processes.look()
         known.append(child in processes)
+        processes.forget()
     assert known == [True, False]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,20 @@ def test_what_the_environment_has_is_served_with_a_random_token(
         tokens.add(found["token"])
     assert len(tokens) == 2
     assert jupyter_server.runtime_folder().stat().st_mode & 0o777 == 0o700
+
+
+def test_folders_of_sessions_that_have_ended_are_removed_after_a_day(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {}
+    for name, pid, age_s in (("ended", 2**22 + 1, 2e5), ("runs", os.getpid(), 2e5), ("new", 2**22 + 1, 10.0)):
+        monkeypatch.setenv("SHARDYARD_JOB", name)
+        folders[name] = jupyter_server.runtime_folder()
+        folders[name].mkdir(mode=0o700)
+        (folders[name] / "jpserver-1.json").write_text(json.dumps({"pid": pid, "token": "x"}))
+        os.utime(folders[name], (time.time() - age_s,) * 2)
+    jupyter_server._remove_old()
+    assert [name for name, folder in folders.items() if folder.exists()] == ["runs", "new"]
 
 
 def test_without_jupyter_it_says_what_is_missing(env: dict[str, str], tmp_path: Path) -> None:

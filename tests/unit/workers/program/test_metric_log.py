@@ -48,6 +48,13 @@ def test_all_that_was_logged_arrives_also_at_the_very_end() -> None:
     assert found == {"a": [(s, float(s)) for s in range(500)], "b/c": [(s, s / 2) for s in range(500)]}
 
 
+def test_what_a_function_of_atexit_logs_arrives() -> None:
+    script = (
+        "import atexit; atexit.register(lambda: shardyard.log({'a': 2.0}, step=9)); shardyard.log({'a': 1.0}, step=1)"
+    )
+    assert received(script) == {"a": [(1, 1.0), (9, 2.0)]}
+
+
 def test_steps_are_counted_where_none_is_given_and_ranks_have_their_own_curves_if_asked() -> None:
     script = (
         "shardyard.log({'a': 1}); shardyard.log({'a': 2}); shardyard.log({'a': 3}, step=9); shardyard.log({'a': 4})\n"

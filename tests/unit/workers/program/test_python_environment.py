@@ -276,6 +276,25 @@ def test_a_project_and_its_lock_are_installed_without_the_code(index: Path, cach
     assert "mine" in printed(place, "import mine")
 
 
+def test_what_is_above_a_project_is_not_read(index: Path, cache: Path, tmp_path: Path) -> None:
+    """A workspace in the code's root would install a package from there, which jobs with an equal project would get, too."""
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "root"\nversion = "0"\n[tool.uv.workspace]\nmembers = ["sub"]\n'
+        '[tool.uv.sources]\nalpha = {path = "libs/alpha"}\n'
+    )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "pyproject.toml").write_text(
+        '[project]\nname = "sub"\nversion = "0"\ndependencies = ["alpha"]\n'
+    )
+    place = built(PythonEnvironment("sub/pyproject.toml"), cache, tmp_path)
+    assert printed(place, "import alpha; print(alpha.VALUE)") == "7"
+
+
+def test_an_address_alone_is_refused_with_inherit(cache: Path) -> None:
+    with pytest.raises(EnvironmentNotBuilt, match=r"'git\+https://x.org/a.git' .* NAME @ https"):
+        built(wants("git+https://x.org/a.git", inherit=True), cache)
+
+
 def test_inherit_needs_the_same_python(index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "_PACKAGES", "lib/python3.99/site-packages")
     with pytest.raises(EnvironmentNotBuilt, match=r"inherit needs the Python of this node, 3\..* version is 3\.11"):

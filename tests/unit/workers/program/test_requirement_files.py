@@ -85,12 +85,35 @@ def test_addresses_of_packages_are_accepted(tmp_path: Path, line: str) -> None:
         ("[project", "cannot be read"),
         ('project = "x"', "cannot be read"),
         ("[project]\ndependencies = 3", "cannot be read"),
+        ('[project]\nname = "a"\ndynamic = ["version", "dependencies"]\n', "are in other files of the code"),
+        ('[build-system]\nrequires = ["setuptools"]\n', "name the file that has them in env.python"),
+        ('[project]\n[tool.uv]\nfind-links = ["./wheels"]\n', r"names './wheels' in uv's find-links"),
+        ('[project]\n[[tool.uv.index]]\nname = "own"\nurl = "simple"\n', "names 'simple' in uv's index"),
     ],
 )
 def test_a_project_that_cannot_be_installed_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(EnvironmentNotBuilt, match=said):
         read_requirements(tmp_path / "pyproject.toml")
+
+
+def test_settings_beside_a_project_are_read_like_its_own(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\ndependencies = ["b", "c @ https://x.org/c.whl"]\n')
+    settings = tmp_path / "uv.toml"
+    settings.write_text('find-links = ["https://x.org/all", "/shared/wheels"]\n')
+    found = read_requirements(tmp_path / "pyproject.toml")
+    assert (found.names, found.nameless, len(found.contents)) == ({"b", "c"}, (), 2)
+    settings.write_text('index-url = "file:simple"\n')
+    with pytest.raises(EnvironmentNotBuilt, match=r"uv\.toml names 'file:simple' in uv's index-url"):
+        read_requirements(tmp_path / "pyproject.toml")
+
+
+def test_ends_of_lines_and_options_hide_no_name(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_bytes(
+        b"one==1.0 \\\r\n  --hash=sha256:00\r\ntwo==2.0\t--hash=sha256:00\r\ngit+https://x.org/three.git\r\n"
+    )
+    found = read_requirements(tmp_path / "requirements.txt")
+    assert (found.names, found.nameless) == ({"one", "two"}, ("git+https://x.org/three.git",))
 
 
 def test_a_file_that_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:

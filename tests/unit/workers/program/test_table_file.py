@@ -24,7 +24,8 @@ def test_a_dataframe_is_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows"), [("ab", [[1, 2]]), ([], []), (["a"], [[1, 2]]), (["a"], 3), ({"a": 1}, None), (["a"] * 1001, [])]
+    ("columns", "rows"), [("ab", [[1, 2]]), ([], []), (["a"], [[1, 2]]), (["a"], 3), ({"a": 1}, None), (["a"] * 1001, []),
+     (["a", "b"], [{"a": 1, "b": 2}]), (["a", "b"], ["xy"])]
 )  # fmt: skip
 def test_what_is_no_table_is_refused(columns: Any, rows: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=r"table|row|DataFrame"):
