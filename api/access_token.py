@@ -34,8 +34,14 @@ class TokenFile:
         return PrivateFile(self.path, self.own)
 
     def make(self) -> None:
-        """Make the data folder's token if there is none. If several processes do so at once, one makes it and all use it."""
-        self._file.make(secrets.token_urlsafe(_RANDOM_BYTES))
+        """Make the data folder's token if there is none. If several processes do so at once, one makes it and all use it.
+
+        Raises `TokenUnreadable`.
+        """
+        try:
+            self._file.make(secrets.token_urlsafe(_RANDOM_BYTES))
+        except NotPrivate as error:
+            raise TokenUnreadable(self.path, str(error), own=self.own) from None
 
     def replace(self) -> None:
         """Replace the data folder's token by a new one."""

@@ -37,7 +37,9 @@ def parse(body: bytes, form: Format) -> Any:
         data = _from_json(text) if form == "json" else _from_yaml(text)
     except RecursionError:
         raise _too_deep(()) from None
-    for path, value in walk(data):
+    for count, (path, value) in enumerate(walk(data)):
+        if count >= MAX_NODES:
+            raise _too_many()
         _check_value(path, value)
     return data
 
@@ -111,6 +113,10 @@ def _too_deep(path: Path) -> InvalidSyntax:
         field=dotted(path) or None,
         remedy="A spec needs no more than a few levels; see GET /v1/schema/job.",
     )
+
+
+def _too_many() -> InvalidSyntax:
+    return InvalidSyntax(f"The body holds more than {MAX_NODES} values.", remedy="Name many files by a glob.")
 
 
 def _duplicate(key: str, where: str) -> InvalidSyntax:
@@ -251,7 +257,7 @@ def _check_events(text: str) -> None:
     depth = documents = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if count > MAX_NODES:
-            raise InvalidSyntax(f"The body holds more than {MAX_NODES} values.", remedy="Name many files by a glob.")
+            raise _too_many()
         if isinstance(event, yaml.AliasEvent):
             raise InvalidSyntax(
                 f"The alias *{event.anchor}{_line(event.start_mark)} is not accepted.",

@@ -16,7 +16,7 @@ _MOST_BYTES: Final = 4096
 
 
 class NotPrivate(Exception):
-    """The file cannot be read, or others may have read it."""
+    """The file cannot be read or made, or others may have read it."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,15 @@ class PrivateFile:
     own: bool
 
     def make(self, text: str) -> None:
-        """Make our own file if there is none. If several processes do so at once, one makes it and all use it."""
+        """Make our own file if there is none. If several processes do so at once, one makes it and all use it. Raises NotPrivate."""
         if not self.own or os.path.lexists(self.path):
             return
-        # A hard link appears with the whole content, and never replaces an existing file, not even a dangling link.
-        with self._draft(text) as draft, suppress(FileExistsError):
-            os.link(draft, self.path)
+        try:
+            # A hard link appears with the whole content, and never replaces an existing file, not even a dangling link.
+            with self._draft(text) as draft, suppress(FileExistsError):
+                os.link(draft, self.path)
+        except OSError as error:
+            raise NotPrivate(f"It cannot be made: {error.strerror}") from None
 
     def replace(self, text: str) -> None:
         with self._draft(text) as draft:

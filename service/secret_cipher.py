@@ -41,7 +41,7 @@ def _cipher(settings: Settings, *, make: bool) -> MultiFernet:
         keys = _keys(settings, make)
         return MultiFernet([Fernet(key) for key in keys.replace(",", "\n").split()])
     except NotPrivate as error:
-        raise SecretsKeyUnusable(f"The key of secrets cannot be read. {error}.", remedy=_REMEDY) from None
+        raise SecretsKeyUnusable(f"The key of secrets cannot be used. {error}.", remedy=_REMEDY) from None
     except ValueError:
         message = "The key of secrets is not 32 bytes in URL-safe base64."
         raise SecretsKeyUnusable(message, remedy=_REMEDY) from None

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from .messages import json_codec
 
@@ -31,6 +31,8 @@ MANIFEST: Final = "manifest.json"
 #: Maximum bytes of a header in the tar file, such as a long name.
 _MOST_HEADER: Final = 1 << 20
 _MOST_NAME: Final = 4096
+#: Bytes of one part of a path, by the file systems of Linux.
+_MOST_PART: Final = 255
 #: Time of all files, so that the same files are the same archive: 2000-01-01. (Zip files hold no time before 1980.)
 _MTIME: Final = 946_684_800
 
@@ -86,7 +88,7 @@ def pack(folder: Path, names: list[str], file: BinaryIO) -> None:
                 member.type, member.linkname, member.size = tarfile.REGTYPE, "", path.stat().st_size
             member.mode = 0o755 if member.mode & 0o100 else 0o644
             member.mtime, member.uid, member.gid, member.uname, member.gname = _MTIME, 0, 0, "", ""
-            _check(member, set(), set())
+            _check(member, _Seen(set(), set(), set()))
             if member.isreg():
                 with path.open("rb") as content:
                     tar.addfile(member, content)
@@ -148,37 +150,54 @@ def unpack(manifest: Manifest, read: Callable[[int], bytes], folder: Path) -> No
 
 def _members(manifest: Manifest, read: Callable[[int], bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Each file, link and folder, once it is known to be harmless, while the archive is read up to it."""
-    names: set[str] = set()
-    links: set[str] = set()
+    seen = _Seen(set(), set(), set())
     try:
         with tarfile.open(fileobj=_Stream(manifest, read), mode="r:") as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
-                _check(member, names, links)
-                if len(names) > MOST_FILES:
+                _check(member, seen)
+                if len(seen.names) > MOST_FILES:
                     raise InvalidArchive(f"the archive has more than {MOST_FILES:,} files")
                 yield tar, member
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         raise InvalidArchive(f"it is not a tar file: {error}") from None
 
 
-def _check(member: tarfile.TarInfo, names: set[str], links: set[str]) -> None:
-    """Raise InvalidArchive for a member that could be written outside the folder, or is no file, link or folder; else remember it."""
+class _Seen(NamedTuple):
+    """The members of an archive by now: all names, those of links, and the folders that members are in or are."""
+
+    names: set[str]
+    links: set[str]
+    folders: set[str]
+
+
+def _check(member: tarfile.TarInfo, seen: _Seen) -> None:
+    """Raise InvalidArchive for a member that could be written outside the folder, or not at all; else remember it."""
     name, shown = member.name, ascii(member.name[:200])
-    folders = name.split("/")
-    if not name or len(name.encode(errors="surrogateescape")) > _MOST_NAME or {"", ".", ".."} & {*folders}:
+    parts = name.split("/")
+    above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+    if not name or len(_bytes(name)) > _MOST_NAME or {"", ".", ".."} & {*parts} or "\0" in name + member.linkname:
         raise InvalidArchive(f"{shown} is not a path inside the folder")
+    if any(len(_bytes(part)) > _MOST_PART for part in parts):
+        raise InvalidArchive(f"{shown} has a part of more than {_MOST_PART} bytes")
     if member.issparse() or not (member.isreg() or member.isdir() or member.issym()):
         raise InvalidArchive(f"{shown} is neither a file nor a link nor a folder")
-    if name in names:
+    if name in seen.names or (name in seen.folders and not member.isdir()):
         raise InvalidArchive(f"{shown} occurs twice")
-    if any("/".join(folders[:depth]) in links for depth in range(1, len(folders))):
+    if above & seen.links:
         raise InvalidArchive(f"{shown} is below a link")
+    if any(one in seen.names and one not in seen.folders for one in above):
+        raise InvalidArchive(f"{shown} is below a file")
     if member.issym():
-        if not _stays_inside(member.linkname, len(folders) - 1):
+        if not _stays_inside(member.linkname, len(parts) - 1):
             raise InvalidArchive(f"the link {shown} points out of the folder, to {member.linkname[:200]!a}")
-        links.add(name)
-    names.add(name)
+        seen.links.add(name)
+    seen.names.add(name)
+    seen.folders.update(above | {name} if member.isdir() else above)
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode(errors="surrogateescape")
 
 
 def _stays_inside(target: str, depth: int) -> bool:
@@ -201,7 +220,8 @@ class _Stream(io.RawIOBase):
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
         """Only forwards, or nowhere from here; tarfile never goes back where there are no hard links."""
-        assert (whence == io.SEEK_CUR and place == 0) or (whence == io.SEEK_SET and place >= self._place)
+        if not ((whence == io.SEEK_CUR and place == 0) or (whence == io.SEEK_SET and place >= self._place)):
+            raise InvalidArchive("a member of the tar file has a negative size")
         self._place = self._place if whence == io.SEEK_CUR else place
         return self._place
 

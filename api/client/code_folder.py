@@ -4,6 +4,7 @@ In a git repository these are the files that git knows, and new ones that it doe
 `.gitignore` files exclude. `code.ignore` excludes more. The archive is named in the spec, which is then complete.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -30,6 +31,8 @@ _USUALLY_IGNORED: Final = ("__pycache__/", "*.pyc", ".venv/", "venv/", "node_mod
 _NOTHING: Final = GitIgnoreSpec.from_lines([])
 #: Seconds that one call of git may take.
 _GIT_S: Final = 60.0
+#: Characters of a diff as JSON, in which most letters take six: beside the digests of all parts it fits into one request.
+_MOST_SENT: Final = 640 << 10
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,10 @@ def _commit(folder: Path) -> tuple[str | None, str | None]:
         return None, None
     changed = _git(folder, "-c", "color.ui=false", "diff", "--no-ext-diff", "--no-textconv", "--relative", "HEAD")
     text = (changed or b"").decode(errors="replace").replace("\0", "")
-    return head.decode().strip(), text[: code_archive.MOST_DIFF] or None
+    text = text[: code_archive.MOST_DIFF]
+    while len(json.dumps(text)) > _MOST_SENT:
+        text = text[: len(text) // 2]
+    return head.decode().strip(), text or None
 
 
 def _git(folder: Path, *words: str) -> bytes | None:

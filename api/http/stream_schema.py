@@ -40,6 +40,11 @@ def stream_union() -> Schema:
     return {"oneOf": [{"$ref": _REF + name} for name in _names().values()]}
 
 
+def streamed_kinds() -> list[str]:
+    """The kinds of events in a stream."""
+    return sorted(_names())
+
+
 def _as_sent(schema: Schema) -> Schema:
     """An event omits fields that equal their default. Without its default such a field is optional in generated types, as it must be."""
     if "properties" not in schema:

@@ -139,7 +139,7 @@ class Hub:
                 await asyncio.sleep(_AWAY_S)
                 continue
             for job, position in positions.items():
-                if self._seen.get(job) != position:
+                if job in self._watches and self._seen.get(job) != position:
                     self._seen[job] = position
                     for watch in self._watches.get(job, ()):
                         watch.ring()

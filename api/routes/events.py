@@ -11,7 +11,7 @@ from ...service.schemas.cursor import Cursor
 from ...service.schemas.live_tail import Scope
 from ..http.dependencies import In
 from ..http.problems import describe
-from ..http.stream_schema import stream_union
+from ..http.stream_schema import stream_union, streamed_kinds
 from ..http.watch_hub import EventStream
 from .logs import Rank
 
@@ -20,8 +20,7 @@ router = APIRouter(tags=["telemetry"])
 _SENT = 'event: step\ndata: {"step": 1, "loss": 5.55}\nid: 3.1.0\n\n'
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `export`, "
-        "`incident`, `repair`, `trace_finished`, `summary`, `log`, `rank_metrics`; last `end`.",
+        "description": f"By the field `event` one of {', '.join(f'`{kind}`' for kind in streamed_kinds())}.",
         "content": {"text/event-stream": {"schema": stream_union(), "example": _SENT}},
     },
     **describe("job_not_found", "invalid_cursor", "invalid_request"),

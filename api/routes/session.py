@@ -1,6 +1,7 @@
 """A browser's session: it starts with the access token or a code of `shardyard open`, and ends when the browser signs out."""
 
 import asyncio
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,6 +13,9 @@ from ..http.dependencies import In
 from ..http.peer import user_of
 from ..http.problems import describe
 from ..spec_document import parse
+
+#: Bytes of a body. It is read before it is known who sends it.
+_MOST_BYTES: Final = 8 << 10
 
 router = APIRouter(tags=["service"])
 
@@ -31,7 +35,7 @@ _BODY = request_body.described(["SignIn"], {"a token": {"token": "…"}})
 async def sign_in(request: Request, answer: Response, context: In) -> Session:
     """Exchange the access token or a code for a session. Its cookie is not readable by scripts."""
     form = request_body.format_of(request)
-    wanted = request_body.validated(SignIn, parse(await request_body.read(request), form))
+    wanted = request_body.validated(SignIn, parse(await request_body.read(request, _MOST_BYTES), form))
     if context.authenticator is None:
         return Session(seconds=SESSION_S)
     actor = await _actor_of(wanted, request, context.authenticator)

@@ -193,7 +193,9 @@ def writing_engine(url: URL) -> AsyncEngine:
 def _engines(url: URL) -> _Engines:
     if url.drivername.startswith("postgresql"):
         both = _postgresql(url, 10, 10)
-        return _Engines(both, both, _postgresql(url, SEARCHES, 0))
+        # What one transaction reads is of one moment, as on SQLite: a job's cursor belongs to the curve that is read after it.
+        reading = both.execution_options(isolation_level="REPEATABLE READ")
+        return _Engines(both, reading, _postgresql(url, SEARCHES, 0))
     reading, searching = (sqlite.engine(url, "read", connections) for connections in (READERS, SEARCHES))
     return _Engines(sqlite.engine(url, "write"), reading, searching)
 

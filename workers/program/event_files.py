@@ -43,7 +43,7 @@ class EventFileInvalid(Exception):
 
 
 class Processes:
-    """The processes of this rank's program: descendants of the trainer process that were seen alive since `forget` was last called, or then."""
+    """The processes of this rank's program: descendants of the trainer process that were seen alive since `forget` was called."""
 
     def __init__(self, main: int) -> None:
         self._known: set[int] = set()  # all processes of this machine

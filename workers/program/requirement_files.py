@@ -81,7 +81,8 @@ def requirements(texts: Iterable[str]) -> Iterator[Requirement]:
 
 def named(texts: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
     """The packages that these requirements name, and those requirements that name none, such as an address."""
-    names, nameless = set(), []
+    names: set[str] = set()
+    nameless: list[str] = []
     for text in texts:
         found = list(requirements([text]))
         names.update(str(canonicalize_name(one.name)) for one in found)

@@ -1,11 +1,12 @@
 """Bodies become plain data, or are refused quickly and by name."""
 
 import math
+from typing import get_args
 
 import pytest
 
 from shardyard.api.errors import InvalidEncoding, InvalidSyntax, SpecTooLarge
-from shardyard.api.spec_document import MAX_DEPTH, dotted, parse, walk
+from shardyard.api.spec_document import MAX_DEPTH, Format, dotted, parse, walk
 from shardyard.workers.spec import MAX_SPEC_BYTES
 
 
@@ -88,6 +89,14 @@ def test_bytes_that_are_not_utf_8() -> None:
 def test_too_much() -> None:
     with pytest.raises(SpecTooLarge):
         parse(b" " * (MAX_SPEC_BYTES + 1), "yaml")
+
+
+def test_values_are_counted_alike_in_both_notations() -> None:
+    few, many = (f"[{','.join(['1'] * count)}]".encode() for count in (40_000, 60_000))
+    for form in get_args(Format):
+        assert len(parse(few, form)) == 40_000
+        with pytest.raises(InvalidSyntax, match="more than 50000 values"):
+            parse(many, form)
 
 
 def test_walk_gives_every_value_with_its_path() -> None:

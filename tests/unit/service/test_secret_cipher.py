@@ -49,3 +49,5 @@ def test_a_key_that_cannot_be_used_is_explained(tmp_path: Path, text: str | None
     with pytest.raises(SecretsKeyUnusable) as refused:
         seal(Settings(secrets_key_path=file), "TOKEN", VALUE)
     assert "SHARDYARD_SECRETS_KEY" in (refused.value.remedy or "") and VALUE not in refused.value.message
+    with pytest.raises(SecretsKeyUnusable, match="It cannot be made: No such file or directory"):
+        seal(Settings(data_dir=tmp_path / "none"), "TOKEN", VALUE)

@@ -107,6 +107,10 @@ REG, DIR, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfil
         ([("a", LINK, "b", 0), ("a/x", REG, "", 1)], "below a link"),
         ([("a", LINK, "b", 0), ("a", DIR, "", 0)], "occurs twice"),
         ([("a", REG, "", 1), ("a", REG, "", 1)], "occurs twice"),
+        ([("a", REG, "", 1), ("a/b", REG, "", 1)], "below a file"),
+        ([("a/b", REG, "", 1), ("a", LINK, "c", 0)], "occurs twice"),
+        ([("n" * 256, REG, "", 1)], "more than 255 bytes"),
+        ([("a", LINK, "c\0d" + "e" * 100, 0)], "not a path inside"),
         ([("n" * (2 << 20), REG, "", 1)], "a header of the tar file"),
     ],
     ids=lambda given: str(given)[:40],
@@ -120,6 +124,14 @@ def test_what_could_leave_the_folder_is_refused(
     with pytest.raises(InvalidArchive, match=why):
         unpack(manifest, read, tmp_path / "copy")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_size_below_zero_is_refused() -> None:
+    member = tarfile.TarInfo("a")
+    member.size = -5000
+    file = io.BytesIO(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(InvalidArchive, match="negative size"):
+        check_members(*parts_of(file))
 
 
 def test_too_many_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 /** Files, images and tables that a job's program logged. */
 
-import { fill, get, type Schema, toProblem } from "./http";
+import { fill, get, type Schema, toProblem, unreachable } from "./http";
 
 export interface Artifact {
   name: string;
@@ -45,7 +45,10 @@ export async function listArtifacts(job: string, after: string | null, limit: nu
 
 /** The first bytes of a file as text. Raises `Problem`. */
 export async function readStart(address: string, bytes: number, signal: AbortSignal): Promise<string> {
-  const response = await fetch(address, { headers: { Range: `bytes=0-${bytes - 1}` }, signal });
+  const failed = (error: unknown): never => {
+    throw signal.aborted ? error : unreachable();
+  };
+  const response = await fetch(address, { headers: { Range: `bytes=0-${bytes - 1}` }, signal }).catch(failed);
   if (!response.ok) throw await toProblem(response);
-  return response.text();
+  return await response.text().catch(failed);
 }

@@ -13,5 +13,8 @@ test("a control plane that is slow is not one that is gone", async () => {
   await expect(get("/v1/nodes", { timeoutMs: 5 })).rejects.toMatchObject({ status: 0, code: "timeout" });
   vi.stubGlobal("fetch", () => Promise.reject(new TypeError("refused")));
   await expect(get("/v1/nodes", {})).rejects.toMatchObject({ status: 0, code: "unreachable" });
+  const broken = { ok: true, json: () => Promise.reject(new TypeError("terminated")) };
+  vi.stubGlobal("fetch", () => Promise.resolve(broken));
+  await expect(get("/v1/nodes", {})).rejects.toMatchObject({ status: 0, code: "unreachable" });
   vi.unstubAllGlobals();
 });

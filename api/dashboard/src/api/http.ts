@@ -117,17 +117,18 @@ export function remove<Path extends With<"delete">>(path: Path, request: Request
 
 async function call(method: string, address: string, { signal, timeoutMs = TIMEOUT_MS }: Limits, body?: Body): Promise<unknown> {
   const timeout = AbortSignal.timeout(timeoutMs);
+  const failed = (error: unknown): never => {
+    if (signal?.aborted) throw error;
+    throw timeout.aborted ? unanswered(timeoutMs) : unreachable();
+  };
   const response = await fetch(address, {
     method,
     headers: { Accept: "application/json", ...(body && { "Content-Type": body.type, ...body.headers }) },
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     ...(body && { body: body.text }),
-  }).catch((error: unknown) => {
-    if (signal?.aborted) throw error;
-    throw timeout.aborted ? unanswered(timeoutMs) : unreachable();
-  });
+  }).catch(failed);
   if (!response.ok) throw await toProblem(response);
-  return response.json();
+  return await response.json().catch(failed); // it may break off after its headers
 }
 
 /** `/v1/jobs/{job}` with its parts filled in, and the query's parameters that are not null, undefined or empty. */

@@ -40,6 +40,7 @@ async def test_the_cookie_of_a_page_over_https_stays_there(anonymous: httpx2.Asy
         ("{", "application/json", 400, "invalid_syntax"),
         (f"token={TOKEN}", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
         (f'{{"token": "{TOKEN}"}}', "text/plain", 415, "unsupported_media_type"),
+        (f'{{"token": [{"1," * 8192}1]}}', "application/json", 413, "spec_too_large"),
     ],
 )
 async def test_what_cannot_be_a_sign_in(

@@ -34,6 +34,16 @@ async def test_no_writer_waits_for_a_read_and_each_sees_what_was_committed_befor
             assert [row["id"] for row in await nodes.all_nodes(searching)] == ["b"]
 
 
+async def test_one_read_is_of_one_moment(store: Store) -> None:
+    """A job's cursor and its curve, which are read one after the other, belong together."""
+    await put(store, "a")
+    async with asyncio.timeout(PATIENCE_S), store.read() as tx:
+        assert [row["id"] for row in await nodes.all_nodes(tx)] == ["a"]
+        await put(store, "b")
+        assert [row["id"] for row in await nodes.all_nodes(tx)] == ["a"]
+    assert await names(store) == ["b"]
+
+
 async def test_a_write_is_seen_once_it_is_committed_and_never_before(store: Store) -> None:
     with pytest.raises(RuntimeError):
         async with asyncio.timeout(PATIENCE_S), store.write() as tx:

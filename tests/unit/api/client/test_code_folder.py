@@ -9,6 +9,8 @@ import pytest
 
 from shardyard.api.client import code_folder
 from shardyard.api.errors import CodeFolderUnusable
+from shardyard.workers.messages import json_codec
+from shardyard.workers.spec import MAX_SPEC_BYTES
 
 
 def write(folder: Path, *names: str) -> None:
@@ -101,6 +103,10 @@ def test_the_commit_and_the_changes_since_are_recorded(tmp_path: Path) -> None:
     with code_folder.packed(document) as second:
         assert second is not None and "+changed" in (second.manifest.diff or "")
         assert second.manifest.digest != first.manifest.digest
+    (tmp_path / "a.py").write_text("ж\n" * 200_000)
+    with code_folder.packed(document) as third:
+        assert third is not None and "+ж" in (third.manifest.diff or "")
+        assert len(json_codec.dumps(third.manifest)) < MAX_SPEC_BYTES
 
 
 def test_what_names_no_folder_is_left_for_the_server() -> None:

@@ -114,13 +114,15 @@ def test_a_new_token_holds_within_a_second(found: Authenticator, tmp_path: Path,
     assert found.keys.actor_of(session) is None
 
 
-@pytest.mark.parametrize("spoil", ["away", "weak", "open"])
+@pytest.mark.parametrize("spoil", ["away", "no-folder", "weak", "open"])
 def test_a_file_that_is_spoilt_leaves_the_token_in_force(
     found: Authenticator, tmp_path: Path, later: list[float], caplog: pytest.LogCaptureFixture, spoil: str
 ) -> None:
     path = tmp_path / "token"
     before = path.read_text().strip()
-    if spoil == "away":
+    if spoil == "no-folder":
+        tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-gone"))
+    elif spoil == "away":
         path.unlink()
         path.symlink_to(tmp_path / "nowhere")
     else:
