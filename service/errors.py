@@ -213,6 +213,12 @@ class TraceNotFound(ShardyardError):
     code = "trace_not_found"
 
 
+class TraceNotPossible(ShardyardError):
+    """The job has no steps that its trainers could record."""
+
+    code = "trace_not_possible"
+
+
 class TraceOpen(ShardyardError):
     """The job already has an open trace. It can record one trace at a time."""
 

@@ -62,6 +62,7 @@ CODES: dict[str, tuple[int, str]] = {
     "pin_underway": (409, "The checkpoint is being pinned or unpinned"),
     "job_not_running": (409, "The job is not running"),
     "trace_open": (409, "A trace is being recorded"),
+    "trace_not_possible": (409, "The job has no steps to trace"),
     "exec_open": (409, "A command runs beside this rank"),
     "port_closed": (409, "Nothing listens on the port"),
     "too_many_profiles": (409, "Too many profiles of one job"),

@@ -36,7 +36,14 @@ Ranks = Annotated[
     operation_id="traceJob",
     summary="Trace a running job's next steps",
     status_code=202,
-    responses=describe("job_not_found", "idempotency_conflict", "job_not_running", "trace_open", "invalid_request"),
+    responses=describe(
+        "job_not_found",
+        "idempotency_conflict",
+        "job_not_running",
+        "trace_not_possible",
+        "trace_open",
+        "invalid_request",
+    ),
 )
 async def trace(
     job: str,

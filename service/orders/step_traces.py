@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import TraceEvent, TraceFinishedEvent
 from ...workers.messages.trace_request import Trace as GangTrace
 from .. import ids
-from ..errors import TraceOpen
+from ..errors import TraceNotPossible, TraceOpen
 from ..jobs.transitions import Cause
 from ..queries.traces import KEPT, trace_record
 from ..schemas.trace import Trace, Traces
@@ -37,7 +37,7 @@ class TraceRequest:
 async def create(store: Store, job: str, steps: int, key: str | None, actor: str) -> Trace:
     """Store the trace; the job's dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
-    Raises JobNotFound, JobNotRunning, TraceOpen, IdempotencyConflict; then nothing is stored.
+    Raises JobNotFound, JobNotRunning, TraceNotPossible, TraceOpen, IdempotencyConflict; then nothing is stored.
     """
     async with store.write() as tx:
         found, row = await order_frame.create(tx, _KIND, job, TraceRequest(steps), key, actor)
@@ -46,6 +46,9 @@ async def create(store: Store, job: str, steps: int, key: str | None, actor: str
 
 async def _prepare(tx: AsyncConnection, job: RowMapping, _request: TraceRequest) -> dict[str, Any]:
     order_frame.refuse_unless_running(job, "only running jobs can be traced")
+    if "command" in job["spec"]:
+        remedy = f"Record what a rank's process does: shardyard profile {job['id']} --rank 0 --kind operators"
+        raise TraceNotPossible(f"{job['id']} runs a program, whose steps are not known.", field="job", remedy=remedy)
     for row in await orders.open_of(tx, traces, job["id"]):
         remedy = "Wait for its end: shardyard trace JOB --list"
         raise TraceOpen(f"{row['id']} is being recorded.", field="job", remedy=remedy)

@@ -36,7 +36,7 @@ async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100)
     """Incidents of a job (id or name) after number `after`, oldest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
-        found = await event_rows.of_kind_after(tx, job_id, "incident", after, None, limit + 1)
+        found = await event_rows.of_kind_after(tx, job_id, "incident", after, None, limit + _BEYOND)
         first = found[0]["position"] if found else after
         repairs = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit) if found else []
     items = [_incident(row, _repair_of(row, following, repairs)) for row, following in _pairs(found)[:limit]]
@@ -60,6 +60,8 @@ def _repair_of(row: RowMapping, following: int | None, repairs: Any) -> Repair |
         return None
     for repair in repairs:
         if row["position"] < repair["position"] and (following is None or repair["position"] < following):
+            if repair["attempt"] != row["attempt"]:
+                return None
             event = read(RepairEvent, repair["data"])
             return Repair(
                 generation=event.generation,
@@ -169,7 +171,8 @@ _WITHOUT_REPAIR = frozenset(
 def _summary(incident: IncidentEvent, repair: Repair | None) -> str:
     who = "The gang" if incident.rank is None else f"Rank {incident.rank}" + _on(incident.node)
     when = f" after step {incident.step}" if incident.step else ""
-    happened = HAPPENED.get(incident.cause, "{who}: " + incident.cause).format(who=who)
+    # A cause may be one that a user's own exception names, with any text.
+    happened = HAPPENED[incident.cause].format(who=who) if incident.cause in HAPPENED else f"{who}: {incident.cause}"
     message = incident.message.strip().rstrip(".")
     what = happened + when + (f": {message}." if message else ".")
     return " ".join(filter(None, [what, _repaired(incident.cause, repair)]))

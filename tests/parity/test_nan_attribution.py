@@ -19,6 +19,11 @@ CASES: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "output-1f1b2": ({"pipeline": 2}, "output", 0, "the output of blocks.1."),
     "output-2bw2": ({"pipeline": 2, "schedule": "2bw"}, "output", 0, "the output of blocks.1."),
     "output-pipedream2": ({"pipeline": 2, "schedule": "pipedream"}, "output", 0, "the output of blocks.1."),
+    "output-interleaved2": ({"pipeline": 2, "schedule": "interleaved"}, "output", 1, "the output of blocks.1."),
+    "output-zbv2": ({"pipeline": 2, "schedule": "zbv"}, "output", 1, "the output of blocks.1."),
+    "output-context2": ({"context": 2}, "output", 1, "the output of blocks.1."),
+    "output-tensor2": ({"tensor": 2}, "output", 1, "the output of blocks.1."),
+    "gradient-interleaved2": ({"pipeline": 2, "schedule": "interleaved"}, "gradient", 1, "the gradient of blocks.1."),
     "gradient-2bw2": ({"pipeline": 2, "schedule": "2bw"}, "gradient", 0, "the gradient of blocks.1."),
 }
 

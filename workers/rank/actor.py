@@ -166,6 +166,13 @@ class Rank(SnapshotService):
         if self.trainer:
             await self.trainer.send(message)
 
+    async def trace(self, order: dict[str, Any]) -> None:
+        """Have the trainer trace some steps. Raises RuntimeError while it has no run yet: it would forget the order."""
+        self.lease.renew()
+        if self.trainer is None or self.started != self.store.generation:
+            raise RuntimeError("the trainer has not received its run")
+        await self.trainer.send({"trace": order})
+
     async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
         """Take a profile or run a command beside the trainer (`rank_orders.py`). Returns how it ended; None if it cannot begin now."""
         self.lease.renew()

@@ -85,11 +85,13 @@ class Profiler:
     """The profiles of one rank."""
 
     def __init__(self) -> None:
-        self._tasks = IdempotentTasks[Outcome]()
+        # A hung program leaves its own recordings waiting, and its stacks are wanted then.
+        self._recordings, self._samples = IdempotentTasks[Outcome](), IdempotentTasks[Outcome]()
 
     async def profile(self, order: Profile, target: Target | None) -> Outcome | None:
         """Take a profile, or wait for the one of this id; returns how it ended. None: it was not taken, and there is no target now."""
-        return await self._tasks.run(order.id, None if target is None else partial(self._taken, order, target))
+        tasks = self._recordings if order.kind in RECORDED else self._samples
+        return await tasks.run(order.id, None if target is None else partial(self._taken, order, target))
 
     async def _taken(self, order: Profile, target: Target) -> Outcome:
         try:

@@ -4,14 +4,16 @@ A step is emitted once, when every rank that is there has reported it, even if a
 reported after a step is not emitted before that step. A cause is emitted before the `state` that follows from it.
 """
 
+import json
 import time
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
 from ..messages.event import Event as OutEvent
-from ..messages.event import FaultEvent, IncidentEvent, RepairEvent, StateEvent, StepEvent, read, to_json
+from ..messages.event import FaultEvent, IncidentEvent, PlanEvent, RepairEvent, StateEvent, StepEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
 from .gang_state import HeldEvent, MergerState, Repair
@@ -33,7 +35,7 @@ class EventMerger:
         self.repair: Repair | None = None  # emitted with the first step after it
         self._steps = Steps(world_size)
         self._held: deque[tuple[int, Event]] = deque()  # reported after a step that other ranks are still to report
-        self._newest_facts: dict[str, int] = {}  # kind of fact → the newest step that has one
+        self._newest_facts: dict[str, int] = {}  # kind of fact → the newest step that has one; of a plan its checksum
 
     @property
     def ended(self) -> bool:
@@ -172,11 +174,22 @@ class EventMerger:
             _, event = self._held.popleft()
             data = dict(event["data"])
             data.pop("again", None)
-            if not _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0)):
+            if event["kind"] == PlanEvent.kind:
+                is_new = _is_other_plan(self._newest_facts, data)
+            else:
+                is_new = _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0))
+            if not is_new:
                 continue
             if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
                 data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
             self.spool.add(event["kind"], data, event["ts"])
+
+
+def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
+    """Whether the plan differs from the newest one: a gang that measured again may have split its stages anew. Notes its checksum."""
+    before = newest.get(PlanEvent.kind)
+    newest[PlanEvent.kind] = zlib.crc32(json.dumps(data, sort_keys=True).encode())
+    return before != newest[PlanEvent.kind]
 
 
 def _is_news(newest: dict[str, int], sort: str, step: int) -> bool:

@@ -88,7 +88,9 @@ class MergerState:
     repair: Repair | None = None  # emitted with the first step after it
     open_steps: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)  # step → rank → its record
     held: list[HeldEvent] = field(default_factory=list)
-    newest_facts: dict[str, int] = field(default_factory=dict)  # kind of event → the newest step that has one
+    newest_facts: dict[str, int] = field(
+        default_factory=dict
+    )  # kind of event → the newest step that has one; of a plan its checksum
 
 
 @dataclass

@@ -49,7 +49,8 @@ async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, is
                 continue
             found = await _examine([member for member in members if member.absence is None])
             limit_s = progress.limit_s
-            if not hung(found, limit_s, max(limit_s, spec.timeout_s)):
+            left = [one for one in found if not members[one.rank].done]  # one that is done waits for its release
+            if not left or not hung(left, limit_s, max(limit_s, spec.timeout_s)):
                 progress.began()
             elif progress.left_s == 0:
                 report = asking.result() if asking.done() else None

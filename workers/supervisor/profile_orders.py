@@ -14,11 +14,13 @@ from ..rank.profiler import Outcome
 from .gang_state import Phase, ProfilesState
 from .orders import OrderQueue
 from .policies.failures import brief
+from .ranks.handles import PROFILE_S
 from .ranks.members import Member
 
 #: Seconds between two checks of a gang that does not train, or of a rank without a process.
 POLL_S: Final = 0.1
-#: Seconds that a rank may be without a process or an actor: repairs take less.
+#: Seconds that a rank may be without a process or an actor: repairs take less. Beside it each of its profiles has its own time: a rank
+#: takes one after the other.
 PATIENCE_S: Final = 300.0
 
 
@@ -38,7 +40,9 @@ class ProfileOrders:
 
     async def carry_out(self, order: Profile) -> Outcome | None:
         """How the profile ended. None if the gang ends before."""
-        deadline = time.monotonic() + PATIENCE_S
+        queued = [one for one in self.queue.pending.values() if one.rank == order.rank]
+        limit_s = PATIENCE_S + sum(one.seconds + PROFILE_S for one in queued)
+        deadline = time.monotonic() + limit_s
         why = "the gang does not train"
         while self._phase() not in ("ending", "ended"):
             if self._phase() == "training":
@@ -47,7 +51,7 @@ class ProfileOrders:
                     return answer
                 why = answer
             if time.monotonic() >= deadline:
-                return Outcome(f"rank {order.rank} could not be profiled within {PATIENCE_S:g} s: {why}")
+                return Outcome(f"rank {order.rank} could not be profiled within {limit_s:g} s: {why}")
             await asyncio.sleep(POLL_S)
         return None
 

@@ -137,7 +137,8 @@ class MetricEndpoints(ServiceEndpoints):
     def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
         """Trace every rank of a running job during its next steps. The event `trace_finished` reports the end.
 
-        Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`, `trace_open`.
+        Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`,
+        `trace_not_possible` (of a program), `trace_open`.
         """
         return self._send(requests.trace(job, steps, idempotency_key))
 

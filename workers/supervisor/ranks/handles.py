@@ -163,7 +163,7 @@ class RankHandle:
 
     async def trace(self, trace: Trace) -> None:
         """Record a trace with all other ranks, once."""
-        await within(ANSWER_S, self.actor.send.remote({"trace": trace.to_json()}))
+        await within(ANSWER_S, self.actor.trace.remote(trace.to_json()))
 
     async def lose(self, rank: int) -> None:
         """Go on without another rank, which is gone."""

@@ -2,7 +2,8 @@
 
 Reduced gradients show little, because a NaN of one rank spreads to all. Each rank reports the first module whose output is not finite,
 else the first parameter whose gradient is not, in the order of the passes. Numbers move forward through a pipeline's stages and back, so
-the first one in the direction of the pass is named. Takes no time until a run fails.
+the first stage in the direction of the pass is named, whichever ran first: a rank may have several. The ranks of a stage run the same
+modules in the same order, so of them those are named that came to it first: the others got it from them. Takes no time until a run fails.
 """
 
 import math
@@ -10,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -26,14 +28,23 @@ from ..step_record import StepStats
 from .base import Callback
 
 
+class First(NamedTuple):
+    """A module or parameter with numbers that are not finite. `place`: its stage, counted in the direction of the pass, and the number of
+    the call among those of the rank in that stage.
+    """
+
+    place: tuple[int, int]
+    name: str
+
+
 @dataclass
 class RankFindings:
     """One rank's first numbers that are not finite, in its own passes; `reduced`: the gradients that were so when the run failed."""
 
     stage: int
     reduced: tuple[str, ...] = ()
-    module: str | None = None
-    gradient: str | None = None
+    module: First | None = None
+    gradient: First | None = None
 
 
 @dataclass(frozen=True)
@@ -129,12 +140,14 @@ def _reduced(parts: TrainerParts) -> tuple[str, ...]:
 def _watching(parts: TrainerParts, seen: RankFindings) -> Iterator[None]:
     """Record in `seen` the first output and the first gradient that are not finite."""
     handles: list[Any] = []
-    for part in parts.parallel.parts:
+    stages = parts.mesh.layout.stages_of(parts.mesh.index("pipeline"))
+    for stage, part in zip(stages, parts.parallel.parts, strict=True):
+        forward, backward = partial(_forward, seen, stage, count()), partial(_backward, seen, -stage, count())
         named = [(name, module) for name, module in part.named_modules() if name]
-        handles += [module.register_forward_hook(partial(_forward, seen, name)) for name, module in named]
-    if parts.mesh.layout.zero < 3:  # with ZeRO-3, hooks see reduced gradients
-        for parameter in parameters(parts.parallel.parts, parts.mesh):
-            handles.append(parameter.value.register_hook(partial(_backward, seen, parameter.name)))
+        handles += [module.register_forward_hook(partial(forward, name)) for name, module in named]
+        if parts.mesh.layout.zero < 3:  # with ZeRO-3, hooks see reduced gradients
+            for parameter in parameters([part], parts.mesh):
+                handles.append(parameter.value.register_hook(partial(backward, parameter.name)))
     try:
         yield
     finally:
@@ -142,14 +155,22 @@ def _watching(parts: TrainerParts, seen: RankFindings) -> Iterator[None]:
             handle.remove()
 
 
-def _forward(seen: RankFindings, name: str, _: nn.Module, __: object, output: object) -> None:
-    if seen.module is None and isinstance(output, torch.Tensor) and not _finite(output):
-        seen.module = name
+def _forward(
+    seen: RankFindings, stage: int, calls: Iterator[int], name: str, _: nn.Module, __: object, output: object
+) -> None:
+    place = (stage, next(calls))
+    if isinstance(output, torch.Tensor) and _is_before(place, seen.module) and not _finite(output):
+        seen.module = First(place, name)
 
 
-def _backward(seen: RankFindings, name: str, grad: torch.Tensor) -> None:
-    if seen.gradient is None and not _finite(grad):
-        seen.gradient = name
+def _backward(seen: RankFindings, stage: int, calls: Iterator[int], name: str, grad: torch.Tensor) -> None:
+    place = (stage, next(calls))
+    if _is_before(place, seen.gradient) and not _finite(grad):
+        seen.gradient = First(place, name)
+
+
+def _is_before(place: tuple[int, int], first: First | None) -> bool:
+    return first is None or place < first.place
 
 
 @torch.no_grad()
@@ -161,28 +182,28 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 def attribute(everyone: Sequence[RankFindings]) -> Attribution:
     """The culprit, from what all ranks saw."""
-    forward = {rank: seen for rank, seen in enumerate(everyone) if seen.module}
-    if forward:
-        ranks = _first(forward, min(seen.stage for seen in forward.values()))
-        module = forward[ranks[0]].module
+    if forward := {rank: seen.module for rank, seen in enumerate(everyone) if seen.module}:
+        ranks, module = _earliest(forward)
         return Attribution(
             ranks, _gradient_of(everyone, ranks), f"first in the output of {module} on {format_ranks(ranks)}"
         )
-    backward = {rank: seen for rank, seen in enumerate(everyone) if seen.gradient}
-    if backward:
-        ranks = _first(backward, max(seen.stage for seen in backward.values()))
-        name = backward[ranks[0]].gradient
+    if backward := {rank: seen.gradient for rank, seen in enumerate(everyone) if seen.gradient}:
+        ranks, name = _earliest(backward)
         return Attribution(ranks, name, f"first in the gradient of {name} on {format_ranks(ranks)}")
     return _of_reduced(everyone)
 
 
-def _first(seen: dict[int, RankFindings], stage: int) -> tuple[int, ...]:
-    return tuple(rank for rank, one in seen.items() if one.stage == stage)
+def _earliest(found: dict[int, First]) -> tuple[tuple[int, ...], str]:
+    """The ranks at the first place, and what the first of them names."""
+    place, name = min(found.values(), key=lambda one: one.place)
+    ranks = tuple(rank for rank, one in found.items() if one.place == place)
+    return ranks, name
 
 
 def _gradient_of(everyone: Sequence[RankFindings], ranks: Sequence[int]) -> str | None:
     """The first parameter whose gradient is not finite on these ranks."""
-    names = [everyone[rank].gradient or next(iter(everyone[rank].reduced), None) for rank in ranks]
+    own = [everyone[rank] for rank in ranks]
+    names = [one.gradient.name if one.gradient else next(iter(one.reduced), None) for one in own]
     return next((name for name in names if name), None)
 
 
@@ -191,7 +212,8 @@ def _of_reduced(everyone: Sequence[RankFindings]) -> Attribution:
     bad = {rank: seen for rank, seen in enumerate(everyone) if seen.reduced}
     if not bad:
         return Attribution((), None, "the step's passes gave finite numbers on every rank when they were run once more")
-    ranks = _first(bad, max(seen.stage for seen in bad.values()))
+    last = max(seen.stage for seen in bad.values())
+    ranks = tuple(rank for rank, seen in bad.items() if seen.stage == last)
     name = bad[ranks[0]].reduced[0]
     again = "every rank's own numbers were finite when the step was run once more"
     return Attribution(ranks, name, f"first in the summed gradient of {name}, held by {format_ranks(ranks)}; {again}")

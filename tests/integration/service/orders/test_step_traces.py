@@ -12,6 +12,7 @@ from shardyard.service.errors import (
     JobNotFound,
     JobNotRunning,
     TraceNotFound,
+    TraceNotPossible,
     TraceOpen,
 )
 from shardyard.service.jobs.transitions import Cause
@@ -24,6 +25,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import traces as rows
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import jobs
 
 from ..conftest import Submit
 from ..gang_events import state
@@ -41,6 +43,15 @@ async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, ga
         await step_traces.create(store, gang.job.id, 3, None, "you")
     assert (refused.value.field, first.id in refused.value.message) == ("job", True) and refused.value.remedy
     assert [one.id for one in (await step_traces.page(store, gang.job.id)).items] == [first.id]
+
+
+async def test_a_program_has_no_steps_to_trace(store: Store, gang: TracedGang) -> None:
+    async with store.write() as tx:
+        await tx.execute(jobs.update().values(spec={"name": "x", "command": "true"}))
+    with pytest.raises(TraceNotPossible) as refused:
+        await step_traces.create(store, gang.job.id, 3, None, "me")
+    assert (refused.value.field, "shardyard profile" in (refused.value.remedy or "")) == ("job", True)
+    assert (await step_traces.page(store, gang.job.id)).items == []
 
 
 async def test_one_key_is_one_trace(store: Store, gang: TracedGang) -> None:

@@ -8,6 +8,7 @@ from shardyard.service.queries import incidents
 from shardyard.service.schemas.job import Job
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.tables import events
 
 from ..gang_events import event_batch, state
 from .test_history import HISTORY, incident, repair
@@ -46,3 +47,16 @@ async def test_a_repair_of_a_later_incident_is_not_an_earlier_ones(store: Store,
     newest = (await incidents.newest(store, job.id, limit=1)).items
     older = (await incidents.newest(store, job.id, before=newest[0].position, limit=1)).items
     assert [one.repair is not None for one in (*newest, *older)] == [True, False]
+
+
+async def test_a_repair_of_a_later_attempt_is_not_an_earlier_ones(store: Store, placed: tuple[Job, Lease]) -> None:
+    """However few incidents a page has: a straggler has no repair of its own."""
+    job, lease = placed
+    lost = [incident("rank_lost", 1), incident("straggler", 1), incident("node_lost", 2), repair(2)]
+    await ingest(store, lease, 1, event_batch(state("starting"), *lost))
+    async with store.write() as tx:
+        later = events.c.kind.in_(["node_lost", "repair"]) | (events.c.data["cause"].as_string() == "node_lost")
+        await tx.execute(events.update().where(later).values(attempt=2))
+    for limit in (1, 2, 3):
+        found = (await incidents.incidents(store, job.id, limit=limit)).items
+        assert [one.repair is not None for one in found] == [False, False, True][:limit]

@@ -12,6 +12,11 @@ def test_a_lost_node_is_one_paragraph_with_its_ranks() -> None:
     )
 
 
+def test_a_cause_of_the_users_own_is_text() -> None:
+    odd = IncidentEvent(cause="my {cause}", rank=1, message="x")
+    assert _summary(odd, None) == "Rank 1: my {cause}: x."
+
+
 def test_a_command_starts_again() -> None:
     lost = IncidentEvent(cause="rank_lost", rank=1, message="the trainer was killed by SIGKILL")
     assert _summary(lost, Repair(generation=2, restored=None, step=0, seconds=0.31, spares=[])).endswith(

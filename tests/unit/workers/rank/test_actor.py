@@ -70,6 +70,28 @@ async def test_messages_reach_a_trainer_in_their_order_and_no_trainer_is_no_erro
             assert [json.loads(lines.readline()) for _ in range(2)] == [{"stop": "save"}, {"release": True}]
 
 
+async def test_a_trace_is_for_a_trainer_that_has_its_run() -> None:
+    """One that waits for its run forgets all other messages."""
+    fork, server = socket.socketpair()
+    control, other = socket.socketpair()
+    rank = Rank("cpu")
+    with pytest.raises(RuntimeError, match="has not received its run"):
+        await rank.trace({"id": "t"})
+    with (
+        server,
+        other,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
+        rank.trainer, rank.store.generation = trainer, 2
+        for rank.started in (0, 1):
+            with pytest.raises(RuntimeError):
+                await rank.trace({"id": "t"})
+        rank.started = 2
+        await rank.trace({"id": "t"})
+        with other.makefile("rb") as lines:
+            assert json.loads(lines.readline()) == {"trace": {"id": "t"}}
+
+
 def test_the_actor_has_every_method_that_a_supervisor_or_another_rank_calls() -> None:
     """Ray finds a method by its name when it is called."""
     callers = (handles, actor)

@@ -22,6 +22,15 @@ def test_each_incident_of_a_restore_is_emitted_once() -> None:
     assert incidents(merger) == ["a", "b"]
 
 
+def test_a_plan_is_emitted_again_only_if_it_is_another_one() -> None:
+    """A gang that is repaired from a checkpoint measures its stages again. Plans have no step."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    plans: list[Any] = [{"layout": "pipeline 2", "stage_blocks": blocks} for blocks in ([[0, 1]], [[0, 2]])]
+    for data in (plans[0], plans[0], plans[1], plans[1], plans[0]):
+        merger.fact({"seq": 1, "ts": 1.0, "kind": "plan", "data": data}, 0)
+    assert [event["data"] for event in merger.spool.take(0)] == [plans[0], plans[1], plans[0]]
+
+
 def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
     """They are in every write of the journal."""
     merger = EventMerger(Spool(1 << 20), 1, 0.0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.nccl_report import LaunchCount, NcclRank, RasReport, UnequalLaunches
@@ -117,6 +118,15 @@ def hung_gang(*answers: Answer) -> list[Member]:
 async def hangs(members: list[Member], device: str = "cuda") -> Failure:
     spec = GangSpec("gang", {}, len(members), device=device, hang_timeout_s=0.3, timeout_s=0.3)
     return await hang(spec, members, Progress(0.3), lambda: False)
+
+
+async def test_a_rank_that_is_done_is_no_progress() -> None:
+    """It waits for its release; its program, which has ended, gives no status but a new one each time."""
+    waiting = hung_gang(no_answer, no_answer)
+    ended = Member(2, handle=RankHandle(Asked({"state": "S", "phase": "program", "idle_s": 0.0}, no_answer)))
+    ended.done = True
+    failure = await asyncio.wait_for(hangs([*waiting, ended]), PATIENCE_S)
+    assert failure.cause == "hang"
 
 
 async def test_the_second_witness_names_a_rank_where_recorders_are_missing_and_stands_in_the_evidence() -> None:

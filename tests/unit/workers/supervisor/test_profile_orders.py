@@ -65,6 +65,9 @@ async def test_a_rank_that_never_has_a_process_is_given_up(monkeypatch: pytest.M
     assert given_up is not None and given_up.file is None and "its actor is being replaced" in given_up.message
     failed = await orders([TimeoutError("no answer"), DONE]).carry_out(ORDER)
     assert failed is not None and "no answer" in failed.message
+    queued = orders([TimeoutError("no answer"), DONE])
+    await queued.queue.add(ORDER.id, ORDER)
+    assert await queued.carry_out(ORDER) == DONE, "profiles of one rank are taken one after the other, which takes time"
 
 
 async def test_a_successor_goes_on_with_what_is_pending() -> None:

@@ -1,14 +1,14 @@
 """Of several ranks with numbers that are not finite, the one is named where they came from."""
 
-from shardyard.workers.trainer.callbacks.nan_attribution import RankFindings, attribute
+from shardyard.workers.trainer.callbacks.nan_attribution import First, RankFindings, attribute
 
 
 def test_a_forward_pass_is_blamed_on_its_first_stage() -> None:
     found = attribute(
         [
             RankFindings(0),
-            RankFindings(0, module="blocks.1"),
-            RankFindings(1, module="blocks.2", gradient="head.weight"),
+            RankFindings(0, module=First((0, 7), "blocks.1")),
+            RankFindings(1, module=First((1, 2), "blocks.2"), gradient=First((-1, 0), "head.weight")),
             RankFindings(1),
         ]
     )
@@ -18,13 +18,19 @@ def test_a_forward_pass_is_blamed_on_its_first_stage() -> None:
 def test_a_backward_pass_is_blamed_on_its_last_stage() -> None:
     found = attribute(
         [
-            RankFindings(0, gradient="embed.weight"),
+            RankFindings(0, gradient=First((0, 3), "embed.weight")),
             RankFindings(1, ("norm.weight",)),
-            RankFindings(1, gradient="head.weight"),
+            RankFindings(1, gradient=First((-1, 9), "head.weight")),
         ]
     )
     assert (found.ranks, found.parameter) == ((2,), "head.weight")
     assert found.facts == {"rank": 2, "ranks": [2], "parameter": "head.weight"}
+
+
+def test_of_a_stage_the_ranks_that_came_to_it_first_are_named() -> None:
+    late, early = First((2, 5), "blocks.4"), First((2, 3), "blocks.3")
+    found = attribute([RankFindings(0, module=late), *(RankFindings(0, module=early) for _ in range(2))])
+    assert (found.ranks, found.message) == ((1, 2), "first in the output of blocks.3 on ranks 1, 2")
 
 
 def test_what_appears_in_the_sum_alone_is_reported_as_such() -> None:
