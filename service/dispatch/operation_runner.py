@@ -102,7 +102,8 @@ class OperationRunner:
             try:
                 async with self.store.write() as tx:
                     if await rows.settle(tx, row["lease_token"], end | {"settled_at": time.time()}):
-                        await checkpoint_catalogue.seen(tx, row["job_id"], row["step"], outcome.result, outcome.error)
+                        at = row["step"], row["position"]
+                        await checkpoint_catalogue.seen(tx, row["job_id"], at, outcome.result, outcome.error)
                 return
             except DatabaseError:  # the store has logged it
                 await asyncio.sleep(BACKOFF_S)

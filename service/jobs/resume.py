@@ -10,7 +10,7 @@ from typing import Final
 from ...strategies.layout import Refusal
 from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
-from ...workers.checkpoint.retention import complete, newest
+from ...workers.checkpoint.retention import complete, newest, step_of
 from ...workers.data.position import known_order, refuse_other_order
 from ...workers.spec import TrainSpec
 from ...workers.storage.errors import StorageError
@@ -136,7 +136,7 @@ def _damage(folder: Folder) -> Manifest | str:
 def _before(folder: Folder) -> list[Folder]:
     """The complete checkpoints beside this one that are older, newest first."""
     beside = complete(folder_at(folder.where.rpartition("/")[0]))
-    return [each for each in beside if each.name < folder.name]
+    return [each for each in beside if step_of(each) < step_of(folder)]
 
 
 def _unknown(message: str, remedy: str) -> UnknownCheckpoint:

@@ -88,7 +88,7 @@ async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationReque
     if request.kind == "unpin":  # also of a corrupt one, which only then makes room
         await _refuse_named(tx, job["id"], step)
     else:
-        await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "position")
+        await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "position", again=request.kind == "verify")
     if request.kind == "export" and "command" in job["spec"]:
         message = f"{job['id']} runs a command, and its checkpoints hold the program's own files."
         remedy = f"Read them in {path}; only a training job's checkpoints are exported."

@@ -5,7 +5,7 @@ corrupt   files differ from their checksums         a restore that skipped it   
 deleted   it is not in its folder                   a later save, which reports what it kept; a verification or export
 
 The service does not read the storage, which it may not reach. Files that a user damages or deletes are found by a verification. A
-checkpoint that is corrupt or deleted cannot be resumed from, verified or exported.
+checkpoint that is corrupt or deleted cannot be resumed from or exported. A corrupt one can be verified again, as its disk may be back.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import CheckpointEvent, IncidentEvent
 from ..errors import CheckpointCorrupt, CheckpointDeleted
 from ..ids import job_in
-from ..store import checkpoint_pins, models
+from ..store import checkpoint_pins, events, models
 from ..store import checkpoints as rows
 
 CheckpointState = Literal["present", "corrupt", "deleted"]
@@ -43,8 +43,11 @@ async def skipped(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> 
         await rows.put(tx, job_id, incident.step, "corrupt")
 
 
-async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: Mapping[str, str] | None) -> None:
-    """Apply the result or error of an operation on the checkpoint."""
+async def seen(
+    tx: AsyncConnection, job_id: str, at: tuple[int, int], result: Any, error: Mapping[str, str] | None
+) -> None:
+    """Apply the result or error of an operation on a checkpoint. `at`: its step, and the position of the event of its save."""
+    step, position = at
     result = result or {}
     if result.get("pinned") is True:
         await checkpoint_pins.put(tx, job_id, step, result["digest"])
@@ -53,6 +56,9 @@ async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: 
         await checkpoint_pins.remove(tx, job_id, step)
     verdict = result.get("verdict")
     state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
+    newest = None if state in (None, "present") else await events.of_step(tx, job_id, "checkpoint", step)
+    if newest is not None and newest["position"] > position:
+        return  # it was of files that a later save of the step has replaced
     if state is not None:
         await rows.put(tx, job_id, step, state)
     if state == "deleted":  # its pin was a file in its folder
@@ -65,14 +71,14 @@ async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int
     return {step: known.get(step, PRESENT) for step in steps}
 
 
-async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: str) -> None:
-    """Raise CheckpointDeleted or CheckpointCorrupt unless the checkpoint is present."""
+async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: str, again: bool = False) -> None:
+    """Raise CheckpointDeleted or CheckpointCorrupt unless the checkpoint is present. `again`: a corrupt one may be used."""
     state = (await states(tx, job_id, [step]))[step]
     remedy = _OTHER.format(job=job_id)
     if state == "deleted":
         message = f"The checkpoint of step {step} of {job_id} was deleted, to make room or by hand."
         raise CheckpointDeleted(message, field=field, remedy=remedy)
-    if state == "corrupt":
+    if state == "corrupt" and not again:
         message = f"Files of the checkpoint of step {step} of {job_id} are not as they were saved."
         raise CheckpointCorrupt(message, field=field, remedy=remedy)
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 #: Bytes that are read at once.
 BLOCK_BYTES: Final = 1 << 20
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,14 @@ async def _block(reads: StorageReads, file: StoredFile, start: int, end: int) ->
 
 
 def _read_into(folder: Folder, name: str, start: int, room: memoryview) -> None:
-    """As `Folder.read_into`. In a file system, the file must be a regular one and no link. Raises OSError."""
+    """As `Folder.read_into`. In a file system, the file must be a regular one, and neither it nor a folder of its job a link.
+
+    Raises OSError.
+    """
     if is_bucket(folder.where):
         folder.read_into(name, start, room)
         return
-    path = Path(folder.where, name)
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    handle = _opened_below(Path(folder.where), name)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
@@ -97,3 +100,17 @@ def _read_into(folder: Folder, name: str, start: int, room: memoryview) -> None:
             start, room = start + got, room[got:]
     finally:
         os.close(handle)
+
+
+def _opened_below(folder: Path, name: str) -> int:
+    """A descriptor of the file. The job's folder, which is above `folder`, and all below it are opened one by one: none may be a link."""
+    *inner, last = (folder.parent.name, folder.name, *name.split("/"))
+    place = os.open(folder.parent.parent, _FOLDER)
+    try:
+        for part in inner:
+            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = below
+        return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=place)
+    finally:
+        os.close(place)

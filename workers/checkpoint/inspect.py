@@ -7,7 +7,7 @@ from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from .errors import CheckpointCorrupt, CheckpointError
-from .manifest import MANIFEST, read
+from .manifest import MANIFEST, Manifest, read
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ def inspect_checkpoint(path: str, *, verify: bool) -> Inspection:
         return Inspection("unknown", str(error))
 
 
+def _still_there(folder: Folder) -> Manifest | None:
+    """Its manifest now; None once it is removed, as a save does that makes room: first its manifest, then its files."""
+    return read(folder) if folder.has(MANIFEST) else None
+
+
 def _inspect(folder: Folder, verify: bool) -> Inspection:
     root = folder_at(folder.where.rpartition("/")[0])
     if not folder.has(MANIFEST):
@@ -53,5 +58,10 @@ def _inspect(folder: Folder, verify: bool) -> Inspection:
     wrong = compare(folder, manifest)
     if not wrong:
         return Inspection("valid", None, (), len(manifest.files), manifest.bytes)
+    now = _still_there(folder)
+    if now is None:
+        return Inspection("deleted")
+    if now.sha256 != manifest.sha256:
+        return Inspection("unknown", f"{folder} is being saved again; verify it once more.")
     why = f"{folder} is corrupt: {', '.join(wrong)} does not match its checksum; use an older checkpoint."
     return Inspection("corrupt", why, tuple(wrong), len(manifest.files), manifest.bytes)

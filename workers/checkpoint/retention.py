@@ -65,7 +65,7 @@ def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) 
     for path in gone:
         path.remove(MANIFEST)
     for path in steps:
-        if path in gone or (path.name < saved.name and path not in kept):
+        if path in gone or (step_of(path) < step_of(saved) and path not in kept):
             path.remove_all()
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
 
@@ -121,7 +121,7 @@ def sweep(root: Folder, saved: Folder) -> None:
 
     Raises OSError.
     """
-    root.sweep(lambda name: _is_step(name) and name <= saved.name)
+    root.sweep(lambda name: _is_step(name) and step_of(root / name) <= step_of(saved))
 
 
 def clear(path: Folder, manifest: Manifest) -> None:
@@ -133,7 +133,7 @@ def clear(path: Folder, manifest: Manifest) -> None:
 
 def _steps(root: Folder) -> list[Folder]:
     """Newest first."""
-    return [root / name for name in sorted(root.folders(), reverse=True) if _is_step(name)]
+    return sorted((root / name for name in root.folders() if _is_step(name)), key=step_of, reverse=True)
 
 
 def _is_step(name: str) -> bool:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt, CheckpointError
+from .errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
 from .manifest import MANIFEST, Manifest, read, text
 
 
@@ -22,8 +22,11 @@ class _Finding:
 
 
 def verify(path: Folder, manifest: Manifest) -> None:
-    """Check all files, in one process. Raises `CheckpointCorrupt`."""
-    _refuse(path, compare(path, manifest))
+    """Check all files, in one process. Raises `CheckpointCorrupt`, and `CheckpointRemoved` if it was removed meanwhile."""
+    wrong = compare(path, manifest)
+    if wrong and not path.has(MANIFEST):
+        raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.")
+    _refuse(path, wrong)
 
 
 def compare(path: Folder, manifest: Manifest) -> list[str]:

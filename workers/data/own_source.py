@@ -140,6 +140,8 @@ def _checked(found: Any, rows: int, where: str) -> Fields:
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise _unusable(f"{where}: {name!r} is a {type(value).__name__}, not a tensor")
+        if value.layout != torch.strided:
+            raise _unusable(f"{where}: {name!r} is {value.layout}, not a dense tensor")
         if value.device.type != "cpu" or not value.dim() or len(value) != rows:
             raise _unusable(f"{where}: {name!r} is {tuple(value.shape)} on {value.device}, not {rows} rows on the CPU")
     return Fields(found)
@@ -151,10 +153,17 @@ def _refuse_changing(samples: OwnSamples) -> None:
     first, _ = samples.batch(0, range(min(2, samples.global_batch)))
     again, _ = samples.batch(0, row)
     for name, tensor in first.items():
-        if name not in again or not torch.equal(tensor[:1], again[name]):
+        if name not in again or not _are_same(tensor[:1], again[name]):
             raise _unusable(
                 f"{samples.order.source}: {name!r} of sample 0 differs when it is read again, so no run could be repeated"
             )
+
+
+def _are_same(one: Tensor, other: Tensor) -> bool:
+    """Whether both have the same bits: a NaN, such as for a missing value, is itself."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
 
 
 def _span(samples: Numbers) -> str:

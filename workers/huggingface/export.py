@@ -4,6 +4,7 @@ The folder appears whole or not at all: everything is written beside it under an
 comes last, and before that everything lies in a local folder for temporary files.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -158,6 +159,7 @@ def _shards(tensors: list[_Tensor], element_bytes: int, limit: int) -> Iterator[
 
 
 def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.dtype) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     pieces = {
@@ -170,7 +172,10 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
     for tensor in shard:
         whole = torch.cat([pieces.pop(name).tensor for name, _ in tensor.parts])
         content[tensor.name] = (whole.t() if tensor.transposed else whole).contiguous()
-    save_file(content, file, metadata={"format": "pt"})
+    try:
+        save_file(content, file, metadata={"format": "pt"})
+    except SafetensorError as error:  # such as of a full disk
+        raise OSError(errno.EIO, str(error), str(file)) from error
     with file.open("rb") as written:
         os.fsync(written.fileno())
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from ..atomic_files import NO_LINKS, sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
+from .errors import StorageDenied, StorageUnreachable
 from .file_content import FileContent
 from .folder import Folder
 
@@ -21,6 +22,22 @@ _MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NOT_LINKED: Final = (*NO_LINKS, errno.EXDEV, errno.EMLINK, errno.EACCES)
 #: A folder with more entries is not one of checkpoints.
 _MOST_ENTRIES: Final = 100_000
+
+#: Errors that say something of a file's content: it is not there, it is no file, or the disk cannot read it.
+_OF_CONTENT: Final = (*_MISSING, errno.EISDIR, errno.EINVAL, errno.EIO)
+_REFUSED: Final = (errno.EACCES, errno.EPERM)
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Raise StorageError for errors that say nothing of a file's content, such as ESTALE of a shared file system, or EMFILE."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.errno in _OF_CONTENT:
+            raise
+        kind = StorageDenied if error.errno in _REFUSED else StorageUnreachable
+        raise kind(error.errno, error.strerror, error.filename) from error
 
 
 class LocalFolder(Folder):
@@ -56,21 +73,22 @@ class LocalFolder(Folder):
         return True
 
     def read(self, name: str) -> bytes:
-        with opened(self._path / name) as file:
+        with _reading(), opened(self._path / name) as file:
             return file.read()
 
     def read_into(self, name: str, start: int, room: memoryview) -> None:
-        with opened(self._path / name) as file:
+        with _reading(), opened(self._path / name) as file:
             file.seek(start)
             if file.readinto(room) != room.nbytes:
-                raise OSError(f"it ends before byte {start + room.nbytes}")
+                raise OSError(errno.EIO, f"it ends before byte {start + room.nbytes}", name)
 
     def sha256(self, name: str, size: int) -> str | None:
         file = self._path / name
-        if file.stat().st_size != size:
-            return None
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        with _reading():
+            if file.stat().st_size != size:
+                return None
+            with file.open("rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest()
 
     def write(self, name: str, content: memoryview | FileContent) -> None:
         self._path.mkdir(parents=True, exist_ok=True)

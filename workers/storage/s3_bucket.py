@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -91,23 +92,29 @@ class Bucket:
                 raise
 
     def listed(self, prefix: str) -> list[dict[str, Any]]:
-        """The objects below a prefix, but not below its folders. Raises `FileNotFoundError`, `StorageError`."""
-        found: list[dict[str, Any]] = self._call_checked(
-            self._system.ls, f"{BUCKET}{self.name}/{prefix}".rstrip("/"), detail=True, refresh=True
-        )
+        """The objects and folders in a folder, with `name`, `size` and `type`; none in one that is not there. Raises `StorageError`."""
+        found: list[dict[str, Any]] = []
+        for page in self._pages(Prefix=f"{prefix}/" if prefix else "", Delimiter="/"):
+            for one in page.get("Contents", ()):
+                found.append({"name": one["Key"], "size": one["Size"], "type": "file"})
+            for one in page.get("CommonPrefixes", ()):
+                found.append({"name": one["Prefix"].rstrip("/"), "size": 0, "type": "directory"})
         return found
 
     def objects(self, prefix: str, most: int) -> list[dict[str, Any]]:
         """Up to `most` objects whose keys begin with a prefix, in S3's own words: `Key`, `Size`, `ETag`. Raises as `listed`."""
-        found: list[dict[str, Any]] = []
+        found = (one for page in self._pages(Prefix=prefix) for one in page.get("Contents", ()))
+        return list(islice(found, most))
+
+    def _pages(self, **wanted: str) -> Iterator[dict[str, Any]]:
+        """The answers to a listing, one after the other."""
         more: dict[str, str] = {}
-        while len(found) < most:
-            page = self.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE, **more)
-            found += page.get("Contents", ())
+        while True:
+            page = self.call("list_objects_v2", MaxKeys=PAGE, **wanted, **more)
+            yield page
             if not page.get("IsTruncated"):
-                break
+                return
             more = {"ContinuationToken": page["NextContinuationToken"]}
-        return found[:most]
 
     def upload(self, key: str, content: memoryview | FileContent) -> None:
         """Write a large object in parts: it exists once all parts are written."""

@@ -131,6 +131,8 @@ class BucketFolder(Folder):
     def discard_partial(self, last: str) -> None:
         if not self.has(last):
             self.remove_all()
+            with contextlib.suppress(OSError):  # such as of credentials that may not list uploads
+                self.sweep()
 
     def sweep(self, has_dead_writers: Callable[[str], bool] = lambda _: True) -> None:
         prefix = self._key("")
@@ -140,12 +142,8 @@ class BucketFolder(Folder):
                 self._bucket.abort(upload["Key"], upload["UploadId"])
 
     def _listed(self) -> dict[str, Any]:
-        """The entries of this folder, by name. Folders in it are not listed."""
-        try:
-            found = self._bucket.listed(self._prefix)
-        except FileNotFoundError:
-            return {}
-        names = ((entry["name"].rpartition("/")[2], entry) for entry in found)
+        """The entries of this folder, by name. What is in its folders is not listed."""
+        names = ((entry["name"].rpartition("/")[2], entry) for entry in self._bucket.listed(self._prefix))
         return {name: entry for name, entry in names if name}  # the empty one is the folder itself
 
     def _key(self, name: str) -> str:

@@ -115,6 +115,14 @@ def test_a_manifest_leads_to_no_file_outside_its_folder(plane: Plane, job: str) 
     write(path, Manifest(10, {}, {}, {"link": listed, "pipe": listed}))
     for name in ("link", "pipe"):
         assert problem(get(plane, job, f"/{name}"), 503, "checkpoint_storage_failed"), name
+    moved = checkpoint_path(root, 10).rename(plane.settings.data_dir / "elsewhere")
+    checkpoint_path(root, 10).symlink_to(moved)
+    (moved / "plain").write_bytes(b"a secret")
+    write(path, Manifest(10, {}, {}, {"plain": listed}))
+    assert problem(get(plane, job, "/plain"), 503, "checkpoint_storage_failed")
+    checkpoint_path(root, 10).unlink()
+    moved.rename(checkpoint_path(root, 10))
+    assert get(plane, job, "/plain").content == b"a secret"
     for paths in ({"../x": "link"}, {"/x": "link"}, {"x": "../secret"}, {"x": "missing"}, {"a//b": "link"}):
         training = {"program": {"kind": "files", "parts": [{"rank": 0, "paths": paths}]}}
         write(path, Manifest(10, training, {}, {"link": listed}))

@@ -12,6 +12,7 @@ from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.errors import CheckpointCorrupt, CheckpointDeleted, ShardyardError
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders.checkpoint_operations import OperationRequest, create
+from shardyard.service.queries import checkpoint_catalogue
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -69,7 +70,7 @@ async def test_what_is_corrupt_or_deleted_is_refused_with_a_remedy(
     away = settings.model_copy(update={"local_files": False})
     refusals: tuple[tuple[int, type[ShardyardError]], ...] = ((10, CheckpointDeleted), (20, CheckpointCorrupt))
     for step, kind in refusals:
-        for request in (OperationRequest("verify", n[step]), OperationRequest("export", n[step], "fp32")):
+        for request in (OperationRequest("pin", n[step]), OperationRequest("export", n[step], "fp32")):
             with pytest.raises(kind) as refused:
                 await create(store, job.id, request, None, "me")
             assert (refused.value.field, bool(refused.value.remedy)) == ("position", True)
@@ -80,7 +81,10 @@ async def test_what_is_corrupt_or_deleted_is_refused_with_a_remedy(
             assert refused.value.field == "train.resume_from" and f"shardyard checkpoints {job.id}" in str(
                 refused.value.remedy
             )
-    await create(store, job.id, OperationRequest("verify", n[30]), None, "me")
+    for step in (20, 30):  # a disk that could not be read may be back
+        await create(store, job.id, OperationRequest("verify", n[step]), None, "me")
+    with pytest.raises(CheckpointDeleted):
+        await create(store, job.id, OperationRequest("verify", n[10]), None, "me")
     child, created = await submitting.submit(
         store, away, spec(resume_from=below(root, "step-00000030")), None, "", "me"
     )
@@ -133,3 +137,18 @@ async def test_an_operation_says_what_it_found(
     [working] = [task for task in asyncio.all_tasks() if task.get_name() == asked.id]
     await asyncio.wait_for(working, PATIENCE_S)
     assert await states(store, job) == {10: state}
+
+
+async def test_a_finding_is_not_that_of_a_later_save(store: Store, placed: tuple[Job, Lease], root: str) -> None:
+    """The damage was found, the job went on from the checkpoint before, and saved the step again."""
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(saved(root, 10)))
+    [before] = (await checkpoints(store, job.id)).items
+    async with store.write() as tx:
+        await checkpoint_catalogue.seen(tx, job.id, (10, before.position), {"verdict": "corrupt"}, None)
+    assert await states(store, job) == {10: "corrupt"}
+    await ingest(store, lease, 1, event_batch(saved(root, 10), first=2))
+    for found in ({"verdict": "corrupt"}, {"verdict": "deleted"}):
+        async with store.write() as tx:
+            await checkpoint_catalogue.seen(tx, job.id, (10, before.position), found, None)
+    assert await states(store, job) == {10: "present"}

@@ -1,10 +1,14 @@
 """The state of one checkpoint, as far as this process can see it."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from harness.stored_checkpoints import FILE, checkpoint_path, flip_checkpoint_bit, save_checkpoint
 
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
+from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
+from shardyard.workers.storage.folder import Folder
 
 
 def verdict(root: Path, step: int, verify: bool) -> str:
@@ -27,6 +31,26 @@ def test_an_inspection_says_what_is_corrupt_and_what_was_compared(tmp_path: Path
     corrupt = inspect_checkpoint(str(checkpoint_path(tmp_path, 1)), verify=True)
     assert corrupt.corrupt == (FILE,) and corrupt.why and FILE in corrupt.why and "older checkpoint" in corrupt.why
     assert (corrupt.files, corrupt.bytes) == (valid.files, valid.bytes)
+
+
+@pytest.mark.parametrize(("replaced", "expected"), [(False, "deleted"), (True, "unknown")])
+def test_one_that_is_removed_or_saved_again_meanwhile_is_not_corrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool, expected: str
+) -> None:
+    """A save that makes room removes the manifest, then the files; verifying takes minutes."""
+    for step in (1, 2):
+        save_checkpoint(tmp_path, step)
+    path = checkpoint_path(tmp_path, 1)
+
+    def compared(folder: Folder, manifest: Manifest) -> list[str]:
+        if replaced:
+            write(folder, replace(manifest, training={"another": "save"}))
+        else:
+            (path / MANIFEST).unlink()
+        return [FILE]
+
+    monkeypatch.setattr("shardyard.workers.checkpoint.verify.compare", compared)
+    assert verdict(tmp_path, 1, True) == expected
 
 
 def test_a_folder_that_is_empty_or_away_says_nothing(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ def test_the_newest_stay(root: Folder, keep: int, left: list[int]) -> None:
     assert [int(path.name[5:]) for path in complete(root)] == left[::-1]
 
 
+def test_steps_are_in_order_however_many_digits_they_have(root: Folder) -> None:
+    shelve(root, 99_999_999, 100_000_000)
+    assert newest(root) == folder(root, 100_000_000)
+    assert prune(root, 1, folder(root, 100_000_000)) == (100_000_000,)
+
+
 def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder) -> None:
     shelve(root, 2, 3, 8)  # 8 is corrupt: training went back to 2 and saved 3
     folder(root, 9).write("rank-00000", memoryview(b"half"))  # a save that is being written

@@ -140,6 +140,7 @@ def opened(
         ("{'x': torch.zeros(len(indices), device='meta')}", {}, "on meta, not 2 rows on the CPU"),
         ("{'x': torch.full((len(indices),), self.calls)}", {}, "'x' of sample 0 differs"),
         ("{'x': torch.arange(len(indices), 0, -1)}", {}, "'x' of sample 0 differs"),
+        ("{'x': torch.eye(len(indices)).to_sparse()}", {}, "'x' is torch.sparse_coo, not a dense tensor"),
         ("1 / 0", {}, "training samples 0 to 1: ZeroDivisionError: division by zero"),
         ("{}", {"count": 0}, "samples = 0, which must be 1 or more, or None"),
         ("{}", {"count": "'9'"}, "samples = '9'"),
@@ -154,6 +155,10 @@ def test_what_cannot_be_used_names_the_source(
     with pytest.raises(DataError, match=message) as refused:
         opened(tmp_path, name, returned, **more)
     assert refused.value.field == "data.source" and f"{name}:make" in refused.value.message
+
+
+def test_missing_values_are_the_same_when_they_are_read_again(tmp_path: Path) -> None:
+    assert opened(tmp_path, "with_gaps", "{'x': torch.full((len(indices), 3), float('nan'))}").batch(0, [0])
 
 
 def test_options_and_sizes_are_part_of_the_order(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 import contextlib
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from shardyard.workers.storage.errors import StorageDenied, StorageUnreachable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -101,3 +103,34 @@ def test_a_file_that_the_disk_cannot_show_is_not_missing(tmp_path: Path, monkeyp
     monkeypatch.setattr(Path, "stat", failed)
     with pytest.raises(OSError, match="Input/output"):
         folder.has("manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ESTALE, StorageUnreachable),
+        (errno.EMFILE, StorageUnreachable),
+        (errno.EACCES, StorageDenied),
+        (errno.EIO, OSError),
+        (errno.ENOENT, FileNotFoundError),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_an_error_that_says_nothing_of_the_content_is_the_storages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[OSError]
+) -> None:
+    folder = LocalFolder(str(tmp_path))
+    folder.write("file", memoryview(b"abc"))
+
+    def failed(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "stat", failed)
+    for read in (
+        lambda: folder.read("file"),
+        lambda: folder.read_into("file", 0, memoryview(bytearray(3))),
+        lambda: folder.sha256("file", 3),
+    ):
+        with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
+            read()
+        assert type(raised.value) is kind

@@ -10,6 +10,7 @@ from harness.stored_checkpoints import (
     save_checkpoint,
     save_model_checkpoint,
 )
+from safetensors import SafetensorError
 
 from shardyard.workers.checkpoint.manifest import read
 from shardyard.workers.huggingface.export import export
@@ -66,6 +67,17 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(tmp_path: Path, ste
     error = exported(tmp_path, step).error
     assert error and error["code"] == code and error["message"] and error["remedy"]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_a_disk_without_room_is_the_exports_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    save_model_checkpoint(tmp_path, 1)
+    error = exported(tmp_path, 1).error
+    assert error and error["code"] == "export_failed" and "No space left on device" in error["message"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
