@@ -104,13 +104,13 @@ def _read_into(folder: Folder, name: str, start: int, room: memoryview) -> None:
 
 def _opened_below(folder: Path, name: str) -> int:
     """A descriptor of the file. The job's folder, which is above `folder`, and all below it are opened one by one: none may be a link."""
-    *inner, last = (folder.parent.name, folder.name, *name.split("/"))
+    parts = [folder.parent.name, folder.name, *name.split("/")]
     place = os.open(folder.parent.parent, _FOLDER)
     try:
-        for part in inner:
+        for part in parts[:-1]:
             below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
             os.close(place)
             place = below
-        return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=place)
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=place)
     finally:
         os.close(place)

@@ -61,6 +61,9 @@ def _routing_bytes(setting: Setting) -> float:
 def working_bytes(setting: Setting) -> float:
     """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32.
 
+    A feed-forward's product is dropped once its own gradient is there, so that takes its place. Then there are the gradients of what it is
+    the product of, and with experts their rows in another order.
+
     On a grid hidden states are divided there, too, and two blocks of the feed-forward's input travel: that in use and the next. In a cube
     the gradients of its columns are gathered along a line, and so is its input; the gradient of the input is there before it is summed.
     """
@@ -72,7 +75,8 @@ def working_bytes(setting: Setting) -> float:
         line = setting.layout.division.columns
         feed_forward = c * ((1 + of.gated) * hidden * (2 + line) + 2 * line * of.dim) / t + outside
     else:
-        feed_forward = c * ((3 if of.gated else 2) + 2 * (shape is not None)) * hidden / t + outside
+        new = of.gated + 1 + (of.experts is not None)
+        feed_forward = c * (new + 2 * (shape is not None)) * hidden / t + outside
     rotation = (4 * 3 * of.query / t if of.gated else 0) + outside
     return max(feed_forward, rotation, _gathered_bytes(setting), _scores_bytes(setting), _packed_bytes(setting))
 
