@@ -252,6 +252,13 @@ def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
         (lambda folder: _edit(folder, "config.json", num_hidden_layers=3), "holds model.layers.3"),
         (lambda folder: _edit(folder, "config.json", num_hidden_layers=5), "holds no model.layers.4"),
         (lambda folder: _edit(folder, "config.json", intermediate_size=66), "of shape"),
+        (lambda folder: _shard(folder).unlink(), r"has no readable .* in model-00001-of-.*\.safetensors"),
+        (lambda folder: os.truncate(_shard(folder), 1000), r"has no readable .* in model-00001-of-.*\.safetensors"),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": [1]}'),
+            "no readable model.safetensors or index",
+        ),
+        (lambda folder: _edit_index(folder, lambda names: names.pop("lm_head.weight")), "holds no lm_head.weight"),
     ],
 )
 def test_files_that_do_not_fit_their_config_are_refused(
@@ -262,6 +269,17 @@ def test_files_that_do_not_fit_their_config_are_refused(
     damage(folder)
     with pytest.raises(RuntimeError, match=said):
         ours(spec_of(make_spec, folder, {}), root)
+
+
+def _shard(folder: Path) -> Path:
+    return min(folder.glob("model-*.safetensors"))
+
+
+def _edit_index(folder: Path, change: Callable[[dict[str, str]], object]) -> None:
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index["weight_map"])
+    path.write_text(json.dumps(index))
 
 
 def _edit(folder: Path, name: str, **changes: Any) -> None:

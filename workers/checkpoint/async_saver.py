@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -15,16 +15,20 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ...strategies.activation_memory.state_file import StateFile
+from ...strategies.layout import own_clocks
 from ...strategies.mesh import Mesh
 from ...strategies.param_shard import ParamShard
 from ..messages.rank_status import BACKGROUND
 from ..storage.folder import Folder
+from .retention import folder
 from .staging_buffer import StagingBuffer
 from .writer import Order, Writer
 
 THREAD: Final = f"{BACKGROUND} checkpoint"
 #: Time for which the ranks' writers wait for the slowest storage.
 WRITE: Final = timedelta(hours=1)
+#: Seconds between two signs of life of a rank that waits for its own write.
+_BEAT_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -53,20 +57,27 @@ class Saver:
         self._root, self._keep = root, keep
         self._shards = [shard for shard in shards if shard.owned(mesh)]
         self._device = mesh.device
+        self._goes_on = own_clocks(mesh.layout)  # without a worker that is lost, up to the next meeting
         # On a disk its room is taken now: a full disk is found before the first step.
         self._buffer = None if file is None else StagingBuffer(self._shards, self._device, file)
         self._writer: Writer | None = None
         self._thread: threading.Thread | None = None
         self._ended: queue.SimpleQueue[Saved | Exception] = queue.SimpleQueue()
 
-    def save(self, step: int, training: Mapping[str, Any], backoff_s: Sequence[float] = ()) -> None:
+    def save(
+        self,
+        step: int,
+        training: Mapping[str, Any],
+        backoff_s: Sequence[float] = (),
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         """Begin to save the state as it is now. All ranks call it alike; the first time it is collective.
 
-        `backoff_s`: seconds before each further try of a failed write.
+        `backoff_s`: seconds before each further try of a failed write. `beat`: as of `wait`, for the save before.
         """
         began = time.monotonic()
         buffer, writer = self._prepared()
-        self.wait()
+        self.wait(beat)
         buffer.take()
         held_s = time.monotonic() - began
         arguments = (writer, Order(step, training, backoff_s), began, held_s)
@@ -78,10 +89,14 @@ class Saver:
         if self._buffer is not None:
             self._buffer.settle()
 
-    def wait(self) -> None:
-        """Wait until no save is being written."""
+    def wait(self, beat: Callable[[], None] = lambda: None) -> None:
+        """Wait until no save is being written. `beat` is called now and then, for as long as the other ranks' writers wait, too."""
         if self._thread is not None:
-            self._thread.join()
+            deadline = time.monotonic() + WRITE.total_seconds()
+            while self._thread.is_alive():
+                if time.monotonic() < deadline:
+                    beat()
+                self._thread.join(_BEAT_S)
             self._thread = None
 
     def ended(self) -> list[Saved]:
@@ -100,7 +115,11 @@ class Saver:
             seconds = time.monotonic() - began
             self._ended.put(Saved(order.step, seconds=seconds, held_s=held_s, **vars(written)))
         except Exception as error:  # noqa: BLE001  (top of a thread: `ended` raises it)
-            self._ended.put(error)
+            if not (self._goes_on and isinstance(error, RuntimeError)):
+                self._ended.put(error)
+                return
+            seconds, path = time.monotonic() - began, str(folder(self._root, order.step))
+            self._ended.put(Saved(order.step, path, 0, seconds, held_s, error=f"a rank was lost: {error}"))
 
     def _prepared(self) -> tuple[StagingBuffer, Writer]:
         """What all saves of a run share: this rank's memory, the writers' group, and an id in the names of its files."""

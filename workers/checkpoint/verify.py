@@ -1,7 +1,7 @@
 """Verifying: nothing of a checkpoint is used before all of its files match the checksums in its manifest."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
@@ -21,9 +21,12 @@ class _Finding:
     error: CheckpointError | StorageError | None = None
 
 
-def verify(path: Folder, manifest: Manifest) -> None:
-    """Check all files, in one process. Raises `CheckpointCorrupt`, and `CheckpointRemoved` if it was removed meanwhile."""
-    wrong = compare(path, manifest)
+def verify(path: Folder, manifest: Manifest, beat: Callable[[], None] = lambda: None) -> None:
+    """Check all files, in one process. Raises `CheckpointCorrupt`, and `CheckpointRemoved` if it was removed meanwhile.
+
+    `beat` is called for each file.
+    """
+    wrong = _corrupt(path, manifest, _each(manifest.files, beat))
     if wrong and not path.has(MANIFEST):
         raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.")
     _refuse(path, wrong)
@@ -67,6 +70,12 @@ def _refuse(path: Folder, corrupt: list[str]) -> None:
     if corrupt:
         named = ", ".join(corrupt)
         raise CheckpointCorrupt(f"{path} is corrupt: {named} does not match its checksum; use an older checkpoint.")
+
+
+def _each(names: Iterable[str], beat: Callable[[], None]) -> Iterator[str]:
+    for name in names:
+        beat()
+        yield name
 
 
 def _corrupt(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:

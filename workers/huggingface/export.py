@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,22 +64,30 @@ class _Tensor:
         return sum(torch.Size(shape).numel() for _, shape in self.parts)
 
 
-def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: int = SHARD_BYTES) -> Exported:
+def export(
+    checkpoint: Folder,
+    out: Folder,
+    dtype: str = "fp32",
+    shard_bytes: int = SHARD_BYTES,
+    beat: Callable[[], None] = lambda: None,
+) -> Exported:
     """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
 
-    Raises `CheckpointError` if it cannot be exported, `StorageError`, and `FileExistsError` if `out` is not empty.
+    `beat` is called for each file that is verified or written. Raises `CheckpointError` if it cannot be exported, `StorageError`, and
+    `FileExistsError` if `out` is not empty.
     """
     with out.filled(last=CONFIG) as partial:
         manifest = read(checkpoint)
         arch = _architecture(checkpoint, manifest)
-        verify(checkpoint, manifest)
-        files = _write_weights((checkpoint, manifest), partial, arch, DTYPES[dtype], shard_bytes)
+        verify(checkpoint, manifest, beat)
+        shards = list(_shards(_tensors(arch), DTYPES[dtype].itemsize, shard_bytes))
+        _write_weights((checkpoint, manifest), partial, shards, DTYPES[dtype], beat)
         _write_rest(partial, arch, DTYPES[dtype], _tokenizer_of(manifest.training))
         size = 0
         for file in partial.glob("*.safetensors"):
             shutil.copymode(partial / CONFIG, file)  # safetensors lets only the owner read
             size += file.stat().st_size
-    return Exported(str(out), files, arch.parameters, size)
+    return Exported(str(out), len(shards), arch.parameters, size)
 
 
 def exported(out: Folder, dtype: str) -> Exported | None:
@@ -115,18 +123,19 @@ def _architecture(checkpoint: Folder, manifest: Manifest) -> Architecture:
     return arch
 
 
-def _write_weights(source: Source, folder: Path, arch: Architecture, dtype: torch.dtype, limit: int) -> int:
-    """Write all weights, and an index if there are several files; returns the number of files."""
-    shards = list(_shards(_tensors(arch), dtype.itemsize, limit))
+def _write_weights(
+    source: Source, folder: Path, shards: list[list[_Tensor]], dtype: torch.dtype, beat: Callable[[], None]
+) -> None:
+    """Write all weights, a file for each shard, and an index if there are several."""
     index: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
+        beat()
         name = "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         _write_shard(source, folder / name, shard, dtype)
         index |= {tensor.name: name for tensor in shard}
     if len(shards) > 1:
         size = sum(tensor.numel for shard in shards for tensor in shard) * dtype.itemsize
         _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": size}, "weight_map": index})
-    return len(shards)
 
 
 def _tensors(arch: Architecture) -> list[_Tensor]:
@@ -218,7 +227,7 @@ def _copy_tokenizer(folder: Path, source: Path) -> list[int]:
     own = {} if name is None else {"eos_token": name}
     config = own | _copy_companions(folder, source) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     _write_json(folder / "tokenizer_config.json", config)
-    ends = [end for end in (name, config.get("eos_token")) if end in ids]
+    ends = [end for end in (name, config.get("eos_token")) if isinstance(end, str) and end in ids]
     return list(dict.fromkeys(int(ids[end]) for end in ends))
 
 

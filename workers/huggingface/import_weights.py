@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...strategies.layout import Refusal
-from ..models.hf_config import Place, place
+from ..models.hf_config import Place, architecture_of, place
 from ..models.presets import Architecture
 from ..regular_files import read
 
@@ -30,6 +30,7 @@ class Pretrained:
     def __init__(self, folder: Path, arch: Architecture, names: Iterable[str]) -> None:
         self._folder, self._arch = folder, arch
         self._files = _files(folder)
+        self._tied = arch.tied or architecture_of(folder).tied
         self._open: dict[str, Any] = {}
         used = {self._place(name).name for name in names}
         unused = [
@@ -63,17 +64,20 @@ class Pretrained:
         for candidate in (found, short):
             if candidate.name in self._files:
                 return candidate
-        if name == "head.weight":
+        if name == "head.weight" and self._tied:
             return self._place("embed.weight")
         raise _refusal(f"holds no {found.name}", self._folder)
 
     def _slice(self, name: str) -> Any:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         file = self._files[name]
-        if file not in self._open:
-            self._open[file] = safe_open(self._folder / file, framework="pt")
-        return self._open[file].get_slice(name)
+        try:
+            if file not in self._open:
+                self._open[file] = safe_open(self._folder / file, framework="pt")
+            return self._open[file].get_slice(name)
+        except (OSError, SafetensorError) as error:
+            raise _refusal(f"has no readable {name} in {file} ({error})", self._folder) from None
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -87,7 +91,7 @@ def _files(folder: Path) -> dict[str, str]:
             return {name: Path(file).name for name, file in entries.items()}
         with safe_open(folder / "model.safetensors", framework="pt") as file:
             return dict.fromkeys(file.keys(), "model.safetensors")
-    except (OSError, SafetensorError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise _refusal(f"has no readable model.safetensors or index of it ({error})", folder) from None
 
 

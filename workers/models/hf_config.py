@@ -50,11 +50,13 @@ def architecture_of(folder: Path) -> Architecture:
     """The numbers of the model in `folder`, from its `config.json`. Raises `Refusal` of `model.from`."""
     config = _read(folder / "config.json")
     kind = config.get("model_type")
-    if kind not in CLASSES:
+    if not isinstance(kind, str) or kind not in CLASSES:
         raise _refusal(f"model_type is {kind!r}.", f"Models that can be read: {', '.join(CLASSES)}.")
-    numbers = _gpt2(config) if kind == "gpt2" else _llama(config, str(kind))
     try:
+        numbers = _gpt2(config) if kind == "gpt2" else _llama(config, kind)
         return Architecture.model_validate(numbers)
+    except TypeError as error:  # such as a list where a number belongs
+        raise _refusal(f"its numbers: {error}.", "Use a model whose config.json is whole.") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -43,7 +43,8 @@ class Checkpointing(Callback):
         reporter: Reporter,
         instruments: Instruments,
     ) -> None:
-        self._state, self._training, self._reporter, self._phase = state, training, reporter, instruments.phase
+        self._state, self._training, self._reporter = state, training, reporter
+        self._phase, self._heartbeat = instruments.phase, instruments.heartbeat
         self._spec, self._last = parts.spec.checkpoint, parts.spec.steps
         self._about = about_model(parts)
         self._root = folder_at(parts.run.checkpoints)
@@ -76,7 +77,7 @@ class Checkpointing(Callback):
         elif not stop and self._spec.final:
             self._begin(step, LAST_BACKOFF_S)
         with self._phase("checkpoint", self._last):
-            self.wait()
+            self._saver.wait(lambda: self._heartbeat.update("checkpoint", self._last))
             self._report_ended(stopped_at=step if stop == StopRequest.SAVE else None)
         if not stop and self._spec.export and dist.get_rank() == 0:
             with self._phase("export", self._last):
@@ -98,7 +99,9 @@ class Checkpointing(Callback):
     def _begin(self, step: int, backoff_s: Sequence[float]) -> None:
         training = self._training(step)
         with self._phase("checkpoint", step):
-            self._saver.save(step, training | self._about, backoff_s)
+            self._saver.save(
+                step, training | self._about, backoff_s, lambda: self._heartbeat.update("checkpoint", step)
+            )
 
     def _is_last(self, step: int) -> bool:
         """Whether the checkpoint of this step is the final one."""
@@ -138,8 +141,12 @@ class Checkpointing(Callback):
         out = self._root / f"export-{self._last:08d}"
         try:
             out.remove_all()  # the export of an earlier attempt that died right after it
-            made = export(folder_at(str(self._state.newest_checkpoint)), out)
-        except (CheckpointError, OSError) as error:
+            made = export(
+                folder_at(str(self._state.newest_checkpoint)),
+                out,
+                beat=lambda: self._heartbeat.update("export", self._last),
+            )
+        except (CheckpointError, OSError, RuntimeError) as error:  # RuntimeError: no memory for a file's tensors
             self._reporter.incident(
                 "export_failed", f"{error}; `shardyard export` exports the checkpoint again.", self._last
             )

@@ -140,7 +140,7 @@ def _reduced(parts: TrainerParts) -> tuple[str, ...]:
 def _watching(parts: TrainerParts, seen: RankFindings) -> Iterator[None]:
     """Record in `seen` the first output and the first gradient that are not finite."""
     handles: list[Any] = []
-    stages = parts.mesh.layout.stages_of(parts.mesh.index("pipeline"))
+    stages = [] if parts.mesh.serves else parts.mesh.layout.stages_of(parts.mesh.index("pipeline"))
     for stage, part in zip(stages, parts.parallel.parts, strict=True):
         forward, backward = partial(_forward, seen, stage, count()), partial(_backward, seen, -stage, count())
         named = [(name, module) for name, module in part.named_modules() if name]

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from harness.patience import PATIENCE_S
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import Mesh, make_mesh
 from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.checkpoint import async_saver
 from shardyard.workers.checkpoint.async_saver import THREAD, Saver
 from shardyard.workers.checkpoint.manifest import MANIFEST, read
 from shardyard.workers.checkpoint.reader import load_into
@@ -113,6 +115,48 @@ def test_a_save_waits_for_the_one_before(
     assert [saved.step for saved in saver.ended()] == [1, 2]
     assert equal(stored(folder(root, 1), state), first)
     assert equal(stored(folder(root, 2), state), second)
+
+
+def test_a_rank_that_waits_for_its_own_write_gives_signs_of_life(
+    mesh: Mesh, state: list[ParamShard], slow: threading.Event, root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no hang, however long the storage takes: but not longer than the other ranks wait for it."""
+    monkeypatch.setattr(async_saver, "_BEAT_S", 0.01)
+    saver, beats = Saver(root, 2, state, mesh), []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) == 3:
+            slow.set()
+
+    saver.save(1, {})
+    saver.wait(beat)
+    assert len(beats) >= 3 and [saved.error for saved in saver.ended()] == [None]
+    slow.clear()
+    monkeypatch.setattr(async_saver, "WRITE", timedelta())
+    saver.save(2, {})
+    threading.Timer(0.1, slow.set).start()
+    saver.wait(lambda: pytest.fail("it has waited for longer than the others"))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_worker_that_is_lost_costs_the_checkpoint_where_the_others_train_on(
+    mesh: Mesh, state: list[ParamShard], root: Folder, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    def lost(*_: object) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr("shardyard.workers.checkpoint.writer.Writer.write", lost)
+    monkeypatch.setattr(async_saver, "own_clocks", lambda _: goes_on)
+    saver = Saver(root, 2, state, mesh)
+    saver.save(1, {})
+    saver.wait()
+    if goes_on:
+        (saved,) = saver.ended()
+        assert saved.step == 1 and saved.error == "a rank was lost: Connection closed by peer"
+    else:
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            saver.ended()
 
 
 def test_a_dead_path_costs_the_checkpoint_and_the_next_one_is_saved(

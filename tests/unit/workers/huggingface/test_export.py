@@ -62,6 +62,27 @@ def test_a_tokenizer_alone_has_its_end_of_text(tmp_path: Path, published: Path) 
     assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 0
 
 
+@pytest.mark.parametrize("end", [["</s>"], {"__type": "AddedToken"}, 7])
+def test_an_end_that_is_no_text_is_left_out(tmp_path: Path, published: Path, end: Any) -> None:
+    (published / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
+    save_model_checkpoint(tmp_path, 1, tokenizer=str(published / "tokenizer.json"))
+    made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 0
+
+
+def test_each_file_is_a_sign_of_life(tmp_path: Path) -> None:
+    """A rank that exports for longer than ranks may be without progress is no hang."""
+    save_model_checkpoint(tmp_path, 1)
+    beats: list[int] = []
+    made = export(
+        folder_at(str(checkpoint_path(tmp_path, 1))),
+        folder_at(str(tmp_path / "out")),
+        shard_bytes=1 << 12,
+        beat=lambda: beats.append(1),
+    )
+    assert made.files > 1 and len(beats) > made.files, "those that are verified, and those that are written"
+
+
 @pytest.mark.parametrize("now", ["the same", "changed", "gone"])
 def test_only_the_tokenizer_of_the_training_is_exported(
     now: str, tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]

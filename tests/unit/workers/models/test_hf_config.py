@@ -68,6 +68,9 @@ def test_there_and_back_is_the_same_model(config: dict[str, Any], folder: Any) -
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"num_key_value_heads": 3}, "heads 8 is not divisible by kv_heads 3"),
         ({"num_hidden_layers": "many"}, "layers: Input should be a valid integer"),
+        ({"model_type": ["llama"]}, r"model_type is \['llama'\]"),
+        ({"model_type": "qwen2", "layer_types": 5}, "its numbers: "),
+        ({"head_dim": {}}, "its numbers: |head_dim"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_its_field(change: dict[str, Any], said: str, folder: Any) -> None:
