@@ -4,7 +4,7 @@ import { makeClient } from "./api/query-client";
 import { App } from "./app";
 import { given } from "./testing/control-plane";
 
-test.each(["/jobs/100%25", "/jobs/%", "/sweeps/100%25"])("%s is the address of nothing, and breaks no page", async (address) => {
+test.each(["/jobs/100%25", "/jobs/%", "/sweeps/100%25", "/models/50%25"])("%s is the address of nothing, and breaks no page", async (address) => {
   given({});
   history.replaceState(null, "", address);
   render(<App client={makeClient()} />);

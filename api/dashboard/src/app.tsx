@@ -3,6 +3,7 @@
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { lazy } from "react";
 import { Route, Switch } from "wouter";
+import { AddressRouter } from "./components/address-router";
 import { LoadedPart } from "./components/loaded-part";
 import { RouteChange } from "./components/route-change";
 import { SignedIn } from "./features/session/sign-in";
@@ -24,7 +25,7 @@ const SweepPage = lazy(async () => ({ default: (await import("./routes/sweep")).
 export function App({ client }: { client: QueryClient }) {
   return (
     <QueryClientProvider client={client}>
-      <SignedIn>
+      <AddressRouter><SignedIn>
         <a className="skip" href="#content">Skip to the content</a>
         <TopBar />
         <RouteChange>
@@ -35,14 +36,14 @@ export function App({ client }: { client: QueryClient }) {
             <Route path="/compare"><ComparePage /></Route>
             <Route path="/secrets"><SecretsPage /></Route>
             <Route path="/models"><LoadedPart><ModelsPage /></LoadedPart></Route>
-            <Route path="/models/:name">{({ name }) => <LoadedPart key={name}><ModelPage name={decodeURIComponent(name)} /></LoadedPart>}</Route>
+            <Route path="/models/:name">{({ name }) => <LoadedPart key={name}><ModelPage name={idOf(name)} /></LoadedPart>}</Route>
             <Route path="/sweeps"><LoadedPart><SweepsPage /></LoadedPart></Route>
             <Route path="/sweeps/:id">{({ id }) => <LoadedPart key={id}><SweepPage id={idOf(id)} /></LoadedPart>}</Route>
             <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={idOf(id)} tab={tab} />}</Route>
             <Route><NotFoundPage /></Route>
           </Switch>
         </RouteChange>
-      </SignedIn>
+      </SignedIn></AddressRouter>
     </QueryClientProvider>
   );
 }

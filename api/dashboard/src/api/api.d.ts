@@ -11377,7 +11377,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `trace_finished`, `summary`, `log`, `rank_metrics`; last `end`. */
+            /** @description By the field `event` one of `artifacts`, `checkpoint`, `cordon`, `eval`, `exec`, `export`, `fault`, `files`, `incident`, `log`, `metrics`, `plan`, `preflight`, `probe`, `profile`, `rank_metrics`, `repair`, `reshard`, `state`, `step`, `summary`, `system`, `trace_finished`. */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -14705,7 +14705,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `idempotency_conflict`: the idempotency key was used for another body; `job_not_running`: the job is not running; `trace_open`: a trace is being recorded */
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `job_not_running`: the job is not running; `trace_not_possible`: the job has no steps to trace; `trace_open`: a trace is being recorded */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;

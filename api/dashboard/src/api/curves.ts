@@ -97,7 +97,7 @@ export const toCurve = (wire: Pick<Schema<"Curves">, "width" | "starts" | "serie
 });
 
 /** Raises `Problem`. */
-export async function getCurves(id: string, range: Range | null, signal?: AbortSignal): Promise<Curves> {
+export async function getCurves(id: string, range: readonly [number, number | null] | null, signal?: AbortSignal): Promise<Curves> {
   const query = { names: SERIES.join(","), buckets: BUCKETS, from: range?.[0] ?? 1, to: range?.[1] ?? null };
   const wire = await get("/v1/jobs/{job}/curves", { path: { job: id }, query, signal });
   const evals = wire.evals.map(({ step, loss }) => ({ step, loss }));

@@ -48,8 +48,12 @@ export async function toProblem(response: Response): Promise<Problem> {
   return new Problem(response.status, wire.code ?? "http_error", title, wire.detail ?? "", errors);
 }
 
-export const unreachable = () =>
-  new Problem(0, "unreachable", "The control plane does not answer", "Retrying. Start it with: shardyard up");
+/** Whether another try would end alike. */
+export const isRefused = (error: Error | null) => error instanceof Problem && !error.retryable;
+
+/** `asked`: it is no reading, which is repeated, but an action, which is not. */
+export const unreachable = (asked = false) =>
+  new Problem(0, "unreachable", "The control plane does not answer", `${asked ? "What was asked may not be done: try again." : "Retrying."} Start it with: shardyard up`);
 
 /** The control plane was there, and gave no answer in time. */
 const unanswered = (ms: number) =>
@@ -119,7 +123,7 @@ async function call(method: string, address: string, { signal, timeoutMs = TIMEO
   const timeout = AbortSignal.timeout(timeoutMs);
   const failed = (error: unknown): never => {
     if (signal?.aborted) throw error;
-    throw timeout.aborted ? unanswered(timeoutMs) : unreachable();
+    throw timeout.aborted ? unanswered(timeoutMs) : unreachable(method !== "GET");
   };
   const response = await fetch(address, {
     method,

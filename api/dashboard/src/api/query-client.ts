@@ -18,7 +18,8 @@ export function makeClient(): QueryClient {
   const client = new QueryClient({
     queryCache: new QueryCache({ onError }),
     mutationCache: new MutationCache({ onError }),
-    defaultOptions: { queries: { retry } },
+    // Also without a network: the control plane may be on this machine, and what was clicked must not be sent a minute later.
+    defaultOptions: { queries: { retry, networkMode: "always" }, mutations: { networkMode: "always" } },
   });
   return client;
 }

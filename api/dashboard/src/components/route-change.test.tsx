@@ -58,3 +58,13 @@ test("another filter of the same page moves neither focus nor page", async () =>
   expect(document.activeElement).toBe(filter);
   expect(scroll).not.toHaveBeenCalled();
 });
+
+test("a page after a step back to another setting begins at its top", async () => {
+  const scroll = vi.spyOn(window, "scrollTo").mockClear();
+  show("/");
+  await userEvent.click(screen.getByRole("link", { name: "Filter" }));
+  history.back();
+  await expect.poll(() => location.search).toBe("");
+  await userEvent.click(screen.getByRole("link", { name: "Cluster" }));
+  expect(scroll).toHaveBeenCalledWith(0, 0);
+});

@@ -1,11 +1,12 @@
 /** Announces a new page to screen readers: its title is read out, and the focus goes to its start. Of another tab only the title is read out. */
 
 import { useEffect, useRef, useState, type ReactNode } from "react";
-import { useLocation } from "wouter";
+import { useLocation, useSearch } from "wouter";
 import { pageOf } from "../model/addresses";
 
 export function RouteChange({ children }: { children: ReactNode }) {
   const [location] = useLocation();
+  const search = useSearch();
   const [announced, announce] = useState("");
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef(location);
@@ -18,7 +19,10 @@ export function RouteChange({ children }: { children: ReactNode }) {
   }, []);
 
   useEffect(() => {
-    if (shown.current === location) return;
+    if (shown.current === location) {
+      wentBack.current = false; // to another setting of the same page
+      return;
+    }
     const turned = pageOf(shown.current) !== pageOf(location);
     shown.current = location;
     if (turned) box.current?.focus({ preventScroll: true });
@@ -26,7 +30,7 @@ export function RouteChange({ children }: { children: ReactNode }) {
     if (turned && !wentBack.current) scrollTo(0, 0);
     wentBack.current = false;
     announce(document.title);
-  }, [location]);
+  }, [location, search]);
 
   return (
     <>

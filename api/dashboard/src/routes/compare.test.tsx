@@ -178,3 +178,14 @@ test("nothing to compare yet", async () => {
   await userEvent.click(await screen.findByRole("button", { name: /Add one/ }));
   expect(location.search).toBe("?job=job-1");
 });
+
+test("names that cannot be read are said, and hide no training’s curves", async () => {
+  controlPlane([{ job: jobWire({ id: "job-1", state: "succeeded" }), curves: TRAINED }]);
+  const before = fetch;
+  const broken = () => Promise.resolve(Response.json({ title: "An error of the control plane", code: "internal_error" }, { status: 500 }));
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => (path.startsWith("/v1/logged-names") ? broken() : before(path, init)));
+  open(<ComparePage />, "/compare?job=job-1");
+  expect((await screen.findByRole("alert", {}, { timeout: 5000 })).textContent).toContain("An error of the control plane");
+  expect(screen.queryByText("Loading the metrics…")).toBeNull();
+  expect(charts().length).toBeGreaterThan(0);
+});

@@ -134,3 +134,13 @@ test("a tab that the job does not have is said", async () => {
   expect(document.title).toBe("llama-nano · Not found · running · Shardyard");
   expect([...asked()]).toEqual([]);
 });
+
+test("a job that is not there is asked for once", async () => {
+  const requests = given({});
+  open(<JobPage id="job-9" tab={undefined} />);
+  await screen.findByRole("alert");
+  vi.useFakeTimers();
+  await vi.advanceTimersByTimeAsync(10_000);
+  vi.useRealTimers();
+  expect(requests.filter(({ url }) => url.pathname === "/v1/jobs/job-9").length).toBe(1);
+});

@@ -3,7 +3,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, useCallback } from "react";
 import { Link } from "wouter";
-import { Problem } from "../api/http";
+import { isRefused, Problem } from "../api/http";
 import { getJob, type Job } from "../api/jobs";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
@@ -38,7 +38,7 @@ export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
   const query = useQuery({
     queryKey: ["job", id],
     queryFn: ({ signal }) => getJob(id, signal),
-    refetchInterval: ({ state }) => (state.data && isFinal(state.data.state) ? false : POLL_MS),
+    refetchInterval: ({ state }) => ((state.data && isFinal(state.data.state)) || isRefused(state.error) ? false : POLL_MS),
   });
   const deleted = query.error instanceof Problem && query.error.code === "job_deleted";
   const job = deleted ? undefined : query.data;

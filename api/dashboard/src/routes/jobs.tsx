@@ -59,7 +59,7 @@ export function JobsPage() {
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
-      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} />}
+      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} onSome={setDeleted} />}
       {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
       {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} logged={logged} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} group={group} />}
       {local && query.hasNextPage && <p className="quiet after">Only the {integer(jobs.length)} jobs that are loaded are ordered by {headOf(by.replace(/^-/, ""))}.</p>}
@@ -117,7 +117,7 @@ function useLogged(jobs: readonly Job[], columns: readonly string[]) {
   }).data;
 }
 
-function Selection({ jobs, onNone, onDeleted }: { jobs: readonly Job[]; onNone: () => void; onDeleted: (jobs: readonly Job[]) => void }) {
+function Selection({ jobs, onNone, onDeleted, onSome }: { jobs: readonly Job[]; onNone: () => void; onDeleted: (jobs: readonly Job[]) => void; onSome: (jobs: readonly Job[]) => void }) {
   const lives = jobs.every((job) => job.deletedAt === null);
   return (
     <div className="selection card" role="group" aria-label="Selected jobs">
@@ -126,7 +126,7 @@ function Selection({ jobs, onNone, onDeleted }: { jobs: readonly Job[]; onNone: 
       {lives && <BulkPause jobs={jobs} onDone={onNone} />}
       {lives && <BulkResume jobs={jobs} onDone={onNone} />}
       {lives && <BulkCancel jobs={jobs} onDone={onNone} />}
-      {lives && <BulkDelete jobs={jobs} onDone={onDeleted} />}
+      {lives && <BulkDelete jobs={jobs} onDone={onDeleted} onSome={onSome} />}
       <BulkRestore jobs={jobs} onDone={onNone} />
       <button className="button" onClick={onNone}>Clear selection</button>
     </div>

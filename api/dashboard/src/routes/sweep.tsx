@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, memo, useDeferredValue, useMemo, useState } from "react";
 import { Link } from "wouter";
+import { isRefused } from "../api/http";
 import { getSweep, listTrials, type Sweep, type Trial, type TrialList } from "../api/sweeps";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
@@ -26,7 +27,7 @@ export function SweepPage({ id }: { id: string }) {
   const query = useQuery({
     queryKey: ["sweep", id],
     queryFn: ({ signal }) => getSweep(id, signal),
-    refetchInterval: ({ state }) => (state.data && hasEnded(state.data.state) ? false : POLL_MS),
+    refetchInterval: ({ state }) => ((state.data && hasEnded(state.data.state)) || isRefused(state.error) ? false : POLL_MS),
   });
   const sweep = query.data;
   useTitle(sweep ? `${sweep.name} · ${sweep.state}` : "Sweep");

@@ -21,8 +21,17 @@ const PAGES: readonly { address: string; name: string; also?: string }[] = [
   { address: "/secrets", name: "Secrets" },
 ];
 
+/** Of many machines the answer is large, and this bar is on every page. */
+const POLL_MS = 5000;
+const MANY = 100;
+const MANY_MS = 30_000;
+
 export function TopBar() {
-  const { data } = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal), refetchInterval: 5000 });
+  const { data } = useQuery({
+    queryKey: ["nodes"],
+    queryFn: ({ signal }) => listNodes(signal),
+    refetchInterval: ({ state }) => ((state.data?.length ?? 0) > MANY ? MANY_MS : POLL_MS),
+  });
   const [location] = useLocation();
   return (
     <header className="top-bar">

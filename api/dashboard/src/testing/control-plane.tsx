@@ -5,6 +5,7 @@ import { render } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { vi } from "vitest";
 import { makeClient } from "../api/query-client";
+import { AddressRouter } from "../components/address-router";
 
 export interface SentRequest {
   method: string;
@@ -29,5 +30,5 @@ export function given(answers: Record<string, (request: SentRequest) => Response
 /** The page as a browser at this address shows it. */
 export function open(page: ReactNode, address = "/") {
   history.replaceState(null, "", address);
-  return render(<QueryClientProvider client={makeClient()}>{page}</QueryClientProvider>);
+  return render(<QueryClientProvider client={makeClient()}><AddressRouter>{page}</AddressRouter></QueryClientProvider>);
 }

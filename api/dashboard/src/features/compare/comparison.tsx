@@ -24,8 +24,8 @@ export function Comparison({ ids, onRemove }: { ids: readonly string[]; onRemove
   const { runs, problem } = useComparedRuns(ids);
   const [view, change] = useAddressState(compareView);
   const ended = runs.every(({ job }) => isFinal(job.state));
-  const all = useLoggedNames(ids, "", ended);
-  const found = useLoggedNames(ids, view.find, ended);
+  const { found: all } = useLoggedNames(ids, "", ended);
+  const { found, problem: unnamed } = useLoggedNames(ids, view.find, ended);
   const base = Math.max(0, runs.findIndex(({ job }) => job.id === view.base));
   const trained = trainingPaths(runs);
   const logged = all?.names.map(({ name }) => name) ?? [];
@@ -36,13 +36,16 @@ export function Comparison({ ids, onRemove }: { ids: readonly string[]; onRemove
   return (
     <div className="stack">
       {problem && <ProblemNotice problem={problem} stale />}
+      {unnamed && <ProblemNotice problem={unnamed} stale={found !== undefined} />}
       <ResultControls view={view} onChange={change} paths={[...trained, ...logged.map(loggedPath)]} columns={columns} baseline={baseline} />
       <RunTable runs={runs} results={results} columns={columns} kind={view.result} base={base} onBase={(id) => { change({ base: id }); }} onRemove={onRemove} />
-      <Metrics runs={runs} base={base} any={trained.length + logged.length > 0} names={found?.names} more={found?.more === true} ended={ended} view={baseline === null ? { ...view, difference: false } : view} onChange={change} />
+      <Metrics runs={runs} base={base} any={trained.length + logged.length > 0} names={found?.names ?? (unnamed ? NO_NAMES : undefined)} more={found?.more === true} ended={ended} view={baseline === null ? { ...view, difference: false } : view} onChange={change} />
       {runs.length > 1 && <SpecDiff names={runs.map(({ label }) => label)} differences={differences(runs.map(({ job }) => job.spec))} />}
     </div>
   );
 }
+
+const NO_NAMES: readonly LoggedName[] = [];
 
 interface MetricsProps {
   runs: readonly ComparedRun[];

@@ -1,6 +1,6 @@
 /** What a comparison reads: each run with its own curves, what the runs logged, and where their steps are in tokens and time. */
 
-import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, type Query, useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { type Curve, getCurves, type Range } from "../../api/curves";
 import { getLoggedCurves, getLoggedNames, type LoggedCurve, type LoggedName } from "../../api/logged-metrics";
@@ -54,27 +54,38 @@ export function useComparedRuns(ids: readonly string[]): { runs: readonly Compar
 }
 
 /** Names that any of the runs logged; `text`: only those that contain it. */
-export function useLoggedNames(ids: readonly string[], text: string, ended: boolean): { names: readonly LoggedName[]; more: boolean } | undefined {
+export function useLoggedNames(ids: readonly string[], text: string, ended: boolean): { found: { names: readonly LoggedName[]; more: boolean } | undefined; problem: Error | null } {
   const settled = useDebounced(text.trim());
-  return useQuery({
+  const { data, error } = useQuery({
     queryKey: ["logged-names", ids, settled],
     queryFn: ({ signal }) => getLoggedNames(ids, settled, signal),
     placeholderData: keepPreviousData,
     refetchInterval: ended ? false : NAMES_MS,
-  }).data;
+  });
+  return { found: data, problem: error };
 }
+
+/** How long curves of other names stay: until those of the names in view are there. */
+const KEPT_MS = 10_000;
+
+const curvesOf = (run: ComparedRun, range: Range | null, buckets?: number) => ["logged-curves", run.job.id, range, buckets ?? null];
+
+const newest = (queries: readonly Query[]) =>
+  queries.filter(({ state }) => state.data !== undefined).reduce<Query | undefined>((one, other) => (one && one.state.dataUpdatedAt >= other.state.dataUpdatedAt ? one : other), undefined)?.state.data as ReadonlyMap<string, LoggedCurve> | undefined;
 
 /** Of each run the curves of these logged metrics, as far as it has them. */
 export function useLoggedCurves(runs: readonly ComparedRun[], names: readonly string[], range: Range | null, buckets?: number): { found: readonly (ReadonlyMap<string, LoggedCurve> | undefined)[]; problem: Error | null } {
+  const client = useQueryClient();
   const settled = useDebounced(JSON.stringify(names));
   return useQueries({
     queries: runs.map((run) => ({
-      queryKey: ["logged-curves", run.job.id, settled, range, hasEnded(run), buckets],
+      queryKey: [...curvesOf(run, range, buckets), settled, hasEnded(run)],
       queryFn: ({ signal }: Asked) => getLoggedCurves(run.job.id, JSON.parse(settled) as string[], range, signal, buckets),
       enabled: settled !== "[]",
-      placeholderData: keepPreviousData,
+      // The answer for the names before: `keepPreviousData` does nothing among several queries.
+      placeholderData: () => newest(client.getQueryCache().findAll({ queryKey: curvesOf(run, range, buckets) })),
       refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
-      gcTime: 0,
+      gcTime: KEPT_MS,
     })),
     combine: combine<ReadonlyMap<string, LoggedCurve>>,
   });

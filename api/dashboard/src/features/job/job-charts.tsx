@@ -73,9 +73,11 @@ const bounded = ([from, to]: Range, newest: number): Range => {
 function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): Curve {
   const coarse = live.width > 1;
   const grows = zoom !== null && zoom[1] > lastStep(live) - live.width && !ended;
+  // A range up to the newest step has no end of its own, which would change with every step.
+  const range = zoom !== null && zoom[1] >= lastStep(live) ? ([zoom[0], null] as const) : zoom;
   const { data } = useQuery({
-    queryKey: ["curves", id, zoom],
-    queryFn: ({ signal }) => getCurves(id, zoom, signal),
+    queryKey: ["curves", id, range],
+    queryFn: ({ signal }) => getCurves(id, range, signal),
     enabled: zoom !== null && coarse,
     staleTime: Infinity,
     gcTime: 60_000,

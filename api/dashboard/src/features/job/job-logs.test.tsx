@@ -131,3 +131,19 @@ test("what retention has removed is shown, in place of a log without lines", asy
   expect(screen.getByText("No lines are left.")).toBeTruthy();
   await expectAccessible(container);
 });
+
+test.each([["succeeded", 503], ["running", 500]])("logs of a %s job that cannot be read are not empty", async (state, status) => {
+  const requests = given({ "GET /v1/jobs/job-1/logs": () => Response.json({ title: "The database does not answer", code: "database_unreachable" }, { status }) });
+  open(<JobLogs job={job({ state })} />);
+  expect((await screen.findByRole("alert", {}, { timeout: 5000 })).textContent).toContain("The database does not answer");
+  expect(screen.queryByText(/no log lines|No lines yet/)).toBeNull();
+  const asked = requests.length;
+  await expect.poll(() => requests.length, { timeout: 5000 }).toBeGreaterThan(asked);
+});
+
+test("a text with an escape in it is the one of the address", async () => {
+  const requests = plane();
+  open(<JobLogs job={job({ state: "succeeded" })} />, `/jobs/job-1/logs?${new URLSearchParams({ text: "GET /a%20b" }).toString()}`);
+  await expect.poll(() => requests.find(({ url }) => url.pathname.endsWith("/search"))?.url.searchParams.get("text")).toBe("GET /a%20b");
+  expect(screen.getByLabelText<HTMLInputElement>("Text").value).toBe("GET /a%20b");
+});

@@ -16,7 +16,7 @@ import { LogTail } from "./log-tail";
 import { LogTools } from "./log-tools";
 import { useLogs } from "./use-logs";
 
-/** The job's own request reports an unreachable control plane; the logs do not repeat it. */
+/** The job's own request reports an unreachable control plane; logs with lines do not repeat it. */
 const isRetryable = (problem: Error) => problem instanceof Problem && problem.retryable;
 
 export function JobLogs({ job }: { job: Job }) {
@@ -48,10 +48,10 @@ export function JobLogs({ job }: { job: Job }) {
 function Newest({ job, rank, width }: { job: Job; rank: number | null; width: number }) {
   const ended = isFinal(job.state);
   const { lines, removed, problem, loading } = useLogs(job.id, rank, ended);
-  const nothing = loading ? "Loading…" : removed > 0 ? "No lines are left." : ended ? `${rank === null ? "This job" : `Rank ${rank}`} wrote no log lines.` : "No lines yet. They appear as the ranks write them.";
+  const nothing = problem ? "" : loading ? "Loading…" : removed > 0 ? "No lines are left." : ended ? `${rank === null ? "This job" : `Rank ${rank}`} wrote no log lines.` : "No lines yet. They appear as the ranks write them.";
   return (
     <>
-      {problem && !isRetryable(problem) && <ProblemNotice problem={problem} />}
+      {problem && (lines.length === 0 || !isRetryable(problem)) && <ProblemNotice problem={problem} />}
       {lines.length >= KEEP && <p className="log-found quiet">The newest {KEEP.toLocaleString("en-US")} lines. Search for older ones.</p>}
       {removed > 0 && <p className="log-found quiet">{removed === 1 ? "The first line of this job's log was" : `The first ${removed.toLocaleString("en-US")} lines of this job's log were`} removed by retention.</p>}
       <LogTail lines={lines} width={width} nothing={nothing} />

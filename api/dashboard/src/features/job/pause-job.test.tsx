@@ -1,6 +1,7 @@
+import { onlineManager } from "@tanstack/react-query";
 import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
@@ -42,4 +43,20 @@ test("a running program is paused after a question, because it may lose what it 
   await userEvent.click(screen.getByRole("button", { name: "Pause the job" }));
   await waitFor(() => { expect(screen.queryByRole("dialog")).toBeNull(); });
   expect(sent.map(({ url }) => url.pathname)).toEqual(["/v1/jobs/job-1/pause"]);
+});
+
+test("without a network it is asked for at once, and never later", async () => {
+  onlineManager.setOnline(false);
+  const sent = given({ "POST /v1/jobs/job-1/pause": () => Response.json(jobWire({ state: "pausing" }), { status: 202 }) });
+  open(<PauseJob job={job({ state: "running" })} />);
+  await userEvent.click(screen.getByRole("button", { name: "Pause" }));
+  await waitFor(() => { expect(sent.length).toBe(1); });
+  onlineManager.setOnline(true);
+});
+
+test("a request that had no answer is not said to be repeated", async () => {
+  vi.stubGlobal("fetch", () => Promise.reject(new TypeError("refused")));
+  open(<PauseJob job={job({ state: "running" })} />);
+  await userEvent.click(screen.getByRole("button", { name: "Pause" }));
+  expect((await screen.findByRole("alert")).textContent).toMatch(/What was asked may not be done: try again/);
 });

@@ -2,6 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
+import { Problem } from "../../api/http";
 import { continueLogs, type LogEnd } from "../../api/logs";
 
 const EVERY_MS = 1000;
@@ -11,7 +12,7 @@ export interface Tail extends LogEnd {
   loading: boolean;
 }
 
-/** `ended`: the job writes nothing more, so asking stops, after a last time. */
+/** `ended`: the job writes nothing more, so asking stops, after a last time that was answered. */
 export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
   const client = useQueryClient();
   const key = ["logs", id, rank];
@@ -19,7 +20,7 @@ export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
     queryKey: key,
     queryFn: ({ signal }) => continueLogs(id, rank, client.getQueryData<LogEnd>(key), signal),
     structuralSharing: false,
-    refetchInterval: ended ? false : EVERY_MS,
+    refetchInterval: ({ state }) => (ended && !(state.error instanceof Problem && state.error.retryable) ? false : EVERY_MS),
   });
   useEffect(() => {
     if (ended) void refetch();

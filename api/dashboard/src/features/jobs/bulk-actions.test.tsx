@@ -92,3 +92,18 @@ test("a deleted job that cannot be restored is named, and those after it are res
   expect(requests.map(({ url }) => url.pathname)).toEqual(["/v1/jobs/job-3/undelete", "/v1/jobs/job-4/undelete"]);
   expect(done).not.toHaveBeenCalled();
 });
+
+test("those that were deleted can be restored though another refused, which alone is asked for again", async () => {
+  const pinned = () => Response.json({ title: "The job is pinned", code: "job_pinned", detail: "It is pinned." }, { status: 409 });
+  given({ "DELETE /v1/jobs/job-3": accepted, "DELETE /v1/jobs/job-4": pinned });
+  const done = vi.fn();
+  const some = vi.fn();
+  const jobs = [job({ id: "job-3", name: "over", state: "failed" }), job({ id: "job-4", name: "kept", state: "failed" })];
+  open(<BulkDelete jobs={jobs} onDone={done} onSome={some} />);
+  await userEvent.click(screen.getByRole("button", { name: "Delete 2 jobs" }));
+  await userEvent.click(screen.getAllByRole("button", { name: "Delete 2 jobs" }).at(-1) ?? document.body);
+  expect((await screen.findByRole("alert")).textContent).toContain("kept It is pinned.");
+  expect(some.mock.calls).toEqual([[[jobs[0]]]]);
+  expect(done).not.toHaveBeenCalled();
+  expect(await screen.findByRole("dialog", { name: "Delete 1 job?" })).toBeTruthy();
+});

@@ -42,11 +42,11 @@ export function BulkResume({ jobs, onDone }: BulkProps) {
   );
 }
 
-/** `onDone` gets the jobs that were deleted. */
-export function BulkDelete({ jobs, onDone }: { jobs: readonly Job[]; onDone: (deleted: readonly Job[]) => void }) {
+/** `onDone` gets the jobs that were deleted, `onSome` those of them whose others refused. */
+export function BulkDelete({ jobs, onDone, onSome }: { jobs: readonly Job[]; onDone: (deleted: readonly Job[]) => void; onSome?: (deleted: readonly Job[]) => void }) {
   const deletable = jobs.filter((job) => isFinal(job.state) && !job.pinned);
   return (
-    <BulkAction jobs={deletable} onDone={onDone} verb="Delete" done="deleted" no="Keep them" act={deleteJob} danger hides>
+    <BulkAction jobs={deletable} onDone={onDone} {...(onSome && { onSome })} verb="Delete" done="deleted" no="Keep them" act={deleteJob} danger hides>
       <p>They can be restored for a day. Then their records and checkpoints are removed.</p>
     </BulkAction>
   );
@@ -62,6 +62,8 @@ export function BulkRestore({ jobs, onDone }: BulkProps) {
 
 interface BulkActionProps extends Pick<BulkProps, "jobs"> {
   onDone: (done: readonly Job[]) => void;
+  /** Some have changed, and others have refused. */
+  onSome?: (done: readonly Job[]) => void;
   verb: string;
   done: string;
   no: string;
@@ -72,13 +74,20 @@ interface BulkActionProps extends Pick<BulkProps, "jobs"> {
   children: ReactNode;
 }
 
-function BulkAction({ jobs: now, onDone, verb, done, no, act, danger = false, hides = false, children }: BulkActionProps) {
+function BulkAction({ jobs: now, onDone, onSome, verb, done, no, act, danger = false, hides = false, children }: BulkActionProps) {
   const client = useQueryClient();
   // Those that the dialog was opened for: their states change while it is open.
   const [asked, ask] = useState<readonly Job[] | null>(null);
   const jobs = asked ?? now;
   const change = useMutation({
-    mutationFn: () => actOnAll(jobs, act, done),
+    mutationFn: async () => {
+      const changed: Job[] = [];
+      await actOnAll(jobs, act, done, changed).catch((error: unknown) => {
+        if (changed.length > 0) onSome?.(changed);
+        ask(jobs.filter((job) => !changed.includes(job)));
+        throw error;
+      });
+    },
     onSuccess: () => { ask(null); onDone(jobs); },
     onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
   });
@@ -106,14 +115,15 @@ function BulkAction({ jobs: now, onDone, verb, done, no, act, danger = false, hi
   );
 }
 
-/** Raises one `Problem` that names every job that refused. */
-export async function actOnAll(jobs: readonly Job[], act: (id: string) => Promise<Job>, done: string): Promise<void> {
+/** Raises one `Problem` that names every job that refused. `changed` gets those that did not. */
+export async function actOnAll(jobs: readonly Job[], act: (id: string) => Promise<Job>, done: string, changed: Job[] = []): Promise<void> {
   const waiting = [...jobs];
   const refused: { field: string; message: string; remedy: null }[] = [];
   const work = async () => {
     for (let job = waiting.shift(); job !== undefined; job = waiting.shift()) {
       const { name } = job;
-      await act(job.id).catch((error: unknown) => { refused.push({ field: name, message: (error as Error).message, remedy: null }); });
+      const one = job;
+      await act(job.id).then(() => { changed.push(one); }, (error: unknown) => { refused.push({ field: name, message: (error as Error).message, remedy: null }); });
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
