@@ -186,7 +186,7 @@ class EventMerger:
 
 
 def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
-    """Whether the plan differs from the newest one: a gang that measured again may have split its stages anew. Notes its checksum."""
+    """Whether the plan differs from the newest one: a gang that measured again may have split its stages again. Notes its checksum."""
     before = newest.get(PlanEvent.kind)
     newest[PlanEvent.kind] = zlib.crc32(json.dumps(data, sort_keys=True).encode())
     return before != newest[PlanEvent.kind]

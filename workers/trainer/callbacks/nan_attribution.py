@@ -142,7 +142,7 @@ def _watching(parts: TrainerParts, seen: RankFindings) -> Iterator[None]:
     handles: list[Any] = []
     stages = [] if parts.mesh.serves else parts.mesh.layout.stages_of(parts.mesh.index("pipeline"))
     for stage, part in zip(stages, parts.parallel.parts, strict=True):
-        forward, backward = partial(_forward, seen, stage, count()), partial(_backward, seen, -stage, count())
+        forward, backward = partial(_forward, seen, _Calls(stage)), partial(_backward, seen, _Calls(-stage))
         named = [(name, module) for name, module in part.named_modules() if name]
         handles += [module.register_forward_hook(partial(forward, name)) for name, module in named]
         if parts.mesh.layout.zero < 3:  # with ZeRO-3, hooks see reduced gradients
@@ -155,16 +155,25 @@ def _watching(parts: TrainerParts, seen: RankFindings) -> Iterator[None]:
             handle.remove()
 
 
-def _forward(
-    seen: RankFindings, stage: int, calls: Iterator[int], name: str, _: nn.Module, __: object, output: object
-) -> None:
-    place = (stage, next(calls))
+class _Calls:
+    """Counts the calls of a pass in one stage."""
+
+    def __init__(self, stage: int) -> None:
+        self._stage, self._count = stage, count()
+
+    def place(self) -> tuple[int, int]:
+        """That of the next call."""
+        return self._stage, next(self._count)
+
+
+def _forward(seen: RankFindings, calls: _Calls, name: str, _: nn.Module, __: object, output: object) -> None:
+    place = calls.place()
     if isinstance(output, torch.Tensor) and _is_before(place, seen.module) and not _finite(output):
         seen.module = First(place, name)
 
 
-def _backward(seen: RankFindings, stage: int, calls: Iterator[int], name: str, grad: torch.Tensor) -> None:
-    place = (stage, next(calls))
+def _backward(seen: RankFindings, calls: _Calls, name: str, grad: torch.Tensor) -> None:
+    place = calls.place()
     if _is_before(place, seen.gradient) and not _finite(grad):
         seen.gradient = First(place, name)
 
