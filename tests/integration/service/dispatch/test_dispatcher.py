@@ -26,7 +26,9 @@ from .dispatching import dispatching, ended, reached, submit, until
 def transactions(store: Store) -> list[float]:
     """Gets an entry for each transaction that this store begins from now on."""
     begun: list[float] = []
-    for engine in {store._engines.writing.sync_engine, store._engines.reading.sync_engine}:
+    engines = [store._engines.reading.sync_engine, store._engines.writing.sync_engine]
+    # On PostgreSQL they share their connections, and what listens to the second one hears of both.
+    for engine in {engine.pool: engine for engine in engines}.values():
         event.listen(engine, "begin", lambda _: begun.append(time.monotonic()))
     return begun
 

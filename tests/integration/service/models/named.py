@@ -45,6 +45,6 @@ async def perform_open(store: Store, job: Job) -> list[Outcome]:
             assert taken is not None
             end = {"state": "done", "result": outcome.result, "error": outcome.error, "settled_at": 2.0}
             assert await leases.settle(tx, row["id"], end)
-            await checkpoint_catalogue.seen(tx, job.id, row["step"], outcome.result, outcome.error)
+            await checkpoint_catalogue.seen(tx, job.id, (row["step"], row["position"]), outcome.result, outcome.error)
         done.append(outcome)
     return done

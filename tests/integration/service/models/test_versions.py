@@ -52,6 +52,9 @@ from shardyard.workers.storage.open_folder import folder_at
 from ..conftest import Submit
 from .named import named, perform_open, saved
 
+#: A position after that of every save: what is found is of the newest one.
+NEWEST = 2**31
+
 
 async def test_a_version_copies_its_source_and_gets_its_digest_with_the_pin(
     store: Store, settings: Settings, submit: Submit
@@ -127,7 +130,7 @@ async def test_a_checkpoint_that_is_gone_is_not_pinned_when_its_step_is_saved_ag
     await perform_open(store, job)
     async with store.write() as tx:
         gone = {"code": "checkpoint_deleted"}
-        await checkpoint_catalogue.seen(tx, job.id, 10, None, gone)  # a verification found it
+        await checkpoint_catalogue.seen(tx, job.id, (10, NEWEST), None, gone)  # a verification found it
         again = CheckpointEvent(step=30, path="x", bytes=1, seconds=1.0, held_s=1.0, kept=(30,))
         await checkpoint_catalogue.saved(tx, job.id, again)
     await saved(store, settings, job, 10, 20)
@@ -208,7 +211,7 @@ async def test_a_pin_and_its_opposite_never_run_at_once(store: Store, settings: 
         await ask(store, job.id, unpin, None, "me")
     await delete(store, "nano", 1, "ada")
     async with store.write() as tx:
-        await checkpoint_catalogue.seen(tx, job.id, 10, {"verdict": "corrupt"}, None)
+        await checkpoint_catalogue.seen(tx, job.id, (10, NEWEST), {"verdict": "corrupt"}, None)
     assert (await ask(store, job.id, unpin, None, "me")).state == "pending", "a corrupt one, too, to make room"
 
 
