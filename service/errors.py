@@ -366,7 +366,7 @@ class GangLost(ShardyardError):
 
 
 class OtherVersion(GangLost):
-    """The gang cannot be used: its nodes and this control plane have different versions: one of them cannot read what the other writes."""
+    """The gang cannot be used, because its nodes and this control plane have different versions: one cannot read what the other writes."""
 
     code = "other_version"
 
