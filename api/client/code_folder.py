@@ -33,6 +33,8 @@ _NOTHING: Final = GitIgnoreSpec.from_lines([])
 _GIT_S: Final = 60.0
 #: Characters of a diff as JSON, in which most letters take six: beside the digests of all parts it fits into one request.
 _MOST_SENT: Final = 640 << 10
+#: Characters of names on a command line.
+_MOST_ARGUMENTS: Final = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _packed(folder: Path, code: Code, file: BinaryIO) -> PackedCode:
         _check_size(folder, found)
         code_archive.pack(folder, found, file)
         file.flush()
-        commit, diff = _commit(folder)
+        commit, diff = _commit(folder, GitIgnoreSpec.from_lines(code.ignore))
         manifest = code_archive.manifest_of(file, len(found), commit, diff)
         manifest.check()
     except InvalidArchive as error:
@@ -179,12 +181,17 @@ def _joined(here: str, name: str) -> str:
     return name if here == "." else f"{here}/{name}"
 
 
-def _commit(folder: Path) -> tuple[str | None, str | None]:
-    """The commit that the folder is at, and the changes since then; None where there are none."""
+def _commit(folder: Path, ignored: GitIgnoreSpec) -> tuple[str | None, str | None]:
+    """The commit that the folder is at, and the changes since then, but for `ignored` files; None where there are none."""
     head = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     if head is None:
         return None, None
-    changed = _git(folder, "-c", "color.ui=false", "diff", "--no-ext-diff", "--no-textconv", "--relative", "HEAD")
+    diff = ("-c", "color.ui=false", "diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative", "HEAD")
+    names = (_git(folder, *diff, "--name-only", "-z") or b"").split(b"\0")
+    left = [name for one in names if ignored.match_file(name := os.fsdecode(one))]
+    if sum(map(len, left)) > _MOST_ARGUMENTS:
+        return head.decode().strip(), None
+    changed = _git(folder, *diff, "--", ".", *(f":(exclude,literal){name}" for name in left))
     text = (changed or b"").decode(errors="replace").replace("\0", "")
     text = text[: code_archive.MOST_DIFF]
     while len(json.dumps(text)) > _MOST_SENT:

@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
-_RETRY_STATUS = frozenset({502, 503, 504})
+#: What a proxy answers while no control plane does, and a control plane without its database.
+RETRY_STATUS = frozenset({502, 503, 504})
 #: Seconds before each further try.
 PAUSES = (0.2, 0.5, 1.0, 2.0)
 #: Without data for this long, a stream's connection counts as lost; the server sends a heartbeat every 10 s.
@@ -110,7 +111,7 @@ class Tries:
     def again(self, answer: httpx2.Response) -> float | None:
         """Seconds until the next try; None if the response is final."""
         self._made += 1
-        if answer.status_code not in _RETRY_STATUS or self._made >= self._most:
+        if answer.status_code not in RETRY_STATUS or self._made >= self._most:
             return None
         return PAUSES[min(self._made, len(PAUSES)) - 1]
 

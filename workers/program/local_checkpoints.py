@@ -30,6 +30,7 @@ from ..checkpoint.program_files import (
 from ..checkpoint.retention import complete
 from ..checkpoint.retention import folder as folder_of
 from ..storage.local_folder import LocalFolder
+from .report_socket import LOCAL
 
 #: As many as a job keeps by default.
 KEEP: Final = 2
@@ -61,7 +62,8 @@ def _save(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str
 
 def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
     """The parts of all ranks, if this is the last. Those of ranks that another launcher started do not count."""
-    run = f"{os.getppid()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    # A launcher may start each rank by a shell, so that their parents differ.
+    run = f"{os.environ.get(LOCAL) or os.getppid()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     file = folder / f".parts-{step}.json"
     known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     parts = known["parts"] if known.get("run") == run else {}

@@ -6,6 +6,7 @@ asks for the end, all get SIGTERM, and SIGKILL after `GRACE_S` or at a second si
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import socket
@@ -129,6 +130,7 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
         stack.enter_context(listening(partial(output.print_metrics, rank), artifacts=uploads[rank]))
         for rank in range(run.ranks)
     ]
+    name = secrets.token_hex(8)
     for rank in [0] if node else range(run.ranks):
         coords = RankAssignment(rank, run.ranks, rank, _HOST, port, local_world_size=run.ranks)
         own = of_node(run.program, coords, port) if node else of_rank(run.program, coords)
@@ -136,7 +138,7 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
         env = environment(own, sockets, run.gpus, run.env)
         if run.environment is not None:
             env = within(run.environment, env, conda=run.conda)
-        env[LOCAL] = "1"
+        env[LOCAL] = name
         name_interface("lo", env)
         on_metrics = partial(output.print_metrics, rank)
         since = time.time()

@@ -20,7 +20,9 @@ def answer(name: str, request: dict[str, Any], handles: tuple[int, ...] = ()) ->
             if not answers.readline():
                 raise ConnectionError("the connection ended")
             connection.settimeout(ANSWER_S)
-            socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], handles)
+            content = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(connection, [content], handles)  # perhaps a part
+            connection.sendall(content[sent:])
             line = answers.readline()
     if not line:
         raise ConnectionError("the connection ended")

@@ -11,14 +11,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..parent_death import children
+from ..parent_death import kill_orphans
 
 _COMMAND: Final = Path(__file__).with_name("ray_start.py")
 #: Ray writes the cluster's address to this file in its folder when the node has started.
@@ -79,13 +78,9 @@ class RayNode:
             self._process.kill()
             with contextlib.suppress(ProcessLookupError):  # it leads no group yet
                 os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        deadline = time.monotonic() + END_S
-        while (orphans := children()) and time.monotonic() < deadline:
-            for pid in orphans:
-                with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits for a device or a file system stays
+            self._process.wait(END_S)
+        kill_orphans((), END_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

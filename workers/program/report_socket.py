@@ -5,7 +5,7 @@ from typing import Final
 
 #: Variable that names it. Where one process starts those of all ranks of its node, it has the names of all, by local rank.
 SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
-#: Variable that is set where no job runs the program (`local_ranks.py`): its numbers are printed, and its files stay on this machine.
+#: Variable with a name of the run, where no job runs the program (`local_ranks.py`): its numbers are printed, and its files stay here.
 LOCAL: Final = "SHARDYARD_LOCAL"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -35,10 +35,12 @@ def artifacts(
             _list(screen, _all(client, job, prefix), as_json=json)
             return
         wanted = _all(client, job, download or prefix)
-        placed = []
+        placed: list[dict[str, Any]] = []
         for one in wanted:
             if download is None or one.name == download:
                 place = local_path(to, one)
+                if any(str(place) == file["path"] for file in placed):  # such as of an image `x`, and a file `x.png`
+                    place = place.with_name(f"{place.stem}.{one.sha256[:8]}{place.suffix}")
                 client.download_artifact(job, one.name, place, step=one.step)
                 placed.append({"name": one.name, "step": one.step, "path": str(place)})
         if download is not None and not placed:

@@ -23,6 +23,7 @@ from ..token import BearerToken
 from ..transport import (
     FINAL,
     PAUSES,
+    RETRY_STATUS,
     STREAM_TIMEOUT,
     ApiError,
     Call,
@@ -297,8 +298,9 @@ class AsyncClient(
         while True:
             try:
                 return await request()
-            except Unreachable:
-                if time.monotonic() - began > self._patience_s:
+            except ApiError as error:
+                passes = isinstance(error, Unreachable) or error.status in RETRY_STATUS
+                if not passes or time.monotonic() - began > self._patience_s:
                     raise
                 await sleep(1.0)
                 self.url = find_url(self._given)

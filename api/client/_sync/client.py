@@ -24,6 +24,7 @@ from ..token import BearerToken
 from ..transport import (
     FINAL,
     PAUSES,
+    RETRY_STATUS,
     STREAM_TIMEOUT,
     ApiError,
     Call,
@@ -296,8 +297,9 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         while True:
             try:
                 return request()
-            except Unreachable:
-                if time.monotonic() - began > self._patience_s:
+            except ApiError as error:
+                passes = isinstance(error, Unreachable) or error.status in RETRY_STATUS
+                if not passes or time.monotonic() - began > self._patience_s:
                     raise
                 sleep(1.0)
                 self.url = find_url(self._given)

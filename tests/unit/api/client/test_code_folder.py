@@ -103,6 +103,11 @@ def test_the_commit_and_the_changes_since_are_recorded(tmp_path: Path) -> None:
     with code_folder.packed(document) as second:
         assert second is not None and "+changed" in (second.manifest.diff or "")
         assert second.manifest.digest != first.manifest.digest
+    (tmp_path / "b.py").write_text("TOKEN=x\n")
+    kept = {**document, "code": {"dir": str(tmp_path), "ignore": ["b.*"]}}
+    with code_folder.packed(kept) as without:
+        assert without is not None and without.manifest.diff is not None
+        assert "+changed" in without.manifest.diff and "TOKEN" not in without.manifest.diff
     (tmp_path / "a.py").write_text("ж\n" * 200_000)
     with code_folder.packed(document) as third:
         assert third is not None and "+ж" in (third.manifest.diff or "")

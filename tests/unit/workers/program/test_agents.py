@@ -19,6 +19,7 @@ from harness.patience import PATIENCE_S
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 from shardyard.workers.messages.rank_event import FailedEvent
 from shardyard.workers.program import agents as module
+from shardyard.workers.program import rank_request
 from shardyard.workers.program.agent_messages import MOST_HELLO
 from shardyard.workers.program.agents import Agents, facts_of, listening
 from shardyard.workers.program.python_agent import sitecustomize
@@ -282,6 +283,18 @@ def test_a_request_gets_its_answer_and_counts_as_progress_until_then(tmp_path: P
                 go_on.set()
                 assert json.loads(answers.readline())["asked"] == "x" * 1_000
                 assert not answers.readline() and not agents._is_saving()
+
+
+def test_a_long_request_arrives_whole(tmp_path: Path) -> None:
+    """With its descriptors goes what fits into the socket's buffer."""
+    (tmp_path / "file").write_text("content")
+
+    def answer(request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+        return {"read": os.read(handles[0], 10).decode(), "length": len(request["text"])}
+
+    with listening(print, answer) as agents, (tmp_path / "file").open("rb") as file:
+        found = rank_request.answer(agents.name, {"text": "x" * 1_000_000}, (file.fileno(),))
+    assert found == {"read": "content", "length": 1_000_000}
 
 
 def test_a_request_that_no_service_answers_or_that_is_nonsense_is_ended() -> None:

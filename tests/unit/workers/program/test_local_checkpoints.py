@@ -16,9 +16,9 @@ from shardyard.workers.storage.open_folder import folder_at
 RANK = "import os, shardyard, pathlib; n = os.environ['RANK']; pathlib.Path(n).write_text(n); shardyard.checkpoint(n, 5, ranks='all')"
 
 
-def rank(number: int, root: Path, restart: int = 0) -> None:
-    env = os.environ | {"RANK": str(number), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": str(restart)}
-    subprocess.run([sys.executable, "-c", RANK], cwd=root, env=env, check=True, timeout=PATIENCE_S)
+def rank(number: int, root: Path, restart: int = 0, shell: tuple[str, ...] = (), **more: str) -> None:
+    env = os.environ | {"RANK": str(number), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": str(restart)} | more
+    subprocess.run([*shell, sys.executable, "-c", RANK], cwd=root, env=env, check=True, timeout=PATIENCE_S)
 
 
 def test_ranks_of_one_launcher_complete_a_step_together(tmp_path: Path) -> None:
@@ -32,6 +32,16 @@ def test_ranks_of_one_launcher_complete_a_step_together(tmp_path: Path) -> None:
     found = answer(tmp_path / "checkpoints", {"resume": {"rank": 1}}, [])
     assert (Path(found["path"], "1").read_text(), found["ranks"]) == ("1", [0, 1])
     assert not list((tmp_path / "checkpoints").glob(".parts-*"))
+
+
+def test_ranks_that_a_shell_starts_each_complete_a_step_together(tmp_path: Path) -> None:
+    """Their parents differ, and their run has a name."""
+    root, shell = folder_at(str(tmp_path / "checkpoints")), ("sh", "-c", '"$@"; true', "sh")
+    rank(0, tmp_path, shell=shell, SHARDYARD_LOCAL="earlier")
+    rank(1, tmp_path, shell=shell, SHARDYARD_LOCAL="run")
+    assert not complete(root)
+    rank(0, tmp_path, shell=shell, SHARDYARD_LOCAL="run")
+    assert [step_of(path) for path in complete(root)] == [5]
 
 
 def test_a_torn_and_a_damaged_save_are_passed_over(tmp_path: Path) -> None:
