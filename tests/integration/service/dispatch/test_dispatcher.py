@@ -27,7 +27,7 @@ def transactions(store: Store) -> list[float]:
     """Gets an entry for each transaction that this store begins from now on."""
     begun: list[float] = []
     engines = [store._engines.reading.sync_engine, store._engines.writing.sync_engine]
-    # On PostgreSQL they share their connections, and what listens to the second one hears of both.
+    # On PostgreSQL they share their connections, and a listener of the second one gets those of both.
     for engine in {engine.pool: engine for engine in engines}.values():
         event.listen(engine, "begin", lambda _: begun.append(time.monotonic()))
     return begun

@@ -17,7 +17,7 @@ from shardyard.api.client.transport import ApiError, Unreachable
         (ApiError("not_shardyard", "The download has no SHA-256 as its ETag."), False),
     ],
 )
-async def test_an_outage_is_waited_out_whoever_answers_meanwhile(
+async def test_an_outage_is_waited_out_though_a_proxy_answers(
     monkeypatch: pytest.MonkeyPatch, error: ApiError, passes: bool
 ) -> None:
     async def at_once(_: float) -> None: ...
