@@ -30,7 +30,6 @@ class Pretrained:
     def __init__(self, folder: Path, arch: Architecture, names: Iterable[str]) -> None:
         self._folder, self._arch = folder, arch
         self._files = _files(folder)
-        self._tied = arch.tied or architecture_of(folder).tied
         self._open: dict[str, Any] = {}
         used = {self._place(name).name for name in names}
         unused = [
@@ -64,7 +63,7 @@ class Pretrained:
         for candidate in (found, short):
             if candidate.name in self._files:
                 return candidate
-        if name == "head.weight" and self._tied:
+        if name == "head.weight" and (self._arch.tied or architecture_of(self._folder).tied):
             return self._place("embed.weight")
         raise _refusal(f"holds no {found.name}", self._folder)
 
