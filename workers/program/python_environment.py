@@ -105,11 +105,12 @@ class _Build:
         what = (
             ["--", *self.wanted.requirements] if self.file is None else ["--requirements", str(self._alone(self.file))]
         )
+        at = [] if self.project is None else ["--directory", str(self._apart)]  # whose settings count
         inherited, excluded = self.inherited, self.place / "inherited.txt"
         while True:
             excluded.write_text("".join(f"{name}\n" for name in inherited))
             options = ["--excludes", str(excluded)] if inherited else []
-            uv.run("pip", "install", "--python", str(self._python), *options, *what)
+            uv.run("pip", "install", *at, "--python", str(self._python), *options, *what)
             own = inherited_packages.unfit(packages, inherited)
             if not own:
                 return
@@ -138,5 +139,6 @@ class _Build:
         }
         mine = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
         variables = own | mine | {"UV_PROJECT_ENVIRONMENT": str(self.place)} | more
-        cwd = self.file.parent if self.file is not None and self.file.name in (LOCK, PROJECT) else self.place.parent
+        beside = self.file is not None and self.file.name in (LOCK, PROJECT) and self.project is None
+        cwd = self.file.parent if self.file is not None and beside else self.place.parent
         return Uv(BuildProcess(variables, cwd, lock, environment_folder.BUILD_S, self.is_to_stop))

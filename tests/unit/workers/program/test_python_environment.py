@@ -278,15 +278,15 @@ def test_a_project_and_its_lock_are_installed_without_the_code(index: Path, cach
 
 def test_what_is_above_a_project_is_not_read(index: Path, cache: Path, tmp_path: Path) -> None:
     """A workspace in the code's root would install a package from there, which jobs with an equal project would get, too."""
-    (tmp_path / "pyproject.toml").write_text(
-        '[project]\nname = "root"\nversion = "0"\n[tool.uv.workspace]\nmembers = ["sub"]\n'
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "pyproject.toml").write_text(
+        '[project]\nname = "root"\nversion = "0"\n[tool.uv]\nrequired-version = "==0.0.1"\n[tool.uv.workspace]\nmembers = ["sub"]\n'
         '[tool.uv.sources]\nalpha = {path = "libs/alpha"}\n'
     )
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "pyproject.toml").write_text(
-        '[project]\nname = "sub"\nversion = "0"\ndependencies = ["alpha"]\n'
-    )
-    place = built(PythonEnvironment("sub/pyproject.toml"), cache, tmp_path)
+    (code / "sub").mkdir()
+    (code / "sub" / "pyproject.toml").write_text('[project]\nname = "sub"\nversion = "0"\ndependencies = ["alpha"]\n')
+    place = built(PythonEnvironment("sub/pyproject.toml"), cache, code)
     assert printed(place, "import alpha; print(alpha.VALUE)") == "7"
 
 
