@@ -49,7 +49,10 @@ export async function toProblem(response: Response): Promise<Problem> {
 }
 
 /** Whether another try would end alike. */
-export const isRefused = (error: Error | null) => error instanceof Problem && !error.retryable;
+export const isRefused = (error: unknown): error is Problem => error instanceof Problem && !error.retryable;
+
+/** Whether another try may succeed. */
+export const isRetryable = (error: unknown): error is Problem => error instanceof Problem && error.retryable;
 
 /** `asked`: it is no reading, which is repeated, but an action, which is not. */
 export const unreachable = (asked = false) =>

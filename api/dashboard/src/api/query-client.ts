@@ -1,7 +1,7 @@
 /** When requests to the control plane are retried, and what a response says about the session. */
 
 import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
-import { Problem } from "./http";
+import { isRetryable, Problem } from "./http";
 
 /** Whether this browser is signed in; true until a response says 401. */
 export const SIGNED_IN = ["signed in"] as const;
@@ -9,7 +9,7 @@ export const SIGNED_IN = ["signed in"] as const;
 export const BAD_LINK = ["bad link"] as const;
 
 /** Polling is a retry itself, so a failure is shown after one retry. A refusal is not retried. */
-const retry = (count: number, error: Error) => count < 1 && error instanceof Problem && error.retryable;
+const retry = (count: number, error: Error) => count < 1 && isRetryable(error);
 
 export function makeClient(): QueryClient {
   const onError = (error: Error) => {

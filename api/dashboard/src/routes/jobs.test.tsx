@@ -13,14 +13,16 @@ const loggedAsked: URL[] = [];
 const NAMES = { items: [{ name: "val/acc", jobs: 2, last_step: 9 }], more: false };
 const VALUES = { items: [["job-1", 0.75], ["job-2", 0.5]].map(([job, last]) => ({ job, values: { "val/acc": { last, lowest: last, highest: last, last_step: 9 } } })) };
 
+const loggedOf = (url: URL) => Response.json(url.pathname === "/v1/logged-names" ? NAMES : VALUES);
+
 /** The control plane answers with `answer` when it is asked for jobs. */
-function given(answer: (url: URL) => Response): void {
+function given(answer: (url: URL) => Response, logged: (url: URL) => Response = loggedOf): void {
   vi.stubGlobal("fetch", (path: string) => {
     const url = new URL(path, "http://control.plane");
     if (url.pathname === "/v1/sparklines") return Promise.resolve(sparklines(url));
     if (url.pathname.startsWith("/v1/logged-")) {
       loggedAsked.push(url);
-      return Promise.resolve(Response.json(url.pathname === "/v1/logged-names" ? NAMES : VALUES));
+      return Promise.resolve(logged(url));
     }
     asked.push(url);
     return Promise.resolve(answer(url));
@@ -265,4 +267,12 @@ test("logged metrics are columns, of which all jobs come in one answer, and orde
   expect(new URLSearchParams(location.search).get("columns")).toBe("metric.val/acc");
   await expectAccessible(document.body);
   localStorage.clear();
+});
+
+test("values of metrics that cannot be read are reported above the jobs", async () => {
+  const refusal = Response.json({ code: "bad_input", title: "Unusable input", detail: "too many names" }, { status: 422 });
+  given(() => page([jobWire({ name: "one" })]), () => refusal.clone());
+  open("/?columns=metric.val/acc");
+  expect((await screen.findByRole("alert")).textContent).toContain("too many names");
+  expect(screen.getByRole("row", { name: /one/ })).toBeTruthy();
 });

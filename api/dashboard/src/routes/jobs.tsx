@@ -42,7 +42,7 @@ export function JobsPage() {
   const query = useJobs(filter);
   const loaded = unique(query.data?.pages.flatMap((page) => page.jobs) ?? []);
   const now = useNow(loaded.length > MANY ? MANY_MS : undefined);
-  const logged = useLogged(loaded, columns);
+  const { data: logged, error: unread } = useLogged(loaded, columns);
   const jobs = local ? ordered(loaded, by, logged) : loaded;
   const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => selected.has(job.id));
@@ -58,6 +58,7 @@ export function JobsPage() {
         <SavedViews />
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
+      {!query.error && unread && <ProblemNotice problem={unread} stale />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
       {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} onSome={setDeleted} />}
       {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
@@ -114,7 +115,7 @@ function useLogged(jobs: readonly Job[], columns: readonly string[]) {
     enabled: names.length > 0 && ids.length > 0,
     refetchInterval: CURVES_MS * Math.max(1, Math.ceil(ids.length / MANY)),
     placeholderData: (before) => before,
-  }).data;
+  });
 }
 
 function Selection({ jobs, onNone, onDeleted, onSome }: { jobs: readonly Job[]; onNone: () => void; onDeleted: (jobs: readonly Job[]) => void; onSome: (jobs: readonly Job[]) => void }) {

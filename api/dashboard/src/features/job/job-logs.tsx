@@ -1,7 +1,7 @@
 /** A job's logs: the newest lines, or the matches of a search, and the lines around a match. */
 
 import { useMemo, useRef, useState } from "react";
-import { Problem } from "../../api/http";
+import { isRetryable } from "../../api/http";
 import type { Job } from "../../api/jobs";
 import type { LogQuery } from "../../api/log-search";
 import { KEEP, type LogLine } from "../../api/logs";
@@ -15,9 +15,6 @@ import { LogContext, LogHits } from "./log-hits";
 import { LogTail } from "./log-tail";
 import { LogTools } from "./log-tools";
 import { useLogs } from "./use-logs";
-
-/** The job's own request reports an unreachable control plane; logs with lines do not repeat it. */
-const isRetryable = (problem: Error) => problem instanceof Problem && problem.retryable;
 
 export function JobLogs({ job }: { job: Job }) {
   const [{ wrap, ...wanted }, change] = useAddressState(search);
@@ -51,6 +48,7 @@ function Newest({ job, rank, width }: { job: Job; rank: number | null; width: nu
   const nothing = problem ? "" : loading ? "Loading…" : removed > 0 ? "No lines are left." : ended ? `${rank === null ? "This job" : `Rank ${rank}`} wrote no log lines.` : "No lines yet. They appear as the ranks write them.";
   return (
     <>
+      {/* The job's own request reports an unreachable control plane; logs with lines do not repeat it. */}
       {problem && (lines.length === 0 || !isRetryable(problem)) && <ProblemNotice problem={problem} />}
       {lines.length >= KEEP && <p className="log-found quiet">The newest {KEEP.toLocaleString("en-US")} lines. Search for older ones.</p>}
       {removed > 0 && <p className="log-found quiet">{removed === 1 ? "The first line of this job's log was" : `The first ${removed.toLocaleString("en-US")} lines of this job's log were`} removed by retention.</p>}

@@ -3,7 +3,7 @@
 import { useEffect, useReducer, useState } from "react";
 import { type Curves, getCurves } from "../../api/curves";
 import { type StreamEvent, toStreamEvent } from "../../api/events";
-import { Problem } from "../../api/http";
+import { isRetryable, Problem } from "../../api/http";
 import { jobPath } from "../../api/jobs";
 import { type Connection, follow } from "../../api/sse";
 import type { StreamPart } from "../../model/job-tabs";
@@ -72,7 +72,7 @@ async function retrying<T>(act: () => Promise<T>, signal: AbortSignal): Promise<
     try {
       return await act();
     } catch (error) {
-      if (signal.aborted || !(error instanceof Problem && error.retryable)) throw error;
+      if (signal.aborted || !isRetryable(error)) throw error;
       await new Promise((resolve) => setTimeout(resolve, 2000));
     }
   }

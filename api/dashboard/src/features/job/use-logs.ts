@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { Problem } from "../../api/http";
+import { isRetryable } from "../../api/http";
 import { continueLogs, type LogEnd } from "../../api/logs";
 
 const EVERY_MS = 1000;
@@ -20,7 +20,7 @@ export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
     queryKey: key,
     queryFn: ({ signal }) => continueLogs(id, rank, client.getQueryData<LogEnd>(key), signal),
     structuralSharing: false,
-    refetchInterval: ({ state }) => (ended && !(state.error instanceof Problem && state.error.retryable) ? false : EVERY_MS),
+    refetchInterval: ({ state }) => (ended && !isRetryable(state.error) ? false : EVERY_MS),
   });
   useEffect(() => {
     if (ended) void refetch();

@@ -3,7 +3,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState, type ReactNode } from "react";
 import { useLocation } from "wouter";
-import { type FieldError, Problem, toFieldErrors } from "../../api/http";
+import { type FieldError, isRefused, isRetryable, toFieldErrors } from "../../api/http";
 import { previewJob, submitJob } from "../../api/jobs";
 import { getSchema, type SchemaNode } from "../../api/schema";
 import { submitSweep } from "../../api/sweeps";
@@ -38,7 +38,7 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   const submit = useSubmit(draft);
   // Of this very text: what was refused may be right since.
   const refused = submit.variables === draft.text ? submit.error : null;
-  const found = problem ?? (refused instanceof Problem && !refused.retryable ? refused : null);
+  const found = problem ?? (isRefused(refused) ? refused : null);
   const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
   const onGo = (field: string) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); };
   const warnings = useMemo(() => (found ? [] : toFieldErrors(preview?.warnings ?? [])), [found, preview]);
@@ -91,11 +91,11 @@ function usePreview(text: string) {
     enabled: !sweep,
     placeholderData: (before) => before,
     retry: false,
-    refetchInterval: ({ state: { error } }) => (error instanceof Problem && error.retryable ? AGAIN_MS : false),
+    refetchInterval: ({ state: { error } }) => (isRetryable(error) ? AGAIN_MS : false),
     gcTime: 0,
   });
   if (sweep) return { preview: null, problem: null, failure: null };
-  const refused = query.error instanceof Problem && !query.error.retryable ? query.error : null;
+  const refused = isRefused(query.error) ? query.error : null;
   return { preview: query.data ?? null, problem: refused, failure: refused === null ? query.error : null };
 }
 
