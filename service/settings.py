@@ -46,7 +46,9 @@ class NodeGroup(BaseModel):
 class Settings(BaseSettings):
     """All settings, from `SHARDYARD_…` variables. Seconds where a name ends in `_s`."""
 
-    model_config = SettingsConfigDict(env_prefix="SHARDYARD_", frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SHARDYARD_", frozen=True, extra="forbid", hide_input_in_errors=True, env_ignore_empty=True
+    )
 
     data_dir: Path = Field(
         Path("~/.shardyard"),
@@ -300,9 +302,9 @@ class Settings(BaseSettings):
     @property
     def database_shown(self) -> str:
         """The database's URL without its password, for logs and messages."""
-        from sqlalchemy.engine import make_url  # the command line reads settings too, and never needs a database
+        from .store.database_url import parse, shown  # the command line reads settings too, and never needs a database
 
-        return make_url(self.database).render_as_string(hide_password=True)
+        return shown(parse(self.database))
 
 
 def _refusal(error: ValidationError) -> InvalidSetting:

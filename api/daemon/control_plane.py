@@ -22,7 +22,8 @@ from ...service.errors import ClusterError
 from ...service.queries import jobs
 from ...service.settings import Settings
 from ...service.states import HOLDING
-from ...service.store.engine import Store, parse
+from ...service.store.database_url import parse
+from ...service.store.engine import Store
 from ...service.store.jobs import Filter
 from ...service.store.schema import upgrade
 from .. import pidfile

@@ -30,6 +30,11 @@ class SharedReads(Generic[T]):
                 self._reads.popitem(last=False)
         return await asyncio.shield(self._reads[key])
 
+    def forget(self, which: Callable[[Hashable], bool]) -> None:
+        """Drop the results of some keys. Who waits for one receives it."""
+        for key in [key for key in self._reads if which(key)]:
+            del self._reads[key]
+
     def _forget_failed(self, key: Hashable, task: asyncio.Task[T]) -> None:
         if self._reads.get(key) is task and (task.cancelled() or task.exception() is not None):
             del self._reads[key]

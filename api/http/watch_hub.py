@@ -115,6 +115,7 @@ class Hub:
         if not self._watches[job]:
             del self._watches[job]
             self._seen.pop(job, None)
+            self._reads.forget(lambda key: isinstance(key, tuple) and key[0] == job)
         if not self._watches and self._poller is not None:
             self._poller.cancel()
             self._poller = None

@@ -60,21 +60,22 @@ class Cluster:
         """Join the cluster. Without an address, that is the data folder's own head, which is started or adopted."""
         await self._let_cool()
         self._supervisors.clear()
+        address = self.settings.ray_address
         if self.head:
             # Ray's import takes about as long as its start, so they run side by side.
             os.environ.update(self.head.environment())
             importing = asyncio.ensure_future(in_thread(import_ray, CONNECT_S))
             self._record = await in_thread(self.head.ensure, CONNECT_S)
             await importing
-            assert self._record.address
-            await in_thread(join, CONNECT_S, self._record.address, True)
-            restore_sigterm()
-            self._warming = asyncio.get_running_loop().create_task(self._keep_warm(self.head, self._record))
-            return
-        assert self.settings.ray_address
-        explain_token(self.settings.ray_auth_token_path)
-        await in_thread(join, CONNECT_S, self.settings.ray_address)
+            address = self._record.address
+        else:
+            explain_token(self.settings.ray_auth_token_path)
+        assert address
+        await in_thread(join, CONNECT_S, address, self.head is not None)
+        self._supervisors.clear()  # a call that was under way may have stored one of the connection before
         restore_sigterm()
+        if self.head and self._record:
+            self._warming = asyncio.get_running_loop().create_task(self._keep_warm(self.head, self._record))
 
     async def nodes(self) -> list[ClusterNode]:
         self._check_head()

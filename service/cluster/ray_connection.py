@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from . import ray_private
 from .ray_head import HeadError
 
 T = TypeVar("T")
+
+_BELOW: Final[tuple[type[Exception], ...]] = (HeadError, ForkError, OSError, RuntimeError, ValueError)
 
 #: Seconds until a call fails, and until joining a cluster does.
 ANSWER_S: Final = 20.0
@@ -53,8 +56,17 @@ async def in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) -
         raise ClusterError(f"the Ray cluster did not answer within {timeout_s:.0f} s") from error
     except (ClusterError, GangLost):
         raise
-    except (HeadError, ForkError, OSError, RuntimeError, ValueError) as error:
+    except (*_BELOW, *_errors_of_ray()) as error:
         raise ClusterError(f"{type(error).__name__}: {error}", remedy="Look at the Ray cluster's health.") from error
+
+
+def _errors_of_ray() -> tuple[type[Exception], ...]:
+    """Ray's own errors, if it is imported: before that it raises none, and its import takes a second."""
+    if "ray" not in sys.modules:
+        return ()
+    from ray.exceptions import RayError
+
+    return (RayError,)
 
 
 def import_ray() -> None:
@@ -71,6 +83,8 @@ def explain_token(path: Path | None) -> None:
 def join(address: str, loopback: bool = False) -> None:
     import ray
 
+    # While this call is under way, other threads' calls are to fail: on another cluster all gangs would seem to be lost.
+    ray_private.connect_only_by_init()
     if loopback:
         # The head's environment variables, for a process that had imported Ray before; see `ray_head.py`.
         ray_private.stay_on_loopback()

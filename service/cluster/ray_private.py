@@ -20,6 +20,14 @@ def stay_on_loopback() -> None:
     ray_constants.ENABLE_RAY_CLUSTER = False
 
 
+def connect_only_by_init() -> None:
+    """Make calls fail while this process is in no cluster. By itself Ray joins any that it finds on this machine, or starts one."""
+    _require("ray._private.auto_init_hook.enable_auto_connect")
+    from ray._private import auto_init_hook
+
+    auto_init_hook.enable_auto_connect = False
+
+
 def forget_token() -> None:
     """Make the next `ray.init` read the cluster's token again."""
     _require("ray._raylet.AuthenticationTokenLoader")

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import READABLE, VERSION
@@ -23,7 +24,7 @@ from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet
 from ..orders import refusal
-from ..policies.retry import SECRET_UNAVAILABLE
+from ..policies.retry import SECRET_UNAVAILABLE, SPEC_UNREADABLE
 from ..settings import Settings
 from ..states import State
 from ..store import attempts, jobs, leases
@@ -100,6 +101,8 @@ class Attempt:
             await self._lose(self._cause(SECRET_UNAVAILABLE, f"{missing.message} {missing.remedy}"))
         except SecretsKeyUnusable as unusable:
             await self._lose(self._cause(unusable.code, f"{unusable.message} {unusable.remedy}"))
+        except _UnreadableError as error:
+            await self._lose(self._cause(SPEC_UNREADABLE, f"{error} Submit the job again."))
         except ClusterError as error:
             await self._lose(self._cause("cluster_unreachable", error.message))
         finally:
@@ -163,7 +166,10 @@ class Attempt:
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
             preflight = await needs_preflight(tx, job, avoided)
-        spec = gang_spec(job, attempt, self.settings, avoided, preflight)
+        try:
+            spec = gang_spec(job, attempt, self.settings, avoided, preflight)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _UnreadableError(f"This version cannot read the job's stored spec: {_short(error)}.") from error
         await self._retry(lambda: self.cluster.start_gang(spec), _TRIES)
 
     async def _endable(self, work: Awaitable[None], gang: str) -> None:
@@ -253,6 +259,18 @@ class Attempt:
                     log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+
+
+class _UnreadableError(Exception):
+    """A spec that an earlier version stored, and that this one does not understand."""
+
+
+def _short(error: Exception) -> str:
+    """What is wrong, in one line: of a spec its first field."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".rstrip(".")
 
 
 async def _end_tasks(*tasks: asyncio.Future[Any] | None) -> None:

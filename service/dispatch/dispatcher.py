@@ -102,7 +102,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Dispatch until cancelled. Then the leases are released, and the gangs keep running."""
-        code_storage = code_archives.CodeStorage(self.settings)
+        code_storage, removing = code_archives.CodeStorage(self.settings), retention.removing()
 
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, code_storage)
@@ -113,7 +113,7 @@ class Dispatcher:
 
         async def remove_old() -> None:
             if self._other_owner is None:
-                await retention.sweep(self.store, self.settings)
+                await retention.sweep(self.store, self.settings, removing)
 
         async def record_use() -> None:
             if self._other_owner is None and self._connected:

@@ -72,6 +72,11 @@ _STEP_FIELDS: Final = (
 
 _RULES = Rules()
 
+#: Characters of a job's reason and an attempt's outcome.
+_REASON: Final = 64
+
+#: Incidents among which one of the same cause is looked for.
+_LATEST: Final = 100
 #: More than the generations of an attempt: runs of a program are numbered by both.
 _GENERATIONS: Final = 1 << 32
 #: Weight of the newest step's time in the moving average that predicts the remaining time.
@@ -144,7 +149,8 @@ class _Batch:
     async def _add(self, ts: float, event: Event) -> None:
         match event:
             case StateEvent():
-                await self._move(State(event.state), Cause("gang", ts, event.reason, event.message))
+                reason = event.reason and event.reason[:_REASON]  # an exception of the user's own may name any cause
+                await self._move(State(event.state), Cause("gang", ts, reason, event.message))
             case StepEvent():
                 self.steps.append(self._step(ts, event))
                 for name, value in (event.logged or {}).items():  # a step comes once from all generations of an attempt
@@ -159,11 +165,13 @@ class _Batch:
                 run = self.attempt * _GENERATIONS + event.generation
                 self.artifacts += artifacts.rows_of(event, job_id=self.job["id"], run=run, ts=ts)
             case RankMetricsEvent():
-                self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
+                # While a job changes its layout it has the next one, and its gang still the one before.
+                layout = None if self.state == State.RESHARDING else self._layout
+                self.samples.append(row_of(ts, self.attempt, layout, event, await self._sample_before()))
             case ExecEvent() | FaultEvent() | ProfileEvent() | TraceFinishedEvent():
                 await self._settle(ts, event)
             case TraceEvent():
-                await step_traces.keep(self.tx, self.job["id"], event)
+                await step_traces.keep(self.tx, self.job, event)
             case _:
                 self._note(ts, event)
                 await self._act_on(ts, event)
@@ -259,11 +267,16 @@ class _Batch:
         if self.artifacts:
             limits = self.rules.artifacts
             left_out = await artifacts.record(self.tx, self.job["id"], self.artifacts, limits)
-            if left_out is not None:
+            if left_out is not None and not await self._reported(left_out.cause):
                 self._note(time.time(), left_out)
         dropped = await logged_metrics.append(self.tx, self.job["id"], self.metrics) if self.metrics else []
         if dropped:
             self._note(time.time(), _dropped(dropped))
+
+    async def _reported(self, cause: str) -> bool:
+        """Whether one of the attempt's latest incidents has the cause."""
+        latest = await events.of_kind_before(self.tx, self.job["id"], IncidentEvent.kind, None, _LATEST)
+        return any(row["attempt"] == self.attempt and row["data"]["cause"] == cause for row in latest)
 
     def _lines(self, ts: float, event: LogEvent) -> Iterable[dict[str, Any]]:
         same = {"attempt": self.attempt, "rank": event.rank, "stream": event.stream[:8], "ts": ts}

@@ -15,7 +15,7 @@ from ...strategies.layout import Refusal
 from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below, is_bucket
-from ..blocking_calls import in_own_thread
+from ..blocking_calls import BlockingCalls
 from ..ids import parse
 from ..settings import Settings
 from ..store import removals
@@ -28,11 +28,20 @@ log = logging.getLogger(__name__)
 #: Storages that a sweep keeps open, as each job may have its own: a new client of a bucket costs half a second of CPU, and 13 MB while it
 #: is kept.
 _OPENED: Final = 8
+#: Removals that may stand still at the same time, on storages that do not answer, before the others wait, too.
+_AT_ONCE: Final = 8
+#: Seconds after which a sweep goes on without a removal, which continues beside it.
+_LIMIT_S: Final = 600.0
 #: The actor of jobs that are deleted by age.
 ACTOR: Final = "retention"
 
 
-async def sweep(store: Store, settings: Settings) -> None:
+def removing(limit_s: float = _LIMIT_S) -> BlockingCalls:
+    """The threads that remove files, for all sweeps of a dispatcher."""
+    return BlockingCalls("retention", _AT_ONCE, limit_s)
+
+
+async def sweep(store: Store, settings: Settings, calls: BlockingCalls) -> None:
     """Remove all that is due. What fails is logged, and tried again by the next sweep."""
     if settings.keep_jobs_days > 0:
         await _delete_old(store, settings.keep_jobs_days)
@@ -44,10 +53,10 @@ async def sweep(store: Store, settings: Settings) -> None:
     }
     for kind, days in kept.items():
         await _remove_old(store, kind, days)
-    await _remove_deleted(store, settings)
+    await size_retention.fit(store, settings)  # before what may wait for a storage
+    await _Files(settings, calls).remove_deleted(store)
     if settings.keep_jobs_days > 0:
         await repeat(store, partial(removals.remove_old_sweep, days=settings.keep_jobs_days))
-    await size_retention.fit(store, settings)
 
 
 async def _delete_old(store: Store, days: float) -> None:
@@ -64,36 +73,47 @@ async def _remove_old(store: Store, kind: str, days: float) -> None:
             await repeat(store, partial(removals.remove_old, table=table, job_id=job_id))
 
 
-async def _remove_deleted(store: Store, settings: Settings) -> None:
-    after, opened = "", lru_cache(_OPENED)(folder_at)
-    while True:
-        async with store.write() as tx:
-            await removals.begin(tx, settings.undelete_s, settings.cluster, JOBS)
-            found = await removals.begun(tx, settings.cluster, after, JOBS)
-        for row in found:
-            after = row["id"]
-            if await _remove_files(settings, opened, row["id"], row["spec"]):
-                await _remove_rows(store, row["id"])
-        if len(found) < JOBS:
-            return
+class _Files:
+    """The files of deleted jobs, during one sweep. A storage that did not answer once is left to the next sweep."""
 
+    def __init__(self, settings: Settings, calls: BlockingCalls) -> None:
+        self._settings, self._calls = settings, calls
+        self._opened = lru_cache(_OPENED)(folder_at)
+        self._silent: set[str] = set()
 
-async def _remove_files(settings: Settings, opened: Callable[[str], Folder], job_id: str, spec: dict[str, Any]) -> bool:
-    """Remove the job's checkpoints, what was exported beside them, logged files, and the record of its sources. Whether none is left."""
-    assert parse("job", job_id) is not None  # it names the folders that are removed
-    saves = spec.get("train", spec).get("checkpoint") or {}
-    for where in (
-        below(saves.get("uri") or settings.storage, job_id),
-        settings.artifacts(job_id),
-        settings.files(job_id),
-    ):
-        root = where.removesuffix(f"/{job_id}") or "/"
-        try:
-            await in_own_thread("retention", partial(_removed, opened, root, job_id))
-        except (OSError, Refusal) as error:
-            log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
-            return False
-    return True
+    async def remove_deleted(self, store: Store) -> None:
+        after, settings = "", self._settings
+        while True:
+            async with store.write() as tx:
+                await removals.begin(tx, settings.undelete_s, settings.cluster, JOBS)
+                found = await removals.begun(tx, settings.cluster, after, JOBS)
+            for row in found:
+                after = row["id"]
+                if await self._remove(row["id"], row["spec"]):
+                    await _remove_rows(store, row["id"])
+            if len(found) < JOBS:
+                return
+
+    async def _remove(self, job_id: str, spec: dict[str, Any]) -> bool:
+        """Remove a job's checkpoints, what was exported beside them, logged files, and the record of its sources. Whether none is left."""
+        assert parse("job", job_id) is not None  # it names the folders that are removed
+        saves = spec.get("train", spec).get("checkpoint") or {}
+        for where in (
+            below(saves.get("uri") or self._settings.storage, job_id),
+            self._settings.artifacts(job_id),
+            self._settings.files(job_id),
+        ):
+            root = where.removesuffix(f"/{job_id}") or "/"
+            if root in self._silent:
+                return False
+            try:
+                await self._calls.do(partial(_removed, self._opened, root, job_id))
+            except (OSError, Refusal) as error:
+                log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
+                if isinstance(error, TimeoutError):
+                    self._silent.add(root)
+                return False
+        return True
 
 
 def _removed(opened: Callable[[str], Folder], root: str, job_id: str) -> None:

@@ -20,6 +20,7 @@ from ..policies.retry import (
     PAUSE,
     RESHARD,
     SECRET_UNAVAILABLE,
+    SPEC_UNREADABLE,
     Again,
     Backoff,
     Enough,
@@ -35,7 +36,7 @@ from . import time_limit
 #: State in which the gang was asked to end → reason of that end.
 _ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
 #: Ends for which the training code is not to blame.
-_NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE}
+_NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE, SPEC_UNREADABLE}
 
 
 async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backoff: Backoff, reached: int = 0) -> State:

@@ -41,8 +41,11 @@ ELSEWHERE: Final = frozenset({"package_index_unreachable", "files_unreachable"})
 #: Those of them that are faults of the whole cluster: they use no budget. `other_version`: while nodes are upgraded, jobs wait.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout", "other_version"})
 
+#: The version of Shardyard that stored the job's spec had other rules.
+SPEC_UNREADABLE: Final = "spec_unreadable"
+
 #: A new attempt would end in the same way.
-FINAL: Final = frozenset({"environment_not_built", "files_not_fetched"})
+FINAL: Final = frozenset({"environment_not_built", "files_not_fetched", SPEC_UNREADABLE})
 
 #: A secret that the job names was removed.
 SECRET_UNAVAILABLE: Final = "secret_unavailable"  # noqa: S105  # a code

@@ -56,7 +56,8 @@ async def trace_record(tx: AsyncConnection, job: RowMapping, row: RowMapping) ->
         first_step=row["first_step"],
         last_step=row["last_step"],
         parts=parts,
-        parts_wanted=row["steps"] * min(job["world_size"], TRACED_RANKS),
+        # The job may have fewer ranks since then.
+        parts_wanted=max(parts, row["steps"] * min(job["world_size"], TRACED_RANKS)),
         actor=row["actor"],
         asked_at=row["asked_at"],
         settled_at=row["settled_at"],
@@ -88,13 +89,18 @@ def _check_step(trace: str, step: int, known: Collection[int]) -> None:
 
 
 def _ranks(parts: Sequence[RowMapping], world_size: int) -> list[TracedRank]:
-    replicas = _replicas([part["head"]["place"] for part in parts], world_size)
+    replicas = _replicas(parts, world_size)
     return [_rank(part, replicas) for part in parts]
 
 
-def _replicas(places: Sequence[int | None], world_size: int) -> int:
-    """The number of pipelines. The pipeline axis is the outermost, so rank % this is the pipeline's number."""
-    known = [place for place in places if place is not None]
+def _replicas(parts: Sequence[RowMapping], world_size: int) -> int:
+    """The number of pipelines. The pipeline axis is the outermost, so rank % this is the pipeline's number.
+
+    `world_size`: the job's present one, for parts of versions that did not store theirs.
+    """
+    heads = [part["head"] for part in parts]
+    world_size = next((size for head in heads if (size := head.get("world_size"))), world_size)
+    known = [head["place"] for head in heads if head["place"] is not None]
     return max(1, world_size // (max(known) + 1)) if known else world_size
 
 
@@ -199,7 +205,7 @@ async def spans(
         _check_step(trace, step, known)
         parts = await rows.of_step(tx, found.job, found.id, step, ranks)
     whole = _step(step, known[step], _ranks(known[step], size))
-    replicas = _replicas([part["head"]["place"] for part in known[step]], size)
+    replicas = _replicas(known[step], size)
     return await asyncio.to_thread(_spans, found.id, whole, parts, replicas, window)
 
 

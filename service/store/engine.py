@@ -10,12 +10,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import event, text
-from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..database_errors import DatabaseError, DatabaseFull, DatabaseReadOnly, SchemaDamaged
@@ -23,6 +22,7 @@ from ..errors import InvalidDatabase
 from ..failure_log import FailureLog
 from ..search_errors import TooManySearches
 from . import sqlite
+from .database_url import parse, prepared, shown
 from .driver_errors import explained
 from .revision import RevisionCheck
 
@@ -112,7 +112,7 @@ class Store:
     def failed(self, error: DatabaseError) -> None:
         """Log a failure. Transactions of this store do so themselves."""
         detail = f" {error.detail}" if error.detail else ""
-        where = self._url.render_as_string(hide_password=True)
+        where = shown(self._url)
         self._failures.failed(error.code, f"{error.message} [{error.code}, {where}]{detail}")
 
     async def close(self) -> None:
@@ -163,28 +163,6 @@ class Store:
                 self._failures.works(cause, f"The database works again [{cause}].")
 
 
-def parse(url: str) -> URL:
-    """The URL of one of the two databases that pass the same tests. Raises InvalidDatabase for any other."""
-    remedy = "Use sqlite+aiosqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: a port that is not a number
-        raise InvalidDatabase(
-            "The database URL cannot be read.", field="SHARDYARD_DATABASE_URL", remedy=remedy
-        ) from None
-    if parsed.drivername == "postgresql+psycopg":
-        return parsed
-    if parsed.drivername != "sqlite+aiosqlite":
-        says = f"{parsed.drivername} is not a supported database."
-    elif parsed.database in (None, "", ":memory:") or "uri" in parsed.query:
-        says = "A SQLite database must be a file, named by its path."
-    elif "\0" in parsed.database or Path(parsed.database).is_dir():
-        says = f"{parsed.database!r} is not a file, and a SQLite database must be one."
-    else:
-        return parsed
-    raise InvalidDatabase(says, field="SHARDYARD_DATABASE_URL", remedy=remedy)
-
-
 def writing_engine(url: URL) -> AsyncEngine:
     """An engine for migrations, which creates missing files."""
     return _postgresql(url, 1, 0) if url.drivername.startswith("postgresql") else sqlite.engine(url, "create")
@@ -201,10 +179,14 @@ def _engines(url: URL) -> _Engines:
 
 
 def _postgresql(url: URL, connections: int, more: int) -> AsyncEngine:
-    patience = {"connect_timeout": 10}
+    url, arguments = prepared(url)
     try:
         engine = create_async_engine(
-            url, pool_size=connections, max_overflow=more, pool_pre_ping=True, connect_args=patience
+            url,
+            pool_size=connections,
+            max_overflow=more,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10, **arguments},
         )
     except ModuleNotFoundError as error:
         says = f"PostgreSQL needs the package {error.name}, which is not installed."

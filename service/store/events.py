@@ -1,14 +1,17 @@
 """SQL of the table `events`: a job's events except its steps and log lines."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, ColumnElement, cast, func, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .jobs import take_positions
 from .tables import events
+
+#: The step that an event is about. A number that is asked for may have more than 32 bits.
+_STEP: Final[ColumnElement[int]] = cast(events.c.data["step"].as_string(), BigInteger)
 
 
 async def insert(tx: AsyncConnection, row: Mapping[str, Any]) -> None:
@@ -48,16 +51,15 @@ async def newest(tx: AsyncConnection, job_id: str, kind: str) -> RowMapping | No
 
 async def of_step(tx: AsyncConnection, job_id: str, kind: str, step: int) -> RowMapping | None:
     """The last event of a kind that is about a step."""
-    mine = (events.c.job_id == job_id, events.c.kind == kind, events.c.data["step"].as_integer() == step)
+    mine = (events.c.job_id == job_id, events.c.kind == kind, _STEP == step)  # noqa: SIM300
     statement = select(events).where(*mine).order_by(events.c.position.desc()).limit(1)
     return (await tx.execute(statement)).mappings().first()
 
 
 async def first_at(tx: AsyncConnection, job_id: str, kind: str, step: int) -> RowMapping | None:
     """Of the events of a kind about a step or a later one, the last that is about the first of these steps."""
-    at = events.c.data["step"].as_integer()
-    statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind, at >= step)
-    return (await tx.execute(statement.order_by(at, events.c.position.desc()).limit(1))).mappings().first()
+    statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind, _STEP >= step)  # noqa: SIM300
+    return (await tx.execute(statement.order_by(_STEP, events.c.position.desc()).limit(1))).mappings().first()
 
 
 async def of_kind_after(

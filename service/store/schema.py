@@ -9,8 +9,9 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 
 from ..database_errors import DatabaseDenied, DatabaseMissing, SchemaTooOld
+from .database_url import parse
 from .driver_errors import translated
-from .engine import Store, parse, writing_engine
+from .engine import Store, writing_engine
 from .revision import MIGRATIONS, refuse_misfit
 from .tables import METADATA
 

@@ -72,6 +72,25 @@ VALUES: dict[str, Manifest] = {
             ],
         },
     },
+    "own authority, priorities": {
+        "extraEnv": {"PGSSLROOTCERT": "/etc/authority/ca.crt"},
+        "extraVolumes": [{"name": "authority", "configMap": {"name": "authority"}}],
+        "extraVolumeMounts": [{"name": "authority", "mountPath": "/etc/authority", "readOnly": True}],
+        "api": {"priorityClassName": "api"},
+        "dispatcher": {"priorityClassName": "dispatcher"},
+        "ray": {
+            "head": {"priorityClassName": "head"},
+            "worker": {"priorityClassName": "worker", "runtimeClassName": "nvidia"},
+            "workerGroups": [
+                {
+                    "name": "nemo",
+                    "runtimeClassName": "",
+                    "image": {"repository": "nemo", "digest": "sha256:" + "1" * 64},
+                }
+            ],
+        },
+        "settings": {"fault_injection": True},
+    },
     "another Ray": {
         "ray": {"create": False, "address": "ray://elsewhere:10001", "tokenSecret": "token"},
         "image": {"digest": "sha256:" + "0" * 64},
@@ -337,6 +356,7 @@ def test_every_container_is_confined(objects: list[Manifest]) -> None:
         assert security["runAsUser"] > 0
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod["spec"]["automountServiceAccountToken"] is False
+        assert pod["spec"]["enableServiceLinks"] is False, "a Service named shardyard would set SHARDYARD_PORT"
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod["spec"].keys()
         assert not any("hostPath" in volume for volume in pod["spec"]["volumes"])
     for container in containers(objects):
@@ -556,6 +576,21 @@ def test_gpus() -> None:
     assert by_name["api"]["image"] == "registry/shardyard:1.2.3"
 
 
+def test_all_pods_have_what_an_operator_adds() -> None:
+    objects = render(VALUES["own authority, priorities"])
+    assert {one["name"] for one in containers(objects)} == {"api", "dispatcher", "migrate", "ray-head", "ray-worker"}
+    for pod in pods(objects):
+        (container,) = pod["spec"]["containers"]
+        assert {"name": "PGSSLROOTCERT", "value": "/etc/authority/ca.crt"} in container["env"]
+        assert {"name": "authority", "mountPath": "/etc/authority", "readOnly": True} in container["volumeMounts"]
+        assert {"name": "authority", "configMap": {"name": "authority"}} in pod["spec"]["volumes"]
+        role = container["name"].removeprefix("ray-").replace("migrate", "dispatcher")
+        assert pod["spec"]["priorityClassName"] == role
+        nvidia = container["name"] == "ray-worker" and not container["image"].startswith("nemo@sha256:")
+        assert pod["spec"].get("runtimeClassName") == ("nvidia" if nvidia else None)
+    assert of_kind(objects, "ConfigMap")[0]["data"]["SHARDYARD_FAULT_INJECTION"] == "true"
+
+
 def test_another_ray_cluster() -> None:
     objects = render(VALUES["another Ray"])
     assert not of_kind(objects, "RayCluster")
@@ -587,6 +622,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"settings": {"cluster": "No. 2"}}, "settings/cluster"),
         ({"settings": {"artifact_bytes": 0}}, "settings/artifact_bytes"),
         ({"settings": {"scratch": "fast"}}, "settings/scratch"),
+        ({"settings": {"operations_at_once": 65}}, "settings/operations_at_once"),
         ({"settings": {"capacity": [{"gpu": 8}]}}, "settings/capacity"),
         ({"security": {"uid": 0}}, "security/uid"),
         ({"ray": {"create": False}}, "ray/address"),
@@ -595,6 +631,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"ray": {"workerGroups": [{"gpus": 1}]}}, "name"),
         ({"ray": {"workerGroups": [{"name": "a", "gpu": 1}]}}, "gpu"),
         ({"ray": {"workerGroups": [{"name": "a", "image": {"repository": "r"}}]}}, "tag"),
+        ({"ray": {"workerGroups": [{"name": "a", "image": {"repository": "r", "digest": "1"}}]}}, "digest"),
         ({"ray": {"workerGroups": [{"name": "worker"}]}}, "two groups of workers"),
         ({"ray": {"worker": {"lockedMemory": {"limit": "1GiB"}}}}, "ray/worker/lockedMemory/limit"),
         ({"database": {"secret": {"create": True}}}, "database/secret/url"),
@@ -650,3 +687,14 @@ def test_the_schema_knows_the_values_and_no_others() -> None:
                 closed(inner, values[name], f"{path}{name}.")
 
     closed(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "")
+
+
+def test_the_schema_has_the_bounds_of_the_settings() -> None:
+    """A value beyond them would end every pod of a rollout."""
+    bounds = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+    chart = json.loads((CHART / "values.schema.json").read_text())["properties"]["settings"]["properties"]
+    settings = Settings.model_json_schema()["properties"]
+    for name, values in chart.items():
+        own = settings[name]
+        (number,) = [one for one in own.get("anyOf", [own]) if one.get("type") in ("integer", "number")] or [{}]
+        assert {at: values.get(at) for at in bounds} == {at: number.get(at) for at in bounds}, name

@@ -30,7 +30,7 @@ START = {error.code for error in (DataFolderOpen, DataFolderUnusable, InvalidSet
 def test_every_code_and_cause_is_explained_once() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     explained = re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    of_service = {"exception_repeated", "max_duration_exceeded", "secret_unavailable"}
+    of_service = {"exception_repeated", "max_duration_exceeded", "secret_unavailable", "spec_unreadable"}
     assert sorted(explained) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, *REMEDIES, *START, *of_service})
 
 

@@ -15,6 +15,8 @@ from . import shared_memory
 
 #: A tensor begins at a multiple of this many bytes.
 ALIGN: Final = 64
+#: In a snapshot's JSON, and in the manifest of a checkpoint made of it: whether what follows its step is still to be done.
+UNFINISHED: Final = "unfinished"
 
 
 def aligned(size: int) -> int:

@@ -16,7 +16,7 @@ from ...strategies.layout import Layout
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, Tensor
 from ..checkpoint.safetensors_header import dtype_name
-from ..snapshot.header import SnapshotHeader, StoredSlice
+from ..snapshot.header import UNFINISHED, SnapshotHeader, StoredSlice
 from .event_merger import EventMerger
 from .ranks.handles import RankHandle
 from .ranks.members import Member
@@ -201,5 +201,6 @@ def manifest_of(
         "loop": leader.facts["loop"],
         "recent_events": [],
         "events_attempt": [run["job"], run["attempt"]],
+        UNFINISHED: bool(leader.facts.get(UNFINISHED)),
     }
     return Manifest(leader.step, training, tensors, files)

@@ -40,8 +40,9 @@ class TraceOrders:
         while self.queue.pending and phase() not in ("ending", "ended"):
             name, pending = next(iter(self.queue.pending.items()))
             if phase() == "training" and name not in all_have:
-                pending.sent = True
-                await self.queue.settled()
+                if not pending.sent:
+                    pending.sent = True
+                    await self.queue.settled()
                 if await self._send(pending.trace, members):
                     all_have.add(name)
             await asyncio.sleep(POLL_S)

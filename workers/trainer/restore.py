@@ -18,7 +18,7 @@ from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
 from ..device_choices import continues_in
 from ..messages.event import sanitize
-from ..snapshot.header import segment_of
+from ..snapshot.header import UNFINISHED, segment_of
 from ..storage.open_folder import folder_at
 from . import stage_profile
 from .build import TrainerParts
@@ -118,7 +118,7 @@ class Restore(Callback):
         """The snapshot that the gang has chosen."""
         facts = self._facts(step)
         self._shares.complete()
-        self._state.unfinished = bool(facts.get(snapshotting.UNFINISHED))
+        self._state.unfinished = bool(facts.get(UNFINISHED))
         self._state.progress = Progress.from_state_dict(facts["loop"])
         self._state.newest_checkpoint = facts["checkpoint"]
         self._saved.outbox.replay(facts["recent_events"])
@@ -141,7 +141,7 @@ class Restore(Callback):
         first = shared[0]
         assert first is not None, "rank 0 always has a snapshot of the step"
         mine = {**first, "recent_events": []} if own is None else own
-        return {**mine, snapshotting.UNFINISHED: first.get(snapshotting.UNFINISHED)}  # as on all ranks
+        return {**mine, UNFINISHED: first.get(UNFINISHED)}  # as on all ranks
 
     def _from_checkpoint(self) -> None:
         """The job's own newest valid checkpoint, or the one to resume from."""
@@ -154,6 +154,7 @@ class Restore(Callback):
             if first_values is not None:
                 first_values.set(self._saved.parts.parallel.data)
             return
+        state.unfinished = state.is_own and bool(training.get(UNFINISHED))
         same_attempt = training.get("events_attempt") == self._saved.attempt
         if state.is_own and (same_attempt or training["step"] == run.train.steps):
             state.progress = Progress.from_state_dict(training.get("loop", {}))

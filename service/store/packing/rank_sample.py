@@ -15,9 +15,9 @@ _LISTS = ("step_s", "busy_s", "wait_s", "memory")
 
 
 def row_of(
-    ts: float, attempt: int, layout: Layout, event: RankMetricsEvent, before: Mapping[str, Any] | None = None
+    ts: float, attempt: int, layout: Layout | None, event: RankMetricsEvent, before: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The row of a gang's sample; `before` is the job's row before it.
+    """The row of a gang's sample; `before` is the job's row before it. `layout`: None if it is not known.
 
     Raises ValueError for lists of different lengths.
     """
@@ -28,7 +28,7 @@ def row_of(
     packed: dict[str, Any] = {**lists, "steps": event.steps, "memory_of": event.memory_of}
     packed |= {} if event.timed_steps is None else {"timed_steps": event.timed_steps}
     packed |= {"nodes": list(event.nodes), "node_of": list(event.node_of) or [None] * world_size}
-    if layout.world_size == world_size:  # otherwise the job has another layout by now
+    if layout is not None and layout.world_size == world_size:  # otherwise the job has another layout by now
         packed |= {"parts": [layout.part(rank) for rank in range(world_size)]}
         packed |= {} if layout.servers else {"axes": layout.degrees}  # parameter servers have no coordinates
     row = {"attempt": attempt, "step": event.step, "ts": ts, "world_size": world_size}

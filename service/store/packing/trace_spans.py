@@ -43,8 +43,11 @@ class Body:
     ideal: list[Ideal]
 
 
-def columns(event: TraceEvent) -> dict[str, Any]:
-    """The row of a traced step. Raises ValueError for a number that is not finite or out of range, or an unknown action."""
+def columns(event: TraceEvent, world_size: int | None) -> dict[str, Any]:
+    """The row of a traced step of a gang of `world_size` ranks.
+
+    Raises ValueError for a number that is not finite or out of range, or an unknown action.
+    """
     pipeline = event.pipeline or TracePipeline()
     spans = [_span(*span) for span in event.spans[:MOST_SPANS]]
     beyond = len(event.spans) - len(spans)
@@ -53,6 +56,7 @@ def columns(event: TraceEvent) -> dict[str, Any]:
         "sums": _sums(event.sums),
         "dropped": event.dropped + beyond,
         "place": pipeline.place,
+        "world_size": world_size,
         "bubble_measured": _share(pipeline.bubble_measured),
         "bubble_simulated": _share(pipeline.bubble_simulated),
     }

@@ -23,6 +23,20 @@ def test_the_databases_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) 
         assert "pa55word" not in shown
 
 
+def test_secrets_among_the_urls_options_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "SHARDYARD_DATABASE_URL", "postgresql+psycopg://me@db/jobs?password=pa55word&sslmode=require&sslpassword=geheim"
+    )
+    assert Settings().database_shown == "postgresql+psycopg://me@db/jobs?sslmode=require"
+
+
+def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = Settings()
+    for name in ("RAY_ADDRESS", "SCRATCH", "TOKEN_PATH", "LEASE_S", "STORAGE", "EXEC"):
+        monkeypatch.setenv(f"SHARDYARD_{name}", "")
+    assert Settings() == unset
+
+
 def test_settings_are_frozen_and_checked() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1
@@ -40,9 +54,9 @@ BAD = {
     ),
     **dict.fromkeys(
         ("RETRY_BACKOFF_S", "RETRY_BACKOFF_MAX_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MAX_S", "OPERATION_S"),
-        ("", "-1"),
+        ("soon", "-1"),
     ),
-    **dict.fromkeys(("KEEP_LOGS_GIB", "KEEP_TRACES_GIB"), ("10GB", "-1", "inf", "nan", "")),
+    **dict.fromkeys(("KEEP_LOGS_GIB", "KEEP_TRACES_GIB"), ("10GB", "-1", "inf", "nan")),
     **dict.fromkeys(("LOCAL_FILES", "FAULT_INJECTION", "INSECURE_ALLOW_REMOTE"), ("maybe", "2")),
     **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH"), ("~no-such-user/a",)),
     "STORAGE": ("~no-such-user/a", "gs://bucket", "s3://"),

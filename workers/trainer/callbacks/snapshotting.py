@@ -10,12 +10,13 @@ optimizer, and rank 0's events of the last seconds, so that no step's record is 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from ....strategies.param_shard import ParamShard
+from ...snapshot.header import UNFINISHED
 from ...snapshot.replication import SnapshotNotifier
 from ..event_outbox import EventOutbox
 from ..instruments import Instruments
@@ -27,9 +28,6 @@ from ..step_record import StepRecord, StepStats
 from .base import Callback
 
 T = TypeVar("T")
-
-#: In a snapshot's JSON: whether what follows its step is still to be done.
-UNFINISHED: Final = "unfinished"
 
 
 class Snapshotting(Callback):

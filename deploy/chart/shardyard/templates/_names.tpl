@@ -61,7 +61,9 @@
 {{- end -}}
 {{- $image := include "shardyard.rayImage" $ -}}
 {{- if $group.image -}}
-{{- $image = printf "%s:%s" $group.image.repository $group.image.tag -}}
+{{- with $group.image -}}
+{{- $image = ternary (printf "%s@%s" .repository .digest) (printf "%s:%s" .repository .tag) (ne (default "" .digest) "") -}}
+{{- end -}}
 {{- $_ := set $part "labels" (merge (dict "shardyard.io/image" $group.name) $part.labels) -}}
 {{- end -}}
 {{- $groups = append $groups (dict "name" $group.name "image" $image "part" $part) -}}

@@ -40,6 +40,12 @@ tolerations:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with (index . 1).priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with (index . 1).runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
 {{- with (index . 0).Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -86,6 +92,22 @@ imagePullSecrets:
       - {key: {{ include "shardyard.secretsKeyEntry" . }}, path: key}
 {{- end -}}
 
+{{/* What every pod has besides: variables, mounts and volumes of the values. */}}
+{{- define "shardyard.extraEnv" -}}
+{{- range $name, $value := .Values.extraEnv }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "shardyard.extraMounts" -}}
+{{- with .Values.extraVolumeMounts }}{{ toYaml . }}{{ end }}
+{{- end -}}
+
+{{- define "shardyard.extraVolumes" -}}
+{{- with .Values.extraVolumes }}{{ toYaml . }}{{ end }}
+{{- end -}}
+
 {{- define "shardyard.storageEnv" -}}
 {{- with .Values.storage.credentialsSecret }}
 - secretRef:
@@ -105,6 +127,7 @@ metadata:
   {{- end }}
 spec:
   serviceAccountName: {{ include "shardyard.serviceAccount" $root }}
+  enableServiceLinks: false
   automountServiceAccountToken: false
   securityContext:
     {{- include "shardyard.podSecurity" $root | nindent 4 }}
@@ -128,6 +151,9 @@ spec:
         {{- range $name, $value := $root.Values.ray.env }}
         - name: {{ $name }}
           value: {{ $value | quote }}
+        {{- end }}
+        {{- with include "shardyard.extraEnv" $root | trim }}
+        {{- . | nindent 8 }}
         {{- end }}
       {{- with include "shardyard.storageEnv" $root | trim }}
       envFrom:
@@ -165,6 +191,9 @@ spec:
         {{- . | nindent 8 }}
         {{- end }}
         - {name: cache, mountPath: /var/cache/shardyard}
+        {{- with include "shardyard.extraMounts" $root | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
         {{- with .part.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -184,6 +213,9 @@ spec:
         sizeLimit: {{ .part.cacheSize }}
         {{- else }} {}
         {{- end }}
+    {{- with include "shardyard.extraVolumes" $root | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with .part.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

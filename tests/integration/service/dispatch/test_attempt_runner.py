@@ -22,6 +22,7 @@ from shardyard.service.schemas.job import Job, Summary
 from shardyard.service.settings import Settings
 from shardyard.service.states import FINAL, State
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import jobs as job_rows
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
 from .dispatching import dispatching, ended, eventually, job_history, states, steps, submit, until
@@ -54,6 +55,20 @@ async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(
     assert job.state == State.SUCCEEDED
     assert await steps(store, job) == list(range(1, 41))
     assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
+
+
+async def test_a_spec_that_an_earlier_version_stored_and_this_one_cannot_read_fails_its_job(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    job = await submit(store, settings, max_retries=3, max_restarts=3)
+    async with store.write() as tx:
+        spec = {**job.spec, "train": {**job.spec["train"], "gone": 1}}
+        await tx.execute(job_rows.update().where(job_rows.c.id == job.id).values(spec=spec))
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+        assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
+    assert (job.state, job.reason) == (State.FAILED, "spec_unreadable")
+    assert job.message is not None and "gone" in job.message and "Submit the job again" in job.message
 
 
 async def test_a_gang_learns_which_nodes_are_cordoned(

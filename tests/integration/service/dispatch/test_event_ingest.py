@@ -203,6 +203,13 @@ async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed:
     assert [line.text for line in (await logs.page(store, job.id)).lines] == ["nul \ufffd and ? half"]
 
 
+async def test_a_cause_of_any_length_ends_an_attempt(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    said = event_batch(state("starting"), state("failed", reason="c" * 100))
+    assert (await ingest(store, lease, 1, said)).ended
+    assert (await jobs.get_job(store, job.id)).reason == "c" * 64
+
+
 async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:

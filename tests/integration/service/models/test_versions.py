@@ -179,6 +179,8 @@ async def test_what_is_not_there_is_refused_and_leaves_nothing(
         await checkpoints.put(tx, job.id, 20, "deleted")
     with pytest.raises(CheckpointNotFound, match="of step 5"):
         await named(store, "nano", job, step=5)
+    with pytest.raises(CheckpointNotFound, match="of step 3000000000"):  # more than 32 bits
+        await named(store, "nano", job, step=3_000_000_000)
     with pytest.raises(CheckpointDeleted):
         await named(store, "nano", job, step=20)
     with pytest.raises(ArtifactNotFound):

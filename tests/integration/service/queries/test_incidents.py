@@ -60,3 +60,13 @@ async def test_a_repair_of_a_later_attempt_is_not_an_earlier_ones(store: Store, 
     for limit in (1, 2, 3):
         found = (await incidents.incidents(store, job.id, limit=limit)).items
         assert [one.repair is not None for one in found] == [False, False, True][:limit]
+
+
+async def test_files_beyond_the_limits_take_no_repair_from_the_incident_before(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    said = [incident("rank_lost", 1), incident("artifacts_dropped", 1), repair(2)]
+    await ingest(store, lease, 1, event_batch(state("starting"), *said))
+    found = (await incidents.newest(store, job.id)).items
+    assert [(one.cause, one.repair is not None) for one in found] == [("artifacts_dropped", False), ("rank_lost", True)]

@@ -10,6 +10,7 @@ from shardyard.service.orders import step_traces
 from shardyard.service.queries import traces as trace_reading
 from shardyard.service.queries.traces import Window
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import jobs
 
 from ..traced_gang import TracedGang
 
@@ -35,6 +36,22 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
     with pytest.raises(TraceNotFound) as refused:
         await trace_reading.summary(store, gang.job.id, one.id, step=8)
     assert (refused.value.field, refused.value.remedy) == ("step", "Its steps: 5, 6, 7.")
+
+
+async def test_a_trace_is_of_the_layout_that_its_ranks_had(store: Store, gang: TracedGang) -> None:
+    """Four ranks in two pipelines of two stages; since then the job has two ranks."""
+    async with store.write() as tx:
+        await tx.execute(jobs.update().values(world_size=4))
+    one = await step_traces.create(store, gang.job.id, 1, None, "me")
+    stages = {rank: ("trace", trace_part(one.id, rank, 5)) for rank in range(4)}
+    for rank, (_, part) in stages.items():
+        part["pipeline"]["place"] = rank // 2
+    await gang.emit(*stages.values())
+    async with store.write() as tx:
+        await tx.execute(jobs.update().values(world_size=2))
+    found = await trace_reading.summary(store, gang.job.id, one.id)
+    assert [(rank.pipeline, rank.place) for rank in found.ranks] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert found.trace.parts == found.trace.parts_wanted == 4
 
 
 async def test_spans_are_those_that_were_reported_on_one_clock(store: Store, gang: TracedGang) -> None:

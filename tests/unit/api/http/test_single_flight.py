@@ -78,3 +78,22 @@ async def test_a_read_that_fails_is_forgotten() -> None:
         failed = await asyncio.gather(*(hub.batch("a", Cursor(), None, read) for _ in range(3)), return_exceptions=True)
         assert [type(error) for error in failed] == [ConnectionError] * 3
         assert (await hub.batch("a", Cursor(), None, read)).done
+
+
+async def test_nothing_is_kept_of_a_job_without_watchers() -> None:
+    positions, begun = Positions(), list[Cursor]()
+    positions.value["a"] = 1
+
+    async def read(cursor: Cursor) -> Tail:
+        begun.append(cursor)
+        return Tail([TailItem("step", 1.0, {"step": 1}, cursor)], cursor, State.RUNNING, True)
+
+    hub = Hub(positions, 0.01)
+    async with hub.watch("b") as other:
+        assert await other.wait(PATIENCE_S)
+        for _ in range(2):
+            async with hub.watch("a") as watch:
+                assert await watch.wait(PATIENCE_S)
+                await hub.batch("a", Cursor(), None, read)
+                await hub.batch("a", Cursor(), None, read)
+    assert len(begun) == 2

@@ -1,12 +1,16 @@
 """What the supervisor makes of the ranks' events of traces. With real ranks: tests/integration/workers/supervisor/test_trace_orders.py."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from shardyard.workers.messages.event_buffer import Event, Spool
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.supervisor.gang_state import PendingTrace
 from shardyard.workers.supervisor.orders import OrderQueue
 from shardyard.workers.supervisor.trace_orders import TraceOrders
+
+if TYPE_CHECKING:
+    from shardyard.workers.supervisor.gang_state import Phase
 
 
 async def written() -> None:
@@ -58,3 +62,23 @@ def test_a_generations_end_is_that_of_its_traces_and_a_gangs_end_of_all() -> Non
     assert emitted(traces) == [("trace_finished", undone)] and list(traces.queue.pending) == ["b"]
     traces.end_gang()
     assert [data["id"] for _, data in emitted(traces)] == ["a", "b"] and not traces.queue.pending
+
+
+async def test_a_rank_that_is_gone_costs_one_write_of_the_journal_however_often_it_is_asked() -> None:
+    writes: list[str] = []
+
+    async def write() -> None:
+        writes.append("journal")
+
+    queue: OrderQueue[PendingTrace] = OrderQueue(write)
+    queue.pending = {"a": PendingTrace(Trace("a", 3))}
+    asked: list[Trace] = []
+
+    class Handle:
+        async def trace(self, trace: Trace) -> None:
+            asked.append(trace)
+
+    phases = iter(["training", "training"] * 3 + ["ended"])
+    members: Any = [SimpleNamespace(handle=Handle(), exited=False), SimpleNamespace(handle=Handle(), exited=True)]
+    await TraceOrders(2, queue, Spool(1 << 20)).carry_out(members, lambda: cast("Phase", next(phases)))
+    assert len(asked) == 3 and writes == ["journal"]

@@ -12,18 +12,18 @@ from shardyard.workers.messages.event import TraceEvent, read
 
 def test_what_was_reported_comes_back() -> None:
     part = trace_part("trace-1", 1, 7)
-    row = columns(read(TraceEvent, part))
+    row = columns(read(TraceEvent, part), 8)
     assert (row["rank"], row["step"], row["began"], row["seconds"]) == (1, 7, part["began"], part["seconds"])
     again = event_of(row)
     assert json.loads(json.dumps(again)) == {name: value for name, value in part.items() if name != "id"}
-    assert event_of(columns(read(TraceEvent, trace_part("trace-1", 0, 7, pipeline=False))))["pipeline"] is None
+    assert event_of(columns(read(TraceEvent, trace_part("trace-1", 0, 7, pipeline=False)), 8))["pipeline"] is None
 
 
 def test_categories_that_are_unknown_are_others_and_texts_are_short() -> None:
     part = trace_part("trace-1", 0, 1)
     part["spans"] = [[0, "magic", "x" * 1000, 0, 5, None, None], [0, "data", "\0\ud800", 5, -1, None, None]]
     part["sums"] = {"magic": 0.25, "other": 0.5, "data": 0.0}
-    row = columns(read(TraceEvent, part))
+    row = columns(read(TraceEvent, part), 8)
     first, second = body_of(row["body"]).spans
     assert first == (0, "other", "x" * 80, 0.0, 5.0, None, None)
     assert second[4] == 0.0
@@ -33,7 +33,7 @@ def test_categories_that_are_unknown_are_others_and_texts_are_short() -> None:
 
 
 def test_a_part_is_bounded() -> None:
-    row = columns(read(TraceEvent, crowded_trace_part("trace-1", 0, 1, MOST_SPANS + 7)))
+    row = columns(read(TraceEvent, crowded_trace_part("trace-1", 0, 1, MOST_SPANS + 7)), 8)
     assert len(body_of(row["body"]).spans) == MOST_SPANS and row["head"]["dropped"] == 7
     assert len(row["body"]) < 100_000
 
@@ -57,4 +57,4 @@ def test_a_part_is_bounded() -> None:
 )
 def test_what_is_no_part_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        columns(read(TraceEvent, trace_part("trace-1", 0, 1) | wrong))
+        columns(read(TraceEvent, trace_part("trace-1", 0, 1) | wrong), 8)
