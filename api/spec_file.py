@@ -44,7 +44,9 @@ def read(
         return GivenSpec(absolute(dict(spec), Path.cwd()))
     path = given_path(spec)
     content, is_json = _read(path), path.suffix == ".json"
-    document = absolute(parse(content, "json" if is_json else "yaml"), folder or path.resolve().parent)
+    # A pipe, such as /dev/stdin, is in no folder of its user's.
+    folder = folder or (path.resolve().parent if path.is_file() else Path.cwd())
+    document = absolute(parse(content, "json" if is_json else "yaml"), folder)
     return GivenSpec(document, None if is_json else content.decode("utf-8-sig"))
 
 

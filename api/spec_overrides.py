@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..service.errors import ShardyardError
 from ..service.sweep_spec import with_values
 from ..strategies.layout import Refusal
 from . import spec_file
@@ -35,8 +36,18 @@ def overridden(document: Any, overrides: Sequence[str]) -> Any:
             raise InvalidParameter(
                 f"{text[:200]!r} is no KEY=VALUE.", field="OVERRIDE", remedy="Write it as in: train.steps=20"
             )
-        document = placed(document, {path: parse(value.encode(), "yaml")})
+        document = placed(document, {path: _read(path, value)})
     return document
+
+
+def _read(path: str, value: str) -> Any:
+    try:
+        return parse(value.encode(), "yaml")
+    except ShardyardError as error:
+        remedy = "Put quotes around it, as YAML does."
+        raise InvalidParameter(
+            f"{value[:200]!r} is not YAML: {error.message}", field=path[:200], remedy=remedy
+        ) from None
 
 
 def placed(document: Any, values: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ..workers.storage.uri import Address, below, is_bucket, refuse_unreachable
@@ -46,9 +46,7 @@ class NodeGroup(BaseModel):
 class Settings(BaseSettings):
     """All settings, from `SHARDYARD_…` variables. Seconds where a name ends in `_s`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="SHARDYARD_", frozen=True, extra="forbid", hide_input_in_errors=True, env_ignore_empty=True
-    )
+    model_config = SettingsConfigDict(env_prefix="SHARDYARD_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     data_dir: Path = Field(
         Path("~/.shardyard"),
@@ -249,6 +247,13 @@ class Settings(BaseSettings):
         except ValidationError as error:
             raise _refusal(error) from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _unset_where_empty(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Without what is empty and optional, as files of variables write what is not set."""
+        optional = {name for name, one in cls.model_fields.items() if one.default is None}
+        return {name: value for name, value in given.items() if value != "" or name not in optional}
+
     @field_validator("storage")
     @classmethod
     def _absolute_address(cls, where: str) -> str:
@@ -257,7 +262,7 @@ class Settings(BaseSettings):
 
     @field_validator("token")
     @classmethod
-    def _unset_where_empty(cls, token: SecretStr | None) -> SecretStr | None:
+    def _without_blanks(cls, token: SecretStr | None) -> SecretStr | None:
         return token if token and token.get_secret_value().strip() else None
 
     @field_validator("allowed_hosts", mode="before")

@@ -5,9 +5,14 @@ Exit codes stand in `exit_codes.py`.
 
 import sys
 
+from .exit_codes import ExitCode
+
 
 def main() -> None:
     """The console script."""
-    from .main import run
+    try:
+        from .main import run  # takes most of a second
 
-    sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)

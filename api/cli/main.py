@@ -1,8 +1,11 @@
 """The command table and the printing of errors. Every error ends with a command to run next."""
 
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Annotated
 
 import typer
@@ -171,6 +174,9 @@ _NEXT = {
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     completion.prepare()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # letters that its encoding lacks are written out, as on stderr
+        sys.stdout.reconfigure(errors="backslashreplace")
+    as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     strange = next((text for text in arguments if not _is_text(text)), None)
     if strange is not None:
         return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [])
@@ -181,15 +187,15 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as exit_:
         return _code(exit_.code, arguments)
     except ApiError as error:
-        return _print_error(error.code, error.detail, error.errors)
+        return _print_error(error.code, error.detail, error.errors, as_json=as_json)
     except ShardyardError as error:
-        return _print_error(error.code, error.message, _findings(error))
+        return _print_error(error.code, error.message, _findings(error), as_json=as_json)
     except BrokenPipeError:  # the reader of our output had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
-        return _print_error("os_error", f"{where}{error.strerror or error}.", [])
+        return _print_error("os_error", f"{where}{error.strerror or error}.", [], as_json=as_json)
     return 0
 
 
@@ -219,9 +225,14 @@ def _findings(error: ShardyardError) -> list[FieldError]:
     return [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
 
 
-def _print_error(code: str, detail: str, errors: Sequence[FieldError]) -> int:
+def _print_error(code: str, detail: str, errors: Sequence[FieldError], *, as_json: bool = False) -> int:
+    """Print an error to stderr, for programs as one line of JSON."""
     screen = Screen()
-    screen.error(detail, errors)
+    if as_json:
+        found = {"code": code, "detail": detail, "errors": [finding.model_dump() for finding in errors]}
+        sys.stderr.write(json.dumps(found) + "\n")
+        return ExitCode.ERROR
+    screen.error(detail, errors, code)
     if code in _NEXT:
         screen.hint(_NEXT[code])
     elif not any("shardyard " in (finding.remedy or "") for finding in errors):

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ...service.errors import MissingFile
 from ...service.schemas.artifact import LoggedArtifact
 from ...service.schemas.problem import FieldError
 from ...workers.atomic_files import sync_folder
 from ...workers.messages.artifact import check_name
+from ..given_path import given_path
 from .transport import ApiError
 
 #: Endings of files that were logged under a name without one.
@@ -73,15 +75,24 @@ class ArtifactFile:
 
 
 def place_of(to: str | Path, name: str) -> Path:
-    """The path `to`; in it, if it is a folder, the last part of the file's name."""
-    return Path(to) / name.rpartition("/")[2] if Path(to).is_dir() else Path(to)
+    """The path `to`; in it, if it is a folder, the last part of the file's name. Raises ApiError."""
+    place = _given(to)
+    return place / name.rpartition("/")[2] if place.is_dir() else place
 
 
 def place_below(to: str | Path, path: str) -> Path:
     """The place of a relative path in the folder `to`. Raises ApiError for one that leads elsewhere."""
     if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ApiError("not_shardyard", f"The server sent a path that is none: {path[:80]!r}.")
-    return Path(to) / path
+    return _given(to) / path
+
+
+def _given(to: str | Path) -> Path:
+    try:
+        return given_path(to, "to")
+    except MissingFile as error:
+        finding = FieldError(field=error.field, message=error.message, remedy=error.remedy)
+        raise ApiError(error.code, error.message, None, [finding]) from None
 
 
 def is_there(place: Path, size: int, digest: str) -> bool:

@@ -6,6 +6,7 @@ In a git repository these are the files that git knows, and new ones that it doe
 
 import json
 import os
+import posixpath
 import shutil
 import subprocess
 import tempfile
@@ -76,14 +77,15 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
             assert code.git is not None
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shardyard-clone-")))
             clone(code.git, code.ref, folder)
-        yield _packed(folder, code, file)
+        yield _packed(folder, code, file, document)
 
 
-def _packed(folder: Path, code: Code, file: BinaryIO) -> PackedCode:
+def _packed(folder: Path, code: Code, file: BinaryIO, document: Mapping[str, Any]) -> PackedCode:
     if not folder.is_dir():
         raise CodeFolderUnusable(f"{folder} is not a folder.", field="code.dir", remedy="Name the folder of your code.")
     try:
         found = files(folder, code.ignore)
+        _check_named(document, found)
         _check_size(folder, found)
         code_archive.pack(folder, found, file)
         file.flush()
@@ -117,6 +119,26 @@ def files(folder: Path, patterns: list[str]) -> list[str]:
 
 def _kept(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
     return (name for name in _listed(folder, ignored) if not ignored.match_file(name))
+
+
+def _check_named(document: Mapping[str, Any], found: list[str]) -> None:
+    """Refuse a spec that names a file or folder of its code that is not uploaded. Else a node would find that out, once the job runs."""
+    env, mounts = ({**one} if isinstance(one := document.get(key), Mapping) else {} for key in ("env", "files"))
+    folders = {str(folder) for name in found for folder in PurePosixPath(name).parents}
+    ends = {*found, *(posixpath.normpath(str(target)) for target in mounts)}  # below a link or a mount anything may be
+    for field, given in (
+        ("env.python", env.get("python")),
+        ("env.conda", env.get("conda")),
+        ("cwd", document.get("cwd")),
+    ):
+        name = posixpath.normpath(given) if isinstance(given, str) else "."
+        outside = name.startswith(("/", ".."))  # as the nodes see it; or the service refuses it
+        if not outside and name not in folders | ends and ends.isdisjoint(map(str, PurePosixPath(name).parents)):
+            raise CodeFolderUnusable(
+                f"{name[:200]!r} is not in the uploaded code.",
+                field=field,
+                remedy="Correct the name, which is relative to the code's folder; or git or code.ignore leaves it out.",
+            )
 
 
 def _check_size(folder: Path, names: list[str]) -> None:

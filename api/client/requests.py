@@ -190,8 +190,13 @@ def traces(name: str, before: str | None, limit: int) -> Call[Traces]:
     return Call("GET", _of(name, "/traces"), Traces.model_validate, params={"before": before, "limit": limit})
 
 
-def execute(name: str, key: str | None, **wanted: Any) -> Call[Exec]:
-    content = json.dumps(wanted).encode()
+def execute(name: str, key: str | None, command: Sequence[str], **wanted: Any) -> Call[Exec]:
+    """Raises `ApiError` for a command that is one text: each of its letters would be a word."""
+    if isinstance(command, str):
+        with _as_api_error():
+            remedy = 'Write a list, such as ["sh", "-c", "ls *.pt"].'
+            raise InvalidParameter("The command is a text, not a list of words.", field="command", remedy=remedy)
+    content = json.dumps({"command": list(command), **wanted}).encode()
     return Call("POST", _of(name, "/execs"), Exec.model_validate, content=content, headers=_keyed(key))
 
 
@@ -377,9 +382,10 @@ def _quoted(name: str) -> str:
 
 
 def _keyed(key: str | None) -> dict[str, str]:
-    """The headers with an idempotency key, which stays the same over all tries of a call. Raises InvalidParameter."""
+    """The headers with an idempotency key, which stays the same over all tries of a call. Raises `ApiError`."""
     if key and not _KEY.fullmatch(key):
         message = f"{key[:80]!r} is not an idempotency key."
         remedy = "Use 1 to 255 letters, digits and signs of ASCII, without spaces."
-        raise InvalidParameter(message, field="Idempotency-Key", remedy=remedy)
+        with _as_api_error():
+            raise InvalidParameter(message, field="Idempotency-Key", remedy=remedy)
     return {**_JSON, "Idempotency-Key": key or str(uuid.uuid4())}

@@ -16,7 +16,7 @@ from wsproto.events import BytesMessage, TextMessage
 from wsproto.utilities import LocalProtocolError
 
 from .token import BearerToken
-from .transport import ApiError, Unreachable, check_url, checked, find_url, transport
+from .transport import ApiError, Unreachable, check_url, checked, find_url, made
 
 #: Seconds for the server to open a stream: a dispatcher and the rank's node take part in the first one.
 OPEN_S: Final = 60.0
@@ -64,12 +64,13 @@ class Streams:
     def __init__(self, url: str | None = None, *, token: str | None = None) -> None:
         self.url = find_url(url)
         check_url(self.url)
-        given = transport(self.url, url, OPEN_S)
         hooks = {"response": [_read_refusal]}
         lone = httpx2.Limits(
             max_keepalive_connections=0
         )  # the server closes a connection whose handshake it has refused
-        self._http = httpx2.AsyncClient(**given, auth=BearerToken(token), event_hooks=hooks, limits=lone)
+        self._http = made(
+            httpx2.AsyncClient, self.url, url, OPEN_S, auth=BearerToken(token), event_hooks=hooks, limits=lone
+        )
 
     async def __aenter__(self) -> Self:
         return self

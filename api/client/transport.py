@@ -4,13 +4,16 @@
 """
 
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
+from pydantic import ValidationError
 
 from ...service.schemas.job import Job
 from ...service.schemas.problem import FieldError, Problem
@@ -27,6 +30,8 @@ RETRY_STATUS = frozenset({502, 503, 504})
 PAUSES = (0.2, 0.5, 1.0, 2.0)
 #: Without data for this long, a stream's connection counts as lost; the server sends a heartbeat every 10 s.
 STREAM_TIMEOUT = httpx2.Timeout(10.0, read=30.0)
+#: Variables that say how to connect.
+_CONNECTION: Final = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class ApiError(Exception):
@@ -49,8 +54,8 @@ class Unreachable(ApiError):
     """No control plane responds at the address."""
 
     def __init__(self, url: str, reason: str) -> None:
-        remedy = FieldError(message=reason, remedy="Start one with: shardyard up")
-        super().__init__("unreachable", f"No control plane answers at {url}.", None, [remedy])
+        finding = FieldError(message=reason, remedy=_remedy(url, reason))
+        super().__init__("unreachable", f"No control plane answers at {url}.", None, [finding])
         self.url = url
 
 
@@ -86,7 +91,15 @@ class Call(Generic[T]):
 
     def result(self, answer: httpx2.Response) -> T:
         """The result of the final response. Raises `ApiError`."""
-        return self.read(answer.content if self.form == "bytes" and answer.is_success else checked(answer))
+        content = answer.content if self.form == "bytes" and answer.is_success else checked(answer)
+        try:
+            return self.read(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            what = ".".join(map(str, first["loc"])) or "its answer"
+            detail = f"{answer.request.url} did not answer as this version expects: {what}: {first['msg']}."
+            remedy = FieldError(message="The server may have another version.", remedy="Compare: shardyard --version")
+            raise ApiError("not_shardyard", detail, answer.status_code, [remedy]) from None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -164,7 +177,7 @@ def find_url(url: str | None = None) -> str:
     settings = Settings()
     named = url or settings.url
     if named:
-        return named.rstrip("/")
+        return named.strip().rstrip("/")
     running = pidfile.read(settings.data_dir)
     return running.url if running else pidfile.DEFAULT_URL
 
@@ -183,18 +196,52 @@ def check_url(url: str) -> None:
         raise ApiError("invalid_url", f"{url!r} is not an http or https address.", None, [error])
 
 
-def transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any]:
-    """The arguments of an httpx2 client for this address."""
-    loopback = urlsplit(found).hostname in {"127.0.0.1", "localhost", "::1"}
-    # A configured proxy must not be used for this machine's own loopback.
+def made(kind: Callable[..., T], found: str, given: str | None, timeout_s: float, **more: Any) -> T:
+    """An httpx2 client for this address. Raises `ApiError` for proxies and certificates that cannot be used."""
+    try:
+        return kind(**_transport(found, given, timeout_s), **more)
+    except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+        named = [name for name in _CONNECTION if os.environ.get(name) or os.environ.get(name.lower())]
+        finding = FieldError(field=" ".join(named), message=str(error), remedy="Correct or unset what is wrong.")
+        detail = "The proxy or the certificates that the environment names cannot be used."
+        raise ApiError("invalid_setting", detail, None, [finding]) from None
+
+
+@contextmanager
+def readable(url: str) -> Iterator[None]:
+    """Raise `ApiError` for an address to which nothing can be sent, and for an answer that cannot be read."""
+    try:
+        yield
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise ApiError("invalid_url", f"Nothing can be sent to an address at {url[:200]}: {error}.") from None
+    except httpx2.DecodingError as error:
+        raise ApiError("not_shardyard", f"What {url} answered cannot be read: {error}.") from None
+
+
+def _transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any]:
+    parts, loopback = urlsplit(found), _is_loopback(found)
     # The system's certificates take 40 ms to load, so they are skipped where TLS is impossible.
-    bare = loopback and given is not None and urlsplit(given).scheme == "http"
+    bare = loopback and given is not None and parts.scheme == "http"
+    own = loopback and parts.scheme == "https"  # behind a tunnel: SSL_CERT_FILE counts, and a proxy does not
     return {
         "timeout": timeout_s,
+        # A configured proxy must not be used for this machine's own loopback.
         "trust_env": not loopback,
-        "verify": not bare,
+        "verify": httpx2.create_ssl_context() if own else not bare,
         "headers": {"Accept": "application/json"},
     }
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
+
+
+def _remedy(url: str, reason: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return "Name the certificates of your own authority in SSL_CERT_FILE."
+    if _is_loopback(url):
+        return "Start one with: shardyard up"
+    return "Check the address (--url, SHARDYARD_URL), the network, and a proxy."
 
 
 def checked(answer: httpx2.Response) -> Any:

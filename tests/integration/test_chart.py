@@ -655,6 +655,18 @@ def test_notes_say_how_to_reach_the_api() -> None:
     assert "port-forward service/train-shardyard-api" in notes
 
 
+def test_notes_warn_where_releases_of_one_database_would_not_share_storage_and_key() -> None:
+    def warned(values: Manifest) -> bool:
+        shown = run_helm("install", "train", str(CHART), "--dry-run=client", "--namespace", "ml", values=values).stdout
+        return "WARNING: settings.cluster is east" in shown
+
+    shared = {"secretsKey": {"existingSecret": "key"}, "storage": {"uri": BUCKET}}
+    assert not warned({}) and not warned({"settings": {"cluster": "east"}, **shared})
+    assert warned({"settings": {"cluster": "east"}}) and warned(
+        {"settings": {"cluster": "east"}, "storage": shared["storage"]}
+    )
+
+
 @pytest.fixture(scope="module")
 def values_table() -> ModuleType:
     spec = importlib.util.spec_from_file_location("values_table", ROOT / "deploy" / "chart" / "values_table.py")

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated, Final
@@ -82,6 +83,9 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
         int, typer.Option("--after", metavar="PLACE", min=0, help="Print only lines after this position.")
     ] = 0,
     limit: _Limit = None,
+    timestamps: Annotated[
+        bool, typer.Option("-t", "--timestamps", help="Print when each line was written, in UTC, before it.")
+    ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -90,18 +94,14 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     searches = wanted != _LogFilter(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
     places = {"--around": around, "--tail": tail, "--after": after or None}
-    _refuse_without_effect(limit, searches, regex and not search, places)
-
-    def emit(line: LogLine) -> None:
-        if json:
-            screen.json(line)
-        else:
-            place = f"{line.position}: " if searches or around is not None else ""
-            screen.line(place + log_line(line.rank, line.text, rank))
-
+    _refuse_without_effect(limit, searches and not follow, regex and not search, places)
+    places_too = searches or around is not None
+    emit = screen.json if json else partial(_text, screen, rank=rank, places=places_too, timestamps=timestamps)
     with Client(url) as client:
         try:
-            if searches:
+            if searches and follow:
+                _follow(screen, client, job, emit, wanted, after)
+            elif searches:
                 _search(screen, client, job, emit, wanted, after, limit or _FOUND)
             elif around is not None:
                 page = client.logs(job, rank=rank, around=around, limit=limit or _AROUND)
@@ -114,9 +114,9 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
 
 
 def _refuse_both(given: dict[str, bool]) -> None:
-    """Refuse options that exclude each other; --follow and --tail go together."""
+    """Refuse options that exclude each other; --follow goes with --tail, and with a search."""
     chosen = [name for name, asked in given.items() if asked]
-    if len(chosen) > 1 and chosen != ["--follow", "--tail"]:
+    if len(chosen) > 1 and chosen not in (["--follow", "--tail"], ["--follow", "a search"]):
         message = f"{' and '.join(chosen)} exclude each other."
         raise InvalidParameter(message, remedy="Leave one out; see how with: shardyard logs --help")
 
@@ -129,7 +129,20 @@ def _refuse_without_effect(limit: int | None, searches: bool, alone: bool, place
         raise InvalidParameter("--regex goes with --search.", field="--regex", remedy=remedy)
     if limit is not None and not searches and places["--around"] is None:
         remedy = "Print the last lines with --tail; see how with: shardyard logs --help"
-        raise InvalidParameter("--limit goes with a search or --around.", remedy=remedy)
+        raise InvalidParameter("--limit goes with a search without --follow, or --around.", remedy=remedy)
+
+
+def _text(screen: Screen, line: LogLine, *, rank: int | None, places: bool, timestamps: bool) -> None:
+    place = f"{line.position}: " if places else ""
+    when = f"{_utc(line.ts)} " if timestamps else ""
+    screen.line(place + when + log_line(line.rank, line.text, rank))
+
+
+def _utc(ts: float | None) -> str:
+    """A time as RFC 3339 writes it, to the millisecond."""
+    if ts is None:
+        return "-"
+    return datetime.fromtimestamp(ts, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _each(emit: Emit, lines: list[LogLine]) -> int:
@@ -144,6 +157,16 @@ def _say_removed(screen: Screen, removed: int, *, since: int) -> None:
     if removed > since:
         lines = "line of this log was" if removed == 1 else f"{removed:,} lines of this log were"
         screen.say(f"The first {lines} removed by retention.")
+
+
+def _follow(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFilter, after: int) -> None:
+    """Print the lines that match, and those that come, until the job ends."""
+    text = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex, rank=wanted.rank)
+    found = text(since=wanted.since, until=wanted.until, after=after, limit=_PAGE, follow=True, pause_s=_FOLLOW_S)
+    for number, page in enumerate(found):
+        if number == 0:
+            _say_removed(screen, page.removed, since=after)
+        _each(emit, page.lines)
 
 
 def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFilter, after: int, limit: int) -> None:

@@ -21,7 +21,7 @@ from ..options import JobName, Json, Overrides, SpecPath, Url
 from ..terminal import live_view
 from ..terminal.event_lines import log_line, remark
 from ..terminal.progress import Meter
-from ..terminal.screen import Screen
+from ..terminal.screen import Screen, runs_on
 from .jobs import ended
 from .sample import show
 from .up_down import Borrowed
@@ -64,12 +64,9 @@ def watch(job: JobName, rank: _Rank = None, all_ranks: _AllRanks = False, url: U
     screen, logs = Screen(), PrintedLogs.given(rank, all_ranks)
     with Client(url) as client:
         found = client.job(job)
-        try:
+        with runs_on(screen, f"The job keeps running. Watch it again with: shardyard watch {found.id}"):
             follower = Follower(client, screen, logs)
             ended_job = _print_events(client, screen, found, logs) if json else follower.follow(found)
-        except KeyboardInterrupt:
-            screen.hint(f"The job keeps running. Watch it again with: shardyard watch {found.id}")
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
     if not json:
         ended(screen, ended_job)
     raise typer.Exit(of_state(ended_job.state))
@@ -91,7 +88,10 @@ def run(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Run a spec to its end, and print what its program prints. Starts a control plane if none runs, and stops it afterwards."""
+    """Run a spec to its end, and print what its program prints. Starts a control plane if none runs, and stops it afterwards.
+
+    Ctrl-C cancels the job; a second Ctrl-C leaves it to itself.
+    """
     screen, logs = Screen(), PrintedLogs.given(rank, all_ranks, beside=json)
     given = with_overrides(spec_file.read(spec), overrides or [])
     if local:

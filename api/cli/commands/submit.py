@@ -14,7 +14,7 @@ from ...spec_file import GivenSpec
 from ...spec_overrides import with_overrides
 from ..exit_codes import of_state
 from ..options import Json, Overrides, SpecPath, Url, Wait
-from ..terminal.screen import Screen, number, size, state
+from ..terminal.screen import Screen, number, runs_on, size, state
 from . import sweeps
 from .jobs import chosen, ended
 
@@ -85,7 +85,10 @@ def submit_job(
         else:
             screen.hint(f"Watch it with: shardyard watch {job.id}")
         return
-    done = client.wait(job.id)
+    with runs_on(screen, f"The job keeps running. Watch it with: shardyard watch {job.id}"):
+        if json:  # its result comes at the end: who is interrupted before needs the id
+            screen.say(f"Submitted {job.name} as {job.id}.")
+        done = client.wait(job.id)
     if json:
         screen.json(done)
     else:
@@ -103,7 +106,10 @@ def _submit_sweep(
     if not json:
         screen.out.print(f"{found.id}  {found.name}  {found.state}  {found.trials} trials")
     if wait:
-        found = client.wait_for_sweep(found.id)
+        with runs_on(screen, f"The sweep keeps running. See it with: shardyard sweeps {found.id}"):
+            if json:
+                screen.say(f"Submitted {found.name} as {found.id}.")
+            found = client.wait_for_sweep(found.id)
     if json:
         screen.json(found)
     elif wait:

@@ -10,7 +10,7 @@ from ....service.schemas.sweep import SweepDetail, SweepTrial
 from ...client import Client
 from ..exit_codes import of_state
 from ..options import Json, Url
-from ..terminal.screen import Screen, age, seconds
+from ..terminal.screen import Screen, age, runs_on, seconds
 
 #: Trials that are shown without --all.
 _SHOWN: Final = 20
@@ -40,7 +40,8 @@ def sweeps(
             return
         found = client.cancel_sweep(sweep) if cancel else client.sweep(sweep)
         if wait:
-            found = client.wait_for_sweep(found.id)
+            with runs_on(screen, f"The sweep keeps running. See it with: shardyard sweeps {found.id}"):
+                found = client.wait_for_sweep(found.id)
         trials = client.trials(found.id).items
     if json:
         screen.json({**found.model_dump(mode="json"), "items": [one.model_dump(mode="json") for one in trials]})

@@ -64,7 +64,7 @@ def down(
     screen = Screen()
     settings = Settings()
     active = active_jobs(settings)
-    if active and not yes:
+    if active and not yes and settings.ray_address is None:  # on another Ray cluster they continue
         _confirm(screen, active)
     found = pidfile.read(settings.data_dir)
     stopped = found is not None and _stop(found)

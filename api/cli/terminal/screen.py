@@ -4,10 +4,12 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import typer
 from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
@@ -15,6 +17,7 @@ from rich.table import Table
 
 from ....service.schemas.job import Job, Summary
 from ....service.schemas.problem import FieldError
+from ..exit_codes import ExitCode
 from . import sanitize
 
 _COLOURS = {
@@ -34,6 +37,16 @@ class _Console(Console):
 
     def print(self, *objects: Any, **more: Any) -> None:
         super().print(*(sanitize.lines(each) if isinstance(each, str) else each for each in objects), **more)
+
+
+@contextmanager
+def runs_on(screen: "Screen", hint: str) -> Iterator[None]:
+    """Ctrl-C ends the command alone, with this hint."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        screen.hint(hint)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _console(*, stderr: bool) -> _Console:
@@ -78,9 +91,9 @@ class Screen:
         """Print why a job whose model is a module of the user's own has no memory plan."""
         self.hint(f"The memory of the module is not planned: {reason}")
 
-    def error(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
-        """Print an error, each finding with its field and remedy."""
-        self.err.print(f"[bold red]error:[/] {escape(detail)}")
+    def error(self, detail: str, errors: Sequence[FieldError] = (), code: str = "") -> None:
+        """Print an error and its code, and each finding with its field and remedy."""
+        self.err.print(f"[bold red]error:[/] {escape(detail)}" + (f" [dim]({escape(code)})[/]" if code else ""))
         for finding in errors:
             message = "" if finding.message in detail else finding.message
             lead = ": ".join(filter(None, [finding.field, message]))

@@ -36,7 +36,8 @@ from ..transport import (
     checked,
     event_of,
     find_url,
-    transport,
+    made,
+    readable,
 )
 from .downloads import AsyncDownloads
 from .endpoints import AsyncEndpoints
@@ -73,7 +74,7 @@ class AsyncClient(
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = HttpClient(**transport(self.url, url, timeout_s), auth=BearerToken(token))
+        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token))
 
     async def __aenter__(self) -> Self:
         return self
@@ -244,17 +245,24 @@ class AsyncClient(
         regex: bool = False,
         after: int = 0,
         limit: int = 100,
+        follow: bool = False,
+        pause_s: float = 0.5,
     ) -> AsyncIterator[LogSearchResult]:
-        """Pages of matching lines as of `search_logs`, up to the log's end. A page may be empty."""
+        """Pages of matching lines as of `search_logs`, up to the log's end; with `follow` until the job has ended. A page may be empty."""
         found = await self.job(job)
         ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
             page = await self._retry_unreachable(partial(search, after=after))
             yield page
-            if page.done:
-                return
             after = page.scanned_to
+            if not page.done:
+                continue
+            if not follow or found.state in FINAL:
+                return
+            await sleep(pause_s)
+            # Before the lines: once a job has ended, no line is added.
+            found = await self._retry_unreachable(partial(self.job, found.id))
 
     # The service
 
@@ -263,13 +271,21 @@ class AsyncClient(
         try:
             answer = await self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
-        except (httpx2.TransportError, ValueError, KeyError, TypeError):
+        except (httpx2.RequestError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
             return False
 
     async def readiness(self) -> Readiness:
-        """The readiness of the control plane, check by check."""
-        answer = await self._http.get(f"{self.url}/readyz")
-        return Readiness.model_validate_json(answer.content)
+        """The readiness of the control plane, check by check. Raises `ApiError`."""
+        try:
+            with readable(self.url):
+                answer = await self._http.get(f"{self.url}/readyz")
+        except httpx2.TransportError as error:
+            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+        try:
+            return Readiness.model_validate_json(answer.content)
+        except ValueError:
+            detail = f"{answer.request.url} answered {answer.status_code}, and no readiness."
+            raise ApiError("not_shardyard", detail, answer.status_code) from None
 
     # Requests
 
@@ -281,9 +297,10 @@ class AsyncClient(
         tries = Tries(self.url, self._tries)
         while True:
             try:
-                answer = await self._http.request(
-                    call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
-                )
+                with readable(self.url):
+                    answer = await self._http.request(
+                        call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
+                    )
             except httpx2.TransportError as error:
                 pause: float | None = tries.failed(error)
             else:

@@ -37,7 +37,8 @@ from ..transport import (
     checked,
     event_of,
     find_url,
-    transport,
+    made,
+    readable,
 )
 from .downloads import Downloads
 from .endpoints import Endpoints
@@ -72,7 +73,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = HttpClient(**transport(self.url, url, timeout_s), auth=BearerToken(token))
+        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token))
 
     def __enter__(self) -> Self:
         return self
@@ -243,17 +244,24 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         regex: bool = False,
         after: int = 0,
         limit: int = 100,
+        follow: bool = False,
+        pause_s: float = 0.5,
     ) -> Iterator[LogSearchResult]:
-        """Pages of matching lines as of `search_logs`, up to the log's end. A page may be empty."""
+        """Pages of matching lines as of `search_logs`, up to the log's end; with `follow` until the job has ended. A page may be empty."""
         found = self.job(job)
         ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
             page = self._retry_unreachable(partial(search, after=after))
             yield page
-            if page.done:
-                return
             after = page.scanned_to
+            if not page.done:
+                continue
+            if not follow or found.state in FINAL:
+                return
+            sleep(pause_s)
+            # Before the lines: once a job has ended, no line is added.
+            found = self._retry_unreachable(partial(self.job, found.id))
 
     # The service
 
@@ -262,13 +270,21 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         try:
             answer = self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
-        except (httpx2.TransportError, ValueError, KeyError, TypeError):
+        except (httpx2.RequestError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
             return False
 
     def readiness(self) -> Readiness:
-        """The readiness of the control plane, check by check."""
-        answer = self._http.get(f"{self.url}/readyz")
-        return Readiness.model_validate_json(answer.content)
+        """The readiness of the control plane, check by check. Raises `ApiError`."""
+        try:
+            with readable(self.url):
+                answer = self._http.get(f"{self.url}/readyz")
+        except httpx2.TransportError as error:
+            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+        try:
+            return Readiness.model_validate_json(answer.content)
+        except ValueError:
+            detail = f"{answer.request.url} answered {answer.status_code}, and no readiness."
+            raise ApiError("not_shardyard", detail, answer.status_code) from None
 
     # Requests
 
@@ -280,9 +296,10 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         tries = Tries(self.url, self._tries)
         while True:
             try:
-                answer = self._http.request(
-                    call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
-                )
+                with readable(self.url):
+                    answer = self._http.request(
+                        call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
+                    )
             except httpx2.TransportError as error:
                 pause: float | None = tries.failed(error)
             else:

@@ -74,7 +74,7 @@ class Endpoints(MetricEndpoints):
 
         Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key runs it once.
         """
-        return self._send(requests.execute(job, idempotency_key, rank=rank, command=list(command), seconds=seconds))
+        return self._send(requests.execute(job, idempotency_key, command, rank=rank, seconds=seconds))
 
     def execs(self, job: str, *, before: str | None = None, limit: int = 20) -> Execs:
         """Commands beside ranks that were requested before the command `before`, newest first."""

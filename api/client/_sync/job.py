@@ -203,7 +203,7 @@ class JobHandle(JobActions):
         """Its log lines."""
         return self._client.logs(self.id, rank=rank, after=after, limit=limit, tail=tail, around=around)
 
-    def search_logs(
+    def search_logs(  # noqa: PLR0913 - a condition each
         self,
         text: str = "",
         *,
@@ -212,11 +212,12 @@ class JobHandle(JobActions):
         since: float | None = None,
         until: float | None = None,
         stream: Stream | None = None,
+        regex: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
         """The matching lines among the next 20,000 of its log."""
-        ask = partial(self._client.search_logs, self.id, text, rank=rank, level=level, stream=stream)
+        ask = partial(self._client.search_logs, self.id, text, rank=rank, level=level, stream=stream, regex=regex)
         return ask(since=since, until=until, after=after, limit=limit)
 
     def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "JobHandle":

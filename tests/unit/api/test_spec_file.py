@@ -56,11 +56,13 @@ def test_json_is_read_as_json(tmp_path: Path) -> None:
 def test_a_file_is_read_once(tmp_path: Path) -> None:
     # As `shardyard submit <(make-spec)` and `/dev/stdin`: nothing is left in a pipe that was read.
     reader, writer = os.pipe()
-    os.write(writer, b"name: a  # mine\ncommand: [python, a.py]\n")
+    os.write(writer, b"name: a  # mine\ncommand: [python, a.py]\ncwd: sub\n")
     os.close(writer)
     found = read(f"/dev/fd/{reader}")
     os.close(reader)
-    assert text_of(read(found), found.document | {"name": "b"}) == "name: b  # mine\ncommand: [python, a.py]\n"
+    assert found.document["cwd"] == f"{Path.cwd()}/sub", "a pipe is in no folder"
+    changed = text_of(read(found), found.document | {"name": "b", "cwd": "sub"})
+    assert changed == "name: b  # mine\ncommand: [python, a.py]\ncwd: sub\n"
     (tmp_path / "spec.json").write_text('{"name": "a"}')
     assert read(tmp_path / "spec.json") == GivenSpec({"name": "a"})
 

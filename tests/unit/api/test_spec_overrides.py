@@ -23,3 +23,9 @@ def test_values_are_yaml_at_the_path_of_their_key() -> None:
 def test_what_has_no_place_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter):
         overridden(SPEC, [text])
+
+
+def test_a_value_that_is_not_yaml_is_named_by_its_key() -> None:
+    with pytest.raises(InvalidParameter, match=r"'\{x' is not YAML") as refused:
+        overridden({}, ["labels={x"])
+    assert refused.value.field == "labels"

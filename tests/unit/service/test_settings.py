@@ -30,9 +30,9 @@ def test_secrets_among_the_urls_options_are_never_shown(monkeypatch: pytest.Monk
     assert Settings().database_shown == "postgresql+psycopg://me@db/jobs?sslmode=require"
 
 
-def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_an_unset_one_where_nothing_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     unset = Settings()
-    for name in ("RAY_ADDRESS", "SCRATCH", "TOKEN_PATH", "LEASE_S", "STORAGE", "EXEC"):
+    for name in ("RAY_ADDRESS", "SCRATCH", "TOKEN_PATH", "MAX_RANKS", "URL"):
         monkeypatch.setenv(f"SHARDYARD_{name}", "")
     assert Settings() == unset
 
@@ -54,9 +54,9 @@ BAD = {
     ),
     **dict.fromkeys(
         ("RETRY_BACKOFF_S", "RETRY_BACKOFF_MAX_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MAX_S", "OPERATION_S"),
-        ("soon", "-1"),
+        ("", "-1"),
     ),
-    **dict.fromkeys(("KEEP_LOGS_GIB", "KEEP_TRACES_GIB"), ("10GB", "-1", "inf", "nan")),
+    **dict.fromkeys(("KEEP_LOGS_GIB", "KEEP_TRACES_GIB"), ("10GB", "-1", "inf", "nan", "")),
     **dict.fromkeys(("LOCAL_FILES", "FAULT_INJECTION", "INSECURE_ALLOW_REMOTE"), ("maybe", "2")),
     **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH"), ("~no-such-user/a",)),
     "STORAGE": ("~no-such-user/a", "gs://bucket", "s3://"),

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -95,12 +97,44 @@ def test_submit_waits_for_the_result(plane: Plane, client: Client, spec: str) ->
     with shardyard("submit", spec, "--wait", "--json") as process:
         try:
             until(lambda: len(client.jobs().items) == 1)
-            Gang(plane, client.job("tiny").id).succeed()
-            printed, _ = process.communicate(timeout=PATIENCE_S)
+            Gang(plane, job := client.job("tiny").id).succeed()
+            printed, said = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
     assert json.loads(printed)["summary"]["validation_loss"] == 0.5
+    assert f"Submitted tiny as {job}." in said
+
+
+def test_who_stops_waiting_learns_how_to_watch_on(plane: Plane, client: Client, spec: str) -> None:
+    with shardyard("submit", spec, "--wait", "--json") as process:
+        try:
+            assert process.stderr is not None
+            job = re.findall(r"job-\w+", process.stderr.readline())[0]
+            process.send_signal(signal.SIGINT)
+            printed, said = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert (process.returncode, printed) == (130, "") and f"shardyard watch {job}" in said
+    assert client.job(job).state == "queued"
+
+
+def test_lines_that_match_are_followed_to_the_end_of_the_job(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.log(0, 1, "ERROR: 1", "line 2")
+    with shardyard("logs", job.id, "--follow", "--level", "error") as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "1: [rank 0] ERROR: 1\n"
+            gang.log(0, 3, "line 3", "ERROR: 4")
+            assert process.stdout.readline() == "4: [rank 0] ERROR: 4\n"
+            gang.log(0, 5, "ERROR: 5", "line 6")
+            gang.succeed()
+            rest, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert (process.returncode, rest) == (0, "5: [rank 0] ERROR: 5\n")
 
 
 def test_logs_follow_without_gap_to_the_end(plane: Plane, client: Client) -> None:

@@ -1,8 +1,13 @@
 """What is wrong on a command line or in a variable is said in a line, with what to do: never as a traceback."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.api.cli.main import run
 
@@ -47,6 +52,27 @@ def test_a_bad_command_line(arguments: list[str], expected: str, capsys: pytest.
     said = capsys.readouterr().err
     assert f"error: {expected}" in said or expected in said.splitlines()[0]
     assert "shardyard" in said.splitlines()[-1]
+
+
+def test_an_error_has_its_code_and_is_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "job"]) == 1
+    assert f"No control plane answers at {NOWHERE}. (unreachable)" in capsys.readouterr().err
+    assert run(["show", "job", "--json"]) == 1
+    said = json.loads(capsys.readouterr().err)
+    assert said["code"] == "unreachable" and said["errors"][0]["remedy"] == "Start one with: shardyard up"
+
+
+def test_letters_that_the_output_cannot_show_are_written_out(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("# \u2192\nname: tiny\ncommand: [python, a.py]\n")
+    code = "import sys; from shardyard.api.cli.main import run; sys.exit(run(['schema', '--help']) or print('\u2192'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == b"\\u2192"
 
 
 @pytest.mark.parametrize(

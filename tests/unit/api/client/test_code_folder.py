@@ -158,3 +158,41 @@ def test_too_many_files_are_refused_before_they_are_read(tmp_path: Path, monkeyp
         pass
     with code_folder.packed({"code": {"dir": str(tmp_path), "ignore": ["d"]}}) as found:
         assert found is not None and found.manifest.files == 3
+
+
+@pytest.mark.parametrize(
+    ("named", "field"),
+    [
+        ({"env": {"python": "requirments.txt"}}, "env.python"),
+        ({"env": {"python": "./sub/../ignored.txt"}}, "env.python"),
+        ({"env": {"conda": "environment.yml"}}, "env.conda"),
+        ({"cwd": "srcc"}, "cwd"),
+    ],
+)
+def test_a_name_that_is_not_uploaded_is_refused_before_the_upload(
+    named: dict[str, object], field: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "requirements.txt", "src/train.py", "ignored.txt")
+    spec = {"code": {"dir": str(tmp_path), "ignore": ["ignored.txt"]}, **named}
+    with pytest.raises(CodeFolderUnusable, match="not in the uploaded code") as refused, code_folder.packed(spec):
+        pass
+    assert refused.value.field == field and refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"env": {"python": "requirements.txt"}, "cwd": "src"},
+        {"env": {"python": "./requirements.txt"}, "cwd": "./src/."},
+        {"env": {"python": ["einops"]}, "cwd": "."},
+        {"env": {"python": "/shared/requirements.txt"}, "cwd": "/shared"},
+        {"env": {"conda": "link/environment.yml"}, "cwd": "link/inner"},
+        {"files": {"data": "s3://bucket/data"}, "cwd": "data/train"},
+        {"env": None, "files": [], "cwd": 3},
+    ],
+)
+def test_names_that_are_uploaded_linked_or_elsewhere_are_not(named: dict[str, object], tmp_path: Path) -> None:
+    write(tmp_path, "requirements.txt", "src/train.py")
+    (tmp_path / "link").symlink_to("src")
+    with code_folder.packed({"code": {"dir": str(tmp_path)}, **named}) as packed:
+        assert packed is not None

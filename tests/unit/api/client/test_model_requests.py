@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shardyard.api.client import model_requests as requests
-from shardyard.api.errors import InvalidParameter
+from shardyard.api.client.transport import ApiError
 
 
 def test_names_and_aliases_are_quoted() -> None:
@@ -17,7 +17,7 @@ def test_a_version_is_created_with_what_is_given() -> None:
     call = requests.create_version("llama", "key-1", job="job-1", step=None, notes="")
     assert json.loads(call.content or b"") == {"job": "job-1", "notes": ""}
     assert call.headers["Idempotency-Key"] == "key-1"
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(ApiError, match="not an idempotency key"):
         requests.create_version("llama", "a key", job="job-1")
 
 

@@ -1,9 +1,28 @@
 """When a question is asked again, and how a stream's reader keeps its place, without any connection."""
 
+from pathlib import Path
+
 import httpx2
 import pytest
+from pydantic import BaseModel
 
-from shardyard.api.client.transport import PAUSES, ApiError, Event, Place, Tries, Unreachable
+from shardyard.api.client import requests
+from shardyard.api.client.artifact_file import place_below, place_of
+from shardyard.api.client.transport import (
+    PAUSES,
+    ApiError,
+    Call,
+    Event,
+    Place,
+    Tries,
+    Unreachable,
+    made,
+    readable,
+)
+
+
+class Cursor(BaseModel):
+    value: int
 
 
 def answer(status: int) -> httpx2.Response:
@@ -71,3 +90,81 @@ def test_patience_ends() -> None:
     place, error = Place(None, -1.0), Unreachable("http://x", "gone")
     with pytest.raises(Unreachable):
         place.lost(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason", "remedy"),
+    [
+        ("http://localhost:8400", "refused", "shardyard up"),
+        ("https://train.example.com", "no such host", "SHARDYARD_URL"),
+        ("https://localhost", "[SSL: CERTIFICATE_VERIFY_FAILED] unknown authority", "SSL_CERT_FILE"),
+    ],
+)
+def test_the_remedy_fits_the_address_and_the_reason(url: str, reason: str, remedy: str) -> None:
+    assert remedy in (Unreachable(url, reason).errors[0].remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "names"),
+    [
+        ({"SSL_CERT_FILE": "/no/such.pem"}, "SSL_CERT_FILE"),
+        ({"HTTPS_PROXY": "foo://proxy"}, "HTTPS_PROXY"),
+        ({"https_proxy": "http://proxy:port"}, "HTTPS_PROXY"),
+    ],
+)
+def test_what_the_environment_names_wrongly_is_named(
+    variables: dict[str, str], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ApiError, match="environment") as refused:
+        made(httpx2.Client, "https://train.example.com", None, 1.0)
+    assert refused.value.code == "invalid_setting" and refused.value.errors[0].field == names
+
+
+def test_an_own_authority_counts_on_loopback_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a tunnel to a server with TLS, where no proxy is used."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such.pem")
+    with pytest.raises(ApiError, match="certificates"):
+        made(httpx2.Client, "https://localhost:8400", None, 1.0)
+    made(httpx2.Client, "http://localhost:8400", "http://localhost:8400", 1.0).close()
+
+
+def test_an_answer_of_another_version_is_no_traceback() -> None:
+    call = Call("GET", "/v1/jobs/a", Cursor.model_validate)
+    sent = httpx2.Response(200, json={"other": 1}, request=httpx2.Request("GET", "http://x/v1/jobs/a"))
+    with pytest.raises(ApiError, match="http://x/v1/jobs/a did not answer as this version expects: value") as refused:
+        call.result(sent)
+    assert refused.value.code == "not_shardyard"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (httpx2.InvalidURL("too long"), "invalid_url"),
+        (UnicodeError("label too long"), "invalid_url"),
+        (httpx2.DecodingError("not gzip"), "not_shardyard"),
+    ],
+)
+def test_what_cannot_be_sent_or_read_is_an_error_of_the_api(error: Exception, code: str) -> None:
+    with pytest.raises(ApiError, match=str(error)) as refused, readable("http://x"):
+        raise error
+    assert refused.value.code == code
+
+
+def test_a_command_is_a_list_of_words() -> None:
+    with pytest.raises(ApiError, match="not a list") as refused:
+        requests.execute("job", None, "ls -l", rank=0)
+    assert refused.value.errors[0].field == "command"
+    assert b'"command": ["ls", "-l"]' in (requests.execute("job", None, ["ls", "-l"], rank=0).content or b"")
+
+
+def test_a_place_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert place_of("~", "logs/a.txt") == tmp_path / "a.txt"
+    assert place_below("~/step-1", "rank-0/a") == tmp_path / "step-1/rank-0/a"
+    with pytest.raises(ApiError, match="no such user"):
+        place_below("~no-such-user", "a")

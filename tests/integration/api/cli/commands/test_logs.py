@@ -1,6 +1,7 @@
 """`shardyard logs`: what it finds, where it goes on, and what stands around."""
 
 import json
+import re
 
 import pytest
 
@@ -89,13 +90,14 @@ def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--search", "a", "--follow"], "--follow and a search exclude each other"),
+        (["--around", "3", "--follow"], "--follow and --around exclude each other"),
+        (["--search", "a", "--follow", "--limit", "5"], "--limit goes with a search without --follow"),
         (["--level", "error", "--around", "3"], "--around and a search"),
         (["--tail", "3", "--around", "3"], "--tail and --around"),
         (["--since", "soon"], "10m"),
         (["--level", "loud"], "error"),
         (["--limit", "0"], "--limit"),
-        (["--limit", "5"], "--limit goes with a search or --around"),
+        (["--limit", "5"], "--limit goes with a search without --follow, or --around"),
         (["--around", "3", "--after", "2"], "--around and --after exclude each other"),
         (["--tail", "3", "--after", "2"], "--tail and --after exclude each other"),
         (["--regex", "--level", "error"], "--regex goes with --search"),
@@ -142,3 +144,13 @@ def test_lines_that_retention_removed_are_noted_where_they_would_be(
     assert notes("--tail", "25") == notes("--after", "15") == notes("--around", "16") == ""
     plane.do(remove(100))
     assert notes() == notes("--tail", "1") == "The first 40 lines of this log were removed by retention.\n"
+
+
+def test_times_stand_before_the_lines(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", job, "--rank", "1", "--tail", "1", "-t"]) == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z line 10\n", capsys.readouterr().out)
+
+
+def test_a_job_is_searched_by_a_pattern(job: str, client: Client) -> None:
+    found = client.job(job).search_logs(r"luck [23]\d", regex=True)
+    assert [line.text for line in found.lines] == ["ERROR: bad luck 20", "ERROR: bad luck 30"]

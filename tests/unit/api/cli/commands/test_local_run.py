@@ -185,7 +185,10 @@ def test_a_secret_that_is_a_file_is_in_memory_only(
         (["command=[no-such-program]"], "no-such-program"),
         (["nonsense"], "KEY=VALUE"),
         (["env={python: missing.txt}"], "The environment cannot be built: "),
-        (["env={python: ../requirements.txt}"], "'../requirements.txt' leaves its folder.\n  env.python\n"),
+        (
+            ["env={python: ../requirements.txt}"],
+            "'../requirements.txt' leaves its folder. (invalid_spec)\n  env.python\n",
+        ),
         (["files={data: /no/such/path}"], "The files cannot be fetched: /no/such/path is not on this node"),
         (["files={/data: /}"], "is an absolute path"),
         (["files={a: /tmp, a/b: /tmp}"], "is inside"),

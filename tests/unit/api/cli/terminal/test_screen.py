@@ -34,6 +34,8 @@ def test_an_error_names_field_and_remedy_without_markup(capsys: pytest.CaptureFi
     Screen().error("It is [wrong].", [FieldError(field="a[0]", message="Bad [x].", remedy="Use [y].")])
     printed = capsys.readouterr().err
     assert printed.splitlines() == ["error: It is [wrong].", "  a[0]: Bad [x].", "  → Use [y]."]
+    Screen().error("It is [wrong].", code="invalid_spec")
+    assert capsys.readouterr().err == "error: It is [wrong]. (invalid_spec)\n"
 
 
 def test_a_pipe_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
