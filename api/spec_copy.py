@@ -7,8 +7,9 @@ from pydantic import ValidationError
 from ..service.errors import InvalidSpec
 from ..service.layout_choice import with_present_layout
 from ..service.schemas.job import Job
+from ..service.schemas.model import Reference
 from ..service.schemas.submitted_spec import SubmittedSpec
-from ..service.spec import AnySpec, kind_of
+from ..service.spec import MOST_LABELS, AnySpec, kind_of
 from ..service.spec_text import SpecText
 from .spec_document import read_text
 from .spec_file import GivenSpec
@@ -24,19 +25,51 @@ _PARENT: Final = "parent"
 def cloned(job: Job, submitted: SubmittedSpec, name: str | None = None) -> GivenSpec:
     """The spec of a clone. Without a name it has the old job's, with -clone. Raises InvalidSpec."""
     given = _copied(job, submitted)
-    labels = {**(given.document.get("labels") or {}), _PARENT: job.id}
+    labels = given.document.get("labels") or {}
+    if len({*labels, _PARENT}) <= MOST_LABELS:
+        labels = {**labels, _PARENT: job.id}
     chosen = name or job.name.removesuffix(_END)[: _LONGEST_NAME - len(_END)] + _END
     return GivenSpec({**given.document, "name": chosen, "labels": labels}, given.text)
 
 
 def _copied(job: Job, submitted: SubmittedSpec) -> GivenSpec:
-    """The text that the job was submitted with, and its present layout. Without a text: its spec with every default."""
+    """The text that the job was submitted with, its present layout, and the checkpoint with which it began.
+
+    Without a text: its spec with every default.
+    """
     if submitted.text is None or submitted.format is None:
-        return GivenSpec({**job.spec, "labels": _of_user(job.spec.get("labels") or {})})
-    document = read_text(SpecText(submitted.format, submitted.text))
-    if submitted.layout_changed or job.layout_choice is not None:
-        document = with_present_layout(document, _read(job))
-    return GivenSpec(document, submitted.text if submitted.format == "yaml" else None)
+        document, text = {**job.spec, "labels": _of_user(job.spec.get("labels") or {})}, None
+    else:
+        document = read_text(SpecText(submitted.format, submitted.text))
+        if submitted.layout_changed or job.layout_choice is not None:
+            document = with_present_layout(document, _read(job))
+        text = submitted.text if submitted.format == "yaml" else None
+    return GivenSpec(_beginning(_as_ranges(document), job, submitted.resume), text)
+
+
+def _as_ranges(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with an elastic number as its range, in whose place a number can be set."""
+    train = document.get("train")
+    if isinstance(train, dict) and isinstance(train.get("layout"), dict):
+        document = {**document, "train": {**train, "layout": _as_range(train["layout"], "data")}}
+    return _as_range(document, "ranks")
+
+
+def _as_range(part: dict[str, Any], name: str) -> dict[str, Any]:
+    if not isinstance(part.get("elastic"), dict):
+        return part
+    return {**{key: value for key, value in part.items() if key != "elastic"}, name: part["elastic"]}
+
+
+def _beginning(document: dict[str, Any], job: Job, resume: str | None) -> dict[str, Any]:
+    """The document with the checkpoint itself: the name of a job may be that of a newer one by now, and an alias of another version."""
+    part = document.get("train", document)
+    if resume is None or not isinstance(part, dict) or not part.get("resume_from"):
+        return document
+    stored = job.spec.get("train", job.spec).get("resume_from")
+    pinned = isinstance(stored, str) and Reference.parse(stored) is not None
+    began = {**part, "resume_from": stored if pinned else resume}
+    return {**document, "train": began} if "train" in document else began
 
 
 def _read(job: Job) -> AnySpec:

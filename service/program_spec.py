@@ -24,7 +24,7 @@ def has_credentials(url: str) -> bool:
     scheme, found, rest = url.partition("://")
     if not found:
         return False
-    if scheme.removeprefix("git+") in ("http", "https"):
+    if scheme.lower().removeprefix("git+") in ("http", "https"):
         return "@" in rest.partition("?")[0].partition("/")[0] or "?" in rest
     return urlsplit(url).password is not None
 

@@ -307,7 +307,7 @@ class Settings(BaseSettings):
     @property
     def database_shown(self) -> str:
         """The database's URL without its password, for logs and messages."""
-        from .store.database_url import parse, shown  # the command line reads settings too, and never needs a database
+        from .database_url import parse, shown  # the command line reads settings too, and never needs a database
 
         return shown(parse(self.database))
 

@@ -17,12 +17,12 @@ from ...service.cluster.ray_cluster import Cluster
 from ...service.cluster.ray_head import Head
 from ...service.data_folder import PRIVATE_UMASK, close_to_others, make_private
 from ...service.database_errors import DatabaseBusy, DatabaseError, DatabaseUnreachable
+from ...service.database_url import parse
 from ...service.dispatch.dispatcher import Dispatcher
 from ...service.errors import ClusterError
 from ...service.queries import jobs
 from ...service.settings import Settings
 from ...service.states import HOLDING
-from ...service.store.database_url import parse
 from ...service.store.engine import Store
 from ...service.store.jobs import Filter
 from ...service.store.schema import upgrade

@@ -74,6 +74,7 @@ OF_THE_SPEC = (
     "too_many_ranks",
     "does_not_fit",
     "unknown_checkpoint",
+    "checkpoint_storage_failed",
     "checkpoint_deleted",
     "checkpoint_corrupt",
     "resume_mismatch",
@@ -329,4 +330,10 @@ def _labels(pairs: list[str]) -> dict[str, str]:
     wrong = next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None)
     if wrong is not None:
         raise InvalidParameter(f"{wrong[:80]!r} is not key=value.", field="label", remedy="Such as label=team=search.")
-    return dict(pair.split("=", 1) for pair in pairs)
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if labels.setdefault(key, value) != value:
+            message = f"No job has two values of {key[:80]!r}."
+            raise InvalidParameter(message, field="label", remedy="Require one value of each label.")
+    return labels

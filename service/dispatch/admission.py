@@ -7,6 +7,7 @@ cancel, pause and reshard jobs that it has read: such a job is left for the next
 import time
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import text
@@ -37,7 +38,7 @@ from ..store import attempts, clusters, events, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
 
-#: Jobs at the front of each kind's queue that are examined. As each waiting job blocks those behind it, more would change little.
+#: Jobs at the front of each queue that are examined. As each waiting job blocks those behind it, more would change little.
 FRONT = 200
 #: Jobs behind the fronts that are explained in one transaction.
 PAGE = 100
@@ -120,11 +121,15 @@ def _rank(place: Device | Wait) -> int:
 
 
 async def _front(tx: AsyncConnection, stand: _Stand, cluster: str) -> dict[str, RowMapping]:
-    """The jobs at the front of each kind's queue, all in order of submission."""
+    """The jobs at the front of each queue, all in order of submission: jobs for other nodes of a kind are in another one."""
+    parts: dict[Any, list[str]] = {}
+    for shape, place in stand.items():
+        if place in DEVICES:
+            wants = Waiting.of(shape)
+            parts.setdefault((place, wants.gpu, wants.within, wants.image), []).append(shape)
     found: list[RowMapping] = []
-    for device in DEVICES:
-        shapes = [shape for shape, place in stand.items() if place == device]
-        found += await jobs.queued(tx, FRONT, shapes, cluster=cluster) if shapes else ()
+    for shapes in parts.values():
+        found += await jobs.queued(tx, FRONT, shapes, cluster=cluster)
     return {row["id"]: row for row in sorted(found, key=lambda row: str(row["id"]))}
 
 

@@ -19,12 +19,23 @@ from ...workers.messages.event import READABLE, VERSION
 from .. import secrets
 from ..cluster.interface import Cluster, UserOrder
 from ..database_errors import DatabaseError
-from ..errors import ClusterError, GangLost, InvalidSpec, LeaseLost, OtherVersion, SecretsKeyUnusable, UnknownSecret
+from ..errors import (
+    CheckpointCorrupt,
+    CheckpointDeleted,
+    ClusterError,
+    GangLost,
+    InvalidSpec,
+    LeaseLost,
+    OtherVersion,
+    SecretsKeyUnusable,
+    UnknownSecret,
+)
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet
 from ..orders import refusal
 from ..policies.retry import SECRET_UNAVAILABLE, SPEC_UNREADABLE
+from ..queries import checkpoint_catalogue
 from ..settings import Settings
 from ..states import State
 from ..store import attempts, jobs, leases
@@ -101,6 +112,8 @@ class Attempt:
             await self._lose(self._cause(SECRET_UNAVAILABLE, f"{missing.message} {missing.remedy}"))
         except SecretsKeyUnusable as unusable:
             await self._lose(self._cause(unusable.code, f"{unusable.message} {unusable.remedy}"))
+        except (CheckpointDeleted, CheckpointCorrupt) as gone:
+            await self._lose(self._cause(gone.code, f"{gone.message} {gone.remedy}"))
         except _UnreadableError as error:
             await self._lose(self._cause(SPEC_UNREADABLE, f"{error} Submit the job again."))
         except ClusterError as error:
@@ -166,6 +179,8 @@ class Attempt:
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
             preflight = await needs_preflight(tx, job, avoided)
+            if job["resume"] and job["checkpoint"] is None:  # it may have been removed while the job waited
+                await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], "resume_from")
         try:
             spec = gang_spec(job, attempt, self.settings, avoided, preflight)
         except (ValueError, TypeError, KeyError) as error:

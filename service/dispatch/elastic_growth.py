@@ -7,7 +7,7 @@ attempt. Only the dispatcher that manages a job lets it grow.
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,7 +18,7 @@ from ..ids import job_of
 from ..jobs import elastic, queued_job
 from ..jobs.transitions import Cause, move
 from ..nodes import fleet, machine_of
-from ..policies.queue import Machine, Start, Waiting, decide, restricted
+from ..policies.queue import Machine, Start, Waiting, decide, queues, restricted
 from ..settings import Settings
 from ..states import State
 from ..store import events, jobs
@@ -35,14 +35,28 @@ class Growth:
         """Let those jobs under these leases grow for which there has been room for the grace time."""
         async with store.read() as tx:
             small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and elastic.larger(row)]
-            wanted = bool(small) and await jobs.any_wants_devices(tx, settings.cluster)
-            room = {} if wanted or not small else await _room(tx, settings, small)
+            wanted = await _wanted(tx, settings, {row["device"] for row in small})
+            small = [row for row in small if row["device"] not in wanted]
+            room = await _room(tx, settings, small) if small else {}
         now = time.monotonic()
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
         patient = [row for row in small if row["id"] in room and now - self._since[row["id"]] >= _patience_s(row)]
         for row in patient:
             if await _can_continue(store, row):
                 await _grow(store, row, row["world_size"] + room[row["id"]], actor)
+
+
+async def _wanted(tx: AsyncConnection, settings: Settings, devices: Collection[str]) -> Set[str]:
+    """Those of the devices for which jobs wait in the queue."""
+    if not devices:
+        return set()
+    stand = queues(await jobs.shapes(tx), await capacity.inventory(tx, settings, settings.cluster))
+    found = set()
+    for device in devices:
+        shapes = [shape for shape, place in stand.items() if place == device]
+        if shapes and await jobs.any_wants_devices(tx, shapes, settings.cluster):
+            found.add(device)
+    return found
 
 
 def _patience_s(row: RowMapping) -> float:

@@ -20,6 +20,7 @@ from ..policies.retry import (
     PAUSE,
     RESHARD,
     SECRET_UNAVAILABLE,
+    SOURCE_GONE,
     SPEC_UNREADABLE,
     Again,
     Backoff,
@@ -36,7 +37,7 @@ from . import time_limit
 #: State in which the gang was asked to end → reason of that end.
 _ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
 #: Ends for which the training code is not to blame.
-_NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE, SPEC_UNREADABLE}
+_NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE, SPEC_UNREADABLE, *SOURCE_GONE}
 
 
 async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backoff: Backoff, reached: int = 0) -> State:

@@ -46,6 +46,7 @@ def _columns(spec: AnySpec, layout: str, batch: str, layouts: Sequence[ElasticLa
         "batch": batch,
         "world_size": spec.world_size,
         "tensor": spec.together,
+        "wanted_device": spec.device,
         "shape": replace(queued_job.waiting(spec), world_size=least).shape,
         "elastic": [asdict(layout) for layout in layouts] or None,
     }

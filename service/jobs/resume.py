@@ -3,6 +3,7 @@
 The trainers repeat the checks, and also check the checkpoint's files and the text, which only they can read.
 """
 
+import errno
 import stat
 from pathlib import Path
 from typing import Final
@@ -18,20 +19,32 @@ from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import is_bucket
 from ..errors import CheckpointCorrupt, ResumeMismatch, UnknownCheckpoint
+from ..model_errors import CheckpointStorageFailed
 from ..settings import Settings
 
 #: Maximum bytes of a manifest that is read here. Only the trainers read a larger one, of some hundred ranks.
 _MAX_BYTES: Final = 8 << 20
+#: Errors of a path at which nothing can be read, now or later.
+_NOT_THERE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM))
+_FIELD: Final = "train.resume_from"
 
 
 def newest_checkpoint(where: str) -> str | None:
-    """The newest complete checkpoint below a job's folder, or the folder itself when it is one. Raises StorageError, Refusal."""
+    """The newest complete checkpoint below a job's folder, or the folder itself when it is one.
+
+    Raises CheckpointStorageFailed for a passing error of a file system, StorageError for one of a bucket, Refusal.
+    """
     try:
         found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
     except StorageError:
         raise
-    except (OSError, RuntimeError):  # a name too long, no permission, an unknown ~user
+    except RuntimeError:  # an unknown ~user
         return None
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        message = f"{where[:200]} cannot be read: {error.strerror}."
+        raise CheckpointStorageFailed(message, field=_FIELD, remedy="Try again in a moment.") from None
     return None if found is None else found.where
 
 
@@ -56,6 +69,9 @@ def resume_from_path(path: str, settings: Settings) -> str:
             "Name a job by id or name (`shardyard list`), or an absolute path.",
         )
     if not settings.local_files:
+        if path.startswith("~"):
+            remedy = "Write an absolute path: whose home folder it is, the nodes do not know."
+            raise _unknown(f"{path!r} is not an absolute path.", remedy)
         return path  # only the trainers see it
     found = newest_checkpoint(path)
     if found is None:
@@ -111,10 +127,13 @@ def _manifest(where: str) -> Manifest | None:
             return None
     except OSError:
         return None
-    why = _damage(folder)
-    if isinstance(why, Manifest):
-        return why
-    older = next((each for each in _before(folder) if isinstance(_damage(each), Manifest)), None)
+    try:
+        why = _damage(folder)
+        if isinstance(why, Manifest):
+            return why
+        older = next((each for each in _before(folder) if isinstance(_damage(each), Manifest)), None)
+    except (StorageError, OSError):
+        return None
     instead = (
         f"Resume from the checkpoint before it: {older}"
         if older
@@ -140,4 +159,4 @@ def _before(folder: Folder) -> list[Folder]:
 
 
 def _unknown(message: str, remedy: str) -> UnknownCheckpoint:
-    return UnknownCheckpoint(message, field="train.resume_from", remedy=remedy)
+    return UnknownCheckpoint(message, field=_FIELD, remedy=remedy)

@@ -9,8 +9,9 @@ from .jobs import existing
 async def submitted_spec(store: Store, job: str) -> SubmittedSpec:
     """The text of the job of this id or name. Raises JobNotFound, JobDeleted."""
     async with store.read() as tx:
-        job_id = (await existing(tx, job))["id"]
-        row = await rows.of_job(tx, job_id)
+        found = await existing(tx, job)
+        row = await rows.of_job(tx, found["id"])
+    same = {"job": found["id"], "resume": found["resume"]}
     if row is None:
-        return SubmittedSpec(job=job_id)
-    return SubmittedSpec(job=job_id, format=row["format"], text=row["text"], layout_changed=row["layout_changed"])
+        return SubmittedSpec(**same)
+    return SubmittedSpec(**same, format=row["format"], text=row["text"], layout_changed=row["layout_changed"])

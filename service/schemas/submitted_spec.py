@@ -17,4 +17,5 @@ class SubmittedSpec(Value):
         description="null if the job has no text: it is a trial of a sweep, was submitted by an older version, "
         "or its text was longer than 64 KiB or may have held a credential.",
     )
+    resume: str | None = Field(None, description="Address of the checkpoint with which the job began. null: with none.")
     layout_changed: bool = Field(False, description="Whether the layout of the job was changed after its submission.")

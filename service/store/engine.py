@@ -18,11 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..database_errors import DatabaseError, DatabaseFull, DatabaseReadOnly, SchemaDamaged
+from ..database_url import parse, prepared, shown
 from ..errors import InvalidDatabase
 from ..failure_log import FailureLog
 from ..search_errors import TooManySearches
 from . import sqlite
-from .database_url import parse, prepared, shown
 from .driver_errors import explained
 from .revision import RevisionCheck
 

@@ -285,13 +285,12 @@ def growable(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
     return select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.RUNNING, *settled).order_by(jobs.c.id)
 
 
-async def any_wants_devices(tx: AsyncConnection, cluster: str = CLUSTER) -> bool:
-    """Whether a queued job could use devices that are free, now or at its next try."""
+async def any_wants_devices(tx: AsyncConnection, shapes: Collection[str], cluster: str = CLUSTER) -> bool:
+    """Whether a queued job of these shapes could use devices that are free, now or at its next try."""
     away = jobs.c.reason.in_(("too_many_ranks", "waiting_for_nodes"))
     may_use = or_(jobs.c.reason.is_(None), not_(away))
-    return (
-        await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED, may_use, _may_run(cluster)).limit(1))
-    ).first() is not None
+    waits = (jobs.c.state == State.QUEUED, jobs.c.shape.in_(shapes), may_use, _may_run(cluster))
+    return (await tx.execute(select(jobs.c.id).where(*waits).limit(1))).first() is not None
 
 
 async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER) -> dict[str, int]:

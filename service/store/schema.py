@@ -9,7 +9,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 
 from ..database_errors import DatabaseDenied, DatabaseMissing, SchemaTooOld
-from .database_url import parse
+from ..database_url import parse
 from .driver_errors import translated
 from .engine import Store, writing_engine
 from .revision import MIGRATIONS, refuse_misfit

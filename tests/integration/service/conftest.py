@@ -43,7 +43,7 @@ def settings(tmp_path: Path) -> Settings:
 def spec() -> Callable[..., JobSpec]:
     def make(name: str = "try", steps: int = 100, ranks: int = 1, **train: Any) -> JobSpec:
         labels = train.pop("labels", {})
-        resources = {"device": train.pop("device", "auto")}
+        resources = {"device": train.pop("device", "auto"), **train.pop("resources", {})}
         policy = {"spares": train.pop("spares", 0)}
         retention = train.pop("retention", {})
         train = {"steps": steps, "global_batch": 4 * ranks, "layout": {"data": ranks}, **train}

@@ -58,7 +58,9 @@ def test_a_clone_of_a_command_has_its_present_ranks(now: dict[str, Any]) -> None
     spec = {"name": "tiny", "command": ["python", "train.py"], "elastic": None, **now}
     given = cloned(job(spec=spec), submitted(text, layout_changed=True))
     layout = {name: given.document.get(name) for name in ("ranks", "ranks_per_node", "elastic")}
-    assert layout == {"ranks_per_node": None, "elastic": None} | now
+    ranks = now.get("elastic") or now["ranks"]
+    assert layout == {"ranks": ranks, "ranks_per_node": now.get("ranks_per_node"), "elastic": None}
+    assert placed(given.document, {"ranks": 5}).get("elastic") is None, "a number that is set is the number"
     assert "command: [python, train.py]  # ours\n" in sent_text(given, given.document).text
     assert cloned(job(spec=spec), submitted(text)).document["ranks"] == {"min": 2, "max": 8}
 
@@ -80,3 +82,40 @@ def test_the_client_makes_paths_absolute_and_reports_what_has_no_place(
     assert refused.value.code == "invalid_request" and refused.value.errors[0].field == "name.first"
     with pytest.raises(InvalidParameter):
         placed({}, {"a[1]": 1})
+
+
+def test_a_clone_of_an_elastic_training_has_its_range() -> None:
+    layout = {"data": 4, "elastic": {"min": 1, "max": 4}, "tensor": 2}
+    spec = {**job().spec, "train": {**job().spec["train"], "layout": layout}}
+    given = cloned(job(spec=spec), submitted(None))
+    assert given.document["train"]["layout"] == {"data": {"min": 1, "max": 4}, "tensor": 2}
+
+
+@pytest.mark.parametrize(
+    ("named", "stored", "expected"),
+    [
+        ("source", "source", "/checkpoints/job-0/step-00000003"),  # by now the name may be that of a newer job
+        ("models/llama@best", "models/llama@3", "models/llama@3"),
+        (None, None, None),
+    ],
+)
+def test_a_clone_begins_where_its_job_began(named: str | None, stored: str | None, expected: str | None) -> None:
+    resume = None if named is None else "/checkpoints/job-0/step-00000003"
+    spec = {**job().spec, "train": {**job().spec["train"], "resume_from": stored}}
+    text = "name: tiny\ntrain: {steps: 20" + ("}" if named is None else f", resume_from: {named}}}") + "\n"
+    for copy in (
+        cloned(job(spec=spec), submitted(text, resume=resume)),
+        cloned(job(spec=spec), submitted(None, resume=resume)),
+    ):
+        assert copy.document["train"].get("resume_from") == expected
+    command = {"name": "tiny", "command": ["a"], "resume_from": stored}
+    of_command = cloned(
+        job(spec=command), submitted("name: tiny\ncommand: [a]\nresume_from: source\n", resume="/c/step-1")
+    )
+    assert of_command.document["resume_from"] == ("models/llama@3" if stored == "models/llama@3" else "/c/step-1")
+
+
+def test_a_clone_of_a_job_with_all_labels_has_no_more() -> None:
+    labels = ", ".join(f"l{n}: a" for n in range(64))
+    given = cloned(job(), submitted(f"name: tiny\nlabels: {{{labels}}}\n"))
+    assert len(given.document["labels"]) == 64 and "parent" not in given.document["labels"]

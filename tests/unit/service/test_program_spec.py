@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shardyard.service.program_spec import CommandLayout
+from shardyard.service.program_spec import CommandLayout, has_credentials
 from shardyard.service.spec import CommandSpec
 
 
@@ -48,3 +48,9 @@ def test_wrong_ranks_are_refused_where_they_were_written(
 
 def test_a_large_range_of_whole_nodes_is_allowed() -> None:
     assert len(layout(ranks={"min": 8, "max": 2048}, ranks_per_node=8).sizes) == 256
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS", "git+HTTPS", "Http"])
+def test_a_token_in_an_address_is_seen_however_its_scheme_is_written(scheme: str) -> None:
+    assert has_credentials(f"{scheme}://ghp_token@github.com/a/b")
+    assert not has_credentials(f"{scheme}://github.com/a/b")

@@ -53,6 +53,7 @@ async def test_filters(api: httpx2.AsyncClient) -> None:
         ("/v1/jobs?limit=0", 422, "invalid_request", "limit"),
         ("/v1/jobs?limit=many", 422, "invalid_request", "limit"),
         ("/v1/jobs?label=nothing", 422, "invalid_request", "label"),
+        ("/v1/jobs?label=team=a&label=team=b", 422, "invalid_request", "label"),
         ("/v1/jobs?cursor=nonsense", 400, "invalid_cursor", "cursor"),
         ("/v1/jobs/absent", 404, "job_not_found", None),
         ("/v1/jobs/%00", 404, "job_not_found", None),

@@ -21,6 +21,7 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job, Summary
 from shardyard.service.settings import Settings
 from shardyard.service.states import FINAL, State
+from shardyard.service.store import checkpoints
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import jobs as job_rows
 
@@ -69,6 +70,22 @@ async def test_a_spec_that_an_earlier_version_stored_and_this_one_cannot_read_fa
         assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
     assert (job.state, job.reason) == (State.FAILED, "spec_unreadable")
     assert job.message is not None and "gone" in job.message and "Submit the job again" in job.message
+
+
+async def test_a_job_whose_source_lost_the_checkpoint_while_it_waited_takes_no_devices(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    source = await submit(store, settings)
+    job = await submit(store, settings, max_retries=3, max_restarts=3)
+    resume = f"{settings.storage}/{source.id}/step-00000010"
+    async with store.write() as tx:
+        await checkpoints.put(tx, source.id, 10, "deleted")
+        await tx.execute(job_rows.update().where(job_rows.c.id == job.id).values(resume=resume))
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+        await ended(store, source)
+    assert (job.state, job.reason, job.attempt) == (State.FAILED, "checkpoint_deleted", 1)
+    assert "step 10" in (job.message or "") and [spec.name for spec in cluster.specs] == [f"shardyard-{source.id}-1"]
 
 
 async def test_a_gang_learns_which_nodes_are_cordoned(

@@ -1,12 +1,13 @@
 """Elastic jobs over real databases and a scriptable cluster: fewer replicas when devices are gone, more when they are back."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from shardyard.service import nodes
+from shardyard.service.dispatch.elastic_growth import _wanted
 from shardyard.service.jobs import elastic
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import reshard
@@ -15,6 +16,7 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec, JobSpec
 from shardyard.service.states import State
+from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
@@ -207,3 +209,23 @@ async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
         assert asked.spec["train"]["layout"]["elastic"] is None
         await submitting.cancel(store, job.id, "tester")
         await ended(store, job)
+
+
+async def test_only_jobs_that_could_use_a_jobs_devices_keep_it_from_growing(
+    store: Store, settings: Settings, spec: Callable[..., JobSpec]
+) -> None:
+    async def queued(device: str) -> None:
+        await submitting.submit(store, settings, spec(device=device), None, "", "tester")
+
+    node = {"id": "n", "host": "h", "alive": True, "cpu": 1.0, "gpu": 4.0, "cpu_used": 0.0, "gpu_used": 2.0}
+    async with store.write() as tx:
+        await node_rows.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0}])
+    async with store.read() as tx:
+        assert await _wanted(tx, settings, {"cpu", "cuda"}) == set()
+    await queued("cpu")
+    async with store.read() as tx:
+        assert await _wanted(tx, settings, {"cpu", "cuda"}) == {"cpu"}
+        assert await _wanted(tx, settings, set()) == set()
+    await queued("cuda")
+    async with store.read() as tx:
+        assert await _wanted(tx, settings, {"cpu", "cuda"}) == {"cpu", "cuda"}

@@ -11,6 +11,7 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec, JobSpec
 from shardyard.service.states import State
+from shardyard.service.store import jobs as rows
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 
@@ -99,3 +100,22 @@ async def test_a_waiting_job_takes_a_layout_at_once_and_none_that_cannot_be(stor
         await reshard(store, settings, job.id, with_layout(job, tensor=7), "tester")
     assert refusal.value.field == "train.layout.tensor"
     assert (await jobs.get_job(store, job.id)).world_size == 2
+
+
+async def test_a_layout_with_parameter_servers_is_for_cpus_and_another_for_any_device(
+    store: Store, settings: Settings
+) -> None:
+    async def wanted(job: Job) -> str:
+        async with store.read() as tx:
+            row = await rows.by_id(tx, job.id)
+        assert row is not None
+        return str(row["wanted_device"])
+
+    job = await submit(store, settings)
+    assert await wanted(job) == "auto"
+    layout = {"data": 2, "parameter_server": {"servers": 1}}
+    changed = JobSpec.model_validate(job.spec | {"train": job.spec["train"] | {"layout": layout}})
+    await reshard(store, settings, job.id, changed, "tester")
+    assert await wanted(job) == "cpu"
+    await reshard(store, settings, job.id, with_layout(job, data=2), "tester")
+    assert await wanted(job) == "auto"

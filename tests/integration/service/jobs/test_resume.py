@@ -1,14 +1,17 @@
 """The checkpoint that a job resumes from, over both databases."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from shardyard.service.errors import (
     ResumeMismatch,
+    UnknownCheckpoint,
 )
-from shardyard.service.jobs import preview
+from shardyard.service.jobs import preview, resume
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.model_errors import CheckpointStorageFailed
 from shardyard.service.settings import Settings
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import events
@@ -16,6 +19,8 @@ from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.checkpoint.manifest import Manifest, write
 from shardyard.workers.device_choices import continues_in
+from shardyard.workers.storage.errors import StorageDenied
+from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import Submit
@@ -65,3 +70,40 @@ async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
     assert "resume_data: restart" in (refused.value.remedy or "")
     await submit(resume_from="source", data={"seq_len": 128}, resume_data="restart")
     await submit(resume_from="source", global_batch=8)
+
+
+async def test_a_passing_error_of_the_storage_is_said_and_is_no_missing_checkpoint(
+    store: Store, settings: Settings, spec: Spec, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = settings.model_copy(update={"local_files": True})
+    source = await submit(name="source")
+
+    def stale(self: object, name: str) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(LocalFolder, "has", stale)
+    with pytest.raises(CheckpointStorageFailed, match="Stale file handle"):
+        await submitting.submit(
+            store, local, spec(resume_from=str(Path(settings.storage) / source.id)), None, "", "tester"
+        )
+
+
+async def test_a_manifest_that_the_api_may_not_read_is_left_to_the_trainers(
+    store: Store, settings: Settings, spec: Spec, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = settings.model_copy(update={"local_files": True})
+    root = Path(settings.storage) / (await submit(name="source")).id / "step-00000010"
+    root.mkdir(parents=True)
+    write(folder_at(root), Manifest(10, {}, {}, {}))
+
+    def denied(folder: object) -> Manifest:
+        raise StorageDenied("manifest.json: Permission denied")
+
+    monkeypatch.setattr(resume, "read", denied)
+    job, _ = await submitting.submit(store, local, spec(resume_from=str(root)), None, "", "tester")
+    assert job.state == "queued"
+
+
+async def test_a_home_folder_is_not_known_to_the_nodes(store: Store, settings: Settings, spec: Spec) -> None:
+    with pytest.raises(UnknownCheckpoint, match="not an absolute path"):
+        await submitting.submit(store, settings, spec(resume_from="~/checkpoints"), None, "", "tester")

@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from ..errors import InvalidDatabase
+from .errors import InvalidDatabase
 
 #: Options of libpq that are secrets.
 _SECRET: Final = ("password", "sslpassword")

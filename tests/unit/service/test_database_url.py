@@ -1,8 +1,8 @@
 import pytest
 from sqlalchemy.engine import make_url
 
+from shardyard.service.database_url import prepared, shown
 from shardyard.service.errors import InvalidDatabase
-from shardyard.service.store.database_url import prepared, shown
 
 URL = "postgresql+psycopg://me@db/jobs"
 
