@@ -36,24 +36,30 @@ BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
 def restore(
-    root: Folder, resume: Folder | None, shards: Sequence[ParamShard], warn: Warn, accept: Accept
+    root: Folder,
+    resume: Folder | None,
+    shards: Sequence[ParamShard],
+    warn: Warn,
+    accept: Accept,
+    beat: Callable[[], None] = lambda: None,
 ) -> dict[str, Any] | None:
     """Fill `shards` and return the training state; None: from the start. Collective.
 
-    Raises `CheckpointError`, `StorageError`, and what `accept` raises.
+    `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. `CheckpointError`,
+    `StorageError`, and what `accept` raises.
     """
-    found = _with_retries(lambda: _found(root, resume, warn), warn)
+    found = _with_retries(lambda: _found(root, resume, warn, beat), warn, beat)
     if found is None:
         return None
     path, manifest, own = found
     if "program" in manifest.training:
         raise CheckpointError(f"{path} holds a program's own files; resume a training job's checkpoint.")
     accept(manifest.training, own)
-    load_into(path, manifest, shards)
+    load_into(path, manifest, shards, beat)
     return dict(manifest.training)
 
 
-def _with_retries(request: Callable[[], T], warn: Warn) -> T:
+def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]) -> T:
     """Repeat `request` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACKOFF_S):
         try:
@@ -64,27 +70,32 @@ def _with_retries(request: Callable[[], T], warn: Warn) -> T:
             if number == 0:
                 warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
         time.sleep(seconds)
+        beat()
     return request()
 
 
-def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:
+def _found(
+    root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]
+) -> tuple[Folder, Manifest, bool] | None:
     """A checkpoint, and whether it is the job's own."""
     corrupt: list[tuple[Folder, CheckpointCorrupt]] = []
-    found = _newest_valid(root, corrupt)
+    found = _newest_valid(root, corrupt, beat)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
     for path, error in corrupt:
         warn(error.code, f"{str(error).partition(';')[0]}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
-        return path, verify_together(path), False
+        return path, verify_together(path, beat), False
     return None if found is None else (*found, True)
 
 
-def _newest_valid(root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]]) -> tuple[Folder, Manifest] | None:
+def _newest_valid(
+    root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]], beat: Callable[[], None]
+) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
-            return path, verify_together(path)
+            return path, verify_together(path, beat)
         except CheckpointCorrupt as error:
             corrupt.append((path, error))
     return None

@@ -6,14 +6,13 @@ This file also writes what it reads: `for_checkpoint` and `for_snapshot` give th
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
 
 from ...strategies.layout import own_clocks
-from ...strategies.param_shard import ParamShard
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
 from ..device_choices import continues_in
@@ -80,19 +79,22 @@ class SavedState:
 
 
 class Restore(Callback):
-    """Restores one rank's tensors (`shards`) and state. All ranks restore the same step."""
+    """Restores one rank's tensors (those of `shares`) and state. All ranks restore the same step.
+
+    `beat` is called while a checkpoint is read.
+    """
 
     def __init__(
         self,
         saved: SavedState,
         memory: SnapshotMemory,
-        shards: Sequence[ParamShard],
         shares: SnapshotShares,
         snapshots: snapshotting.Snapshots,
         reporter: Reporter,
+        beat: Callable[[], None],
     ) -> None:
-        self._saved, self._memory, self._shards, self._shares = saved, memory, shards, shares
-        self._snapshots, self._reporter = snapshots, reporter
+        self._saved, self._memory, self._shares = saved, memory, shares
+        self._snapshots, self._reporter, self._beat = snapshots, reporter, beat
         self._state = saved.state
 
     def start(self) -> None:
@@ -148,7 +150,7 @@ class Restore(Callback):
         run, state = self._saved.parts.run, self._state
         resume = None if run.resume is None else folder_at(run.resume)
         own, warn = folder_at(run.checkpoints), self._reporter.incident
-        training = checkpoints.restore(own, resume, self._shards, warn, state.locate)
+        training = checkpoints.restore(own, resume, self._shares.shards, warn, state.locate, self._beat)
         if training is None:
             first_values = self._saved.parts.first_values
             if first_values is not None:
