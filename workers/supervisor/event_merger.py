@@ -12,8 +12,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
+from ..messages.event import (
+    CheckpointEvent,
+    FaultEvent,
+    IncidentEvent,
+    PlanEvent,
+    RepairEvent,
+    StateEvent,
+    StepEvent,
+    read,
+    to_json,
+)
 from ..messages.event import Event as OutEvent
-from ..messages.event import FaultEvent, IncidentEvent, PlanEvent, RepairEvent, StateEvent, StepEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
 from .gang_state import HeldEvent, MergerState, Repair
@@ -21,6 +31,8 @@ from .policies.failures import Failure
 
 #: Incidents whose newest step is known. Their messages may differ with each step, and a repaired gang repeats only the latest of them.
 _MOST_INCIDENTS: Final = 256
+#: The step of the checkpoint before the newest one, among the newest facts; -1: there was none.
+_EARLIER: Final = "earlier checkpoint"
 
 
 class EventMerger:
@@ -183,6 +195,8 @@ class EventMerger:
             if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
                 data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
             self.spool.add(event["kind"], data, event["ts"])
+            if event["kind"] == IncidentEvent.kind:
+                _expect_saves_again(self._newest_facts, data)
 
 
 def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
@@ -192,10 +206,22 @@ def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
     return before != newest[PlanEvent.kind]
 
 
+def _expect_saves_again(newest: dict[str, int], incident: dict[str, Any]) -> None:
+    """A restore skipped a corrupt checkpoint: the steps after the one before it are trained again, and their saves are news."""
+    step = incident.get("step")
+    if incident.get("cause") != "checkpoint_corrupt" or step is None:
+        return
+    if newest.get(CheckpointEvent.kind, -1) >= step:
+        newest[CheckpointEvent.kind] = min(newest.pop(_EARLIER, step), step - 1)
+
+
 def _is_news(newest: dict[str, int], sort: str, step: int) -> bool:
     """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again. Notes the step."""
-    is_new = step > newest.get(sort, -1)
-    newest[sort] = max(step, newest.pop(sort, -1))
+    before = newest.pop(sort, -1)
+    is_new = step > before
+    newest[sort] = max(step, before)
+    if is_new and sort == CheckpointEvent.kind:
+        newest[_EARLIER] = before
     incidents = [known for known in newest if known.startswith("incident ")]
     for oldest in incidents[: max(0, len(incidents) - _MOST_INCIDENTS)]:
         del newest[oldest]

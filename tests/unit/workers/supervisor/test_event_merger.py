@@ -43,6 +43,32 @@ def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
     assert len(incidents(merger)) == 500 and merger.newest("checkpoint") == 0
 
 
+def test_the_save_that_replaces_a_corrupt_checkpoint_is_reported_once() -> None:
+    """A repair continued from step 10, and trains on to step 20 again. The catalogue has it as corrupt until then."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+
+    def save(step: int) -> None:
+        data = {"step": step, "path": "/p", "bytes": 1, "digest": "new"}
+        merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
+
+    for step in (10, 20):
+        save(step)
+    for _ in range(2):  # of the ranks' restores the merger emits one
+        merger.fact(incident("step 20 is corrupt", 20), 0)
+    assert merger.newest("checkpoint") == 10, "an emergency checkpoint of step 15 is written"
+    for step in (10, 20, 20):
+        save(step)
+    emitted = [(event["kind"], event["data"]["step"]) for event in merger.spool.take(0)]
+    assert emitted == [("checkpoint", 10), ("checkpoint", 20), ("incident", 20), ("checkpoint", 20)]
+    merger.fact(incident("step 20 is corrupt, and so is its copy", 20), 0)
+    merger.fact(incident("step 10 is corrupt", 10), 0)
+    assert merger.newest("checkpoint") == 9
+    save(20)
+    merger.fact(incident("step 40 is corrupt", 40), 0)
+    merger.fact(incident("no step", None), 0)
+    assert merger.newest("checkpoint") == 20
+
+
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
     merger = EventMerger(Spool(1 << 20), 1, 0.0)
     merger.fact(incident("a", 1), 1)
