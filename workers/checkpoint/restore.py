@@ -6,6 +6,7 @@ what the user asked for. Storage that does not answer is not damage: it is retri
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
@@ -25,6 +26,15 @@ T = TypeVar("T")
 Accept = Callable[[Mapping[str, Any], bool], None]
 
 
+@dataclass(frozen=True)
+class Restored:
+    """The checkpoint whose tensors were read. `own`: the job itself has saved it."""
+
+    path: Folder
+    manifest: Manifest
+    own: bool
+
+
 class Warn(Protocol):
     """Reports an incident: its cause, a message, and the step of the checkpoint that is meant."""
 
@@ -42,8 +52,8 @@ def restore(
     warn: Warn,
     accept: Accept,
     beat: Callable[[], None] = lambda: None,
-) -> dict[str, Any] | None:
-    """Fill `shards` and return the training state; None: from the start. Collective.
+) -> Restored | None:
+    """Fill `shards` and return where their values are from; None: from the start. Collective.
 
     `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. `CheckpointError`,
     `StorageError`, and what `accept` raises.
@@ -51,12 +61,11 @@ def restore(
     found = _with_retries(lambda: _found(root, resume, warn, beat), warn, beat)
     if found is None:
         return None
-    path, manifest, own = found
-    if "program" in manifest.training:
-        raise CheckpointError(f"{path} holds a program's own files; resume a training job's checkpoint.")
-    accept(manifest.training, own)
-    load_into(path, manifest, shards, beat)
-    return dict(manifest.training)
+    if "program" in found.manifest.training:
+        raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
+    accept(found.manifest.training, found.own)
+    load_into(found.path, found.manifest, shards, beat)
+    return found
 
 
 def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]) -> T:
@@ -74,10 +83,8 @@ def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]
     return request()
 
 
-def _found(
-    root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]
-) -> tuple[Folder, Manifest, bool] | None:
-    """A checkpoint, and whether it is the job's own."""
+def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]) -> Restored | None:
+    """A valid checkpoint, of which no tensor is read yet."""
     corrupt: list[tuple[Folder, CheckpointCorrupt]] = []
     found = _newest_valid(root, corrupt, beat)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
@@ -85,8 +92,8 @@ def _found(
         warn(error.code, f"{str(error).partition(';')[0]}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
-        return path, verify_together(path, beat), False
-    return None if found is None else (*found, True)
+        return Restored(path, verify_together(path, beat), own=False)
+    return None if found is None else Restored(*found, own=True)
 
 
 def _newest_valid(

@@ -33,6 +33,8 @@ from .policies.failures import Failure
 _MOST_INCIDENTS: Final = 256
 #: The step of the checkpoint before the newest one, among the newest facts; -1: there was none.
 _EARLIER: Final = "earlier checkpoint"
+#: Its own step, if a restore has reported it; -1: a save has.
+_RESTORED: Final = "restored checkpoint"
 
 
 class EventMerger:
@@ -185,9 +187,11 @@ class EventMerger:
         while self._held and (all_of_them or self._held[0][0] <= self.newest_step):
             _, event = self._held.popleft()
             data = dict(event["data"])
-            data.pop("again", None)
+            again = bool(data.pop("again", False))
             if event["kind"] == PlanEvent.kind:
                 is_new = _is_other_plan(self._newest_facts, data)
+            elif event["kind"] == CheckpointEvent.kind:
+                is_new = _is_other_save(self._newest_facts, int(data["step"]), again)
             else:
                 is_new = _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0))
             if not is_new:
@@ -206,6 +210,21 @@ def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
     return before != newest[PlanEvent.kind]
 
 
+def _is_other_save(newest: dict[str, int], step: int, again: bool) -> bool:
+    """As `_is_news`. `again`: it is the report of a checkpoint that was restored, or of a save that may be known; not of a save now.
+
+    The step of a checkpoint that was restored may be saved once more: the last step, by a run that has its end still to do.
+    """
+    before = newest.get(CheckpointEvent.kind, -1)
+    is_new = _is_news(newest, CheckpointEvent.kind, step)
+    if is_new:
+        newest[_EARLIER] = before
+    elif again or newest.get(_RESTORED) != step:
+        return False
+    newest[_RESTORED] = step if again else -1
+    return True
+
+
 def _expect_saves_again(newest: dict[str, int], incident: dict[str, Any]) -> None:
     """A restore skipped a corrupt checkpoint: the steps after the one before it are trained again, and their saves are news."""
     step = incident.get("step")
@@ -217,11 +236,8 @@ def _expect_saves_again(newest: dict[str, int], incident: dict[str, Any]) -> Non
 
 def _is_news(newest: dict[str, int], sort: str, step: int) -> bool:
     """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again. Notes the step."""
-    before = newest.pop(sort, -1)
-    is_new = step > before
-    newest[sort] = max(step, before)
-    if is_new and sort == CheckpointEvent.kind:
-        newest[_EARLIER] = before
+    is_new = step > newest.get(sort, -1)
+    newest[sort] = max(step, newest.pop(sort, -1))
     incidents = [known for known in newest if known.startswith("incident ")]
     for oldest in incidents[: max(0, len(incidents) - _MOST_INCIDENTS)]:
         del newest[oldest]

@@ -53,8 +53,9 @@ def test_each_block_and_each_part_beats(tmp_path: Path, monkeypatch: pytest.Monk
     root, values, beats = LocalFolder(str(tmp_path)), torch.randn(64, 64), []
     manifest = saved(root, 3, values)
     found = piece(torch.zeros_like(values))
-    restore.restore(root, None, [found], nothing, nothing, lambda: beats.append(1))
+    restored = restore.restore(root, None, [found], nothing, nothing, lambda: beats.append(1))
     assert torch.equal(found.tensor, values)
+    assert restored == restore.Restored(folder(root, 3), manifest, own=True)
     assert len(beats) >= manifest.bytes / 1024 + 2
 
 

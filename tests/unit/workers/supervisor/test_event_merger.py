@@ -69,6 +69,15 @@ def test_the_save_that_replaces_a_corrupt_checkpoint_is_reported_once() -> None:
     assert merger.newest("checkpoint") == 20
 
 
+def test_a_checkpoint_that_a_restore_reported_may_be_saved_again() -> None:
+    """The next attempt begins with the last checkpoint, and saves its step with other files."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    for again, digest in ((True, "a"), (True, "a"), (False, "b"), (False, "c"), (True, "b")):
+        data = {"step": 20, "path": "/p", "bytes": 1, "digest": digest, "again": again}
+        merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
+    assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b"]
+
+
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
     merger = EventMerger(Spool(1 << 20), 1, 0.0)
     merger.fact(incident("a", 1), 1)
