@@ -172,6 +172,8 @@ class _Batch:
                 await self._settle(ts, event)
             case TraceEvent():
                 await step_traces.keep(self.tx, self.job, event)
+            case CheckpointEvent() if await checkpoint_catalogue.is_known(self.tx, self.job, event):
+                await self._act_on(ts, event)
             case _:
                 self._note(ts, event)
                 await self._act_on(ts, event)

@@ -41,8 +41,8 @@ def removing(limit_s: float = _LIMIT_S) -> BlockingCalls:
     return BlockingCalls("retention", _AT_ONCE, limit_s)
 
 
-async def sweep(store: Store, settings: Settings, calls: BlockingCalls) -> None:
-    """Remove all that is due. What fails is logged, and tried again by the next sweep."""
+async def sweep(store: Store, settings: Settings, calls: BlockingCalls | None = None) -> None:
+    """Remove all that is due. What fails is logged, and tried again by the next sweep. `calls`: as of `removing`; None: its own."""
     if settings.keep_jobs_days > 0:
         await _delete_old(store, settings.keep_jobs_days)
     kept = {
@@ -54,7 +54,7 @@ async def sweep(store: Store, settings: Settings, calls: BlockingCalls) -> None:
     for kind, days in kept.items():
         await _remove_old(store, kind, days)
     await size_retention.fit(store, settings)  # before what may wait for a storage
-    await _Files(settings, calls).remove_deleted(store)
+    await _Files(settings, calls or removing()).remove_deleted(store)
     if settings.keep_jobs_days > 0:
         await repeat(store, partial(removals.remove_old_sweep, days=settings.keep_jobs_days))
 

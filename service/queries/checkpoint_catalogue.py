@@ -11,6 +11,7 @@ checkpoint that is corrupt or deleted cannot be resumed from or exported. A corr
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import CheckpointEvent, IncidentEvent
@@ -25,6 +26,14 @@ PRESENT: Final = "present"
 _FOUND: Final[Mapping[str, CheckpointState]] = {"valid": "present", "corrupt": "corrupt", "deleted": "deleted"}
 _FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_corrupt": "corrupt", "checkpoint_deleted": "deleted"}
 _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the state of each."
+
+
+async def is_known(tx: AsyncConnection, job: RowMapping, event: CheckpointEvent) -> bool:
+    """Whether this save of a training is stored. An attempt that restores a checkpoint reports it, in case its save was not reported."""
+    if "train" not in job["spec"] or event.digest is None:
+        return False
+    stored = await events.of_step(tx, job["id"], CheckpointEvent.kind, event.step)
+    return stored is not None and bool(stored["data"].get("digest") == event.digest)
 
 
 async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> None:

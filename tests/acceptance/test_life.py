@@ -7,7 +7,7 @@ import pytest
 from harness.control_plane import ControlPlane, endless, trained
 from harness.patience import PATIENCE_S
 
-from shardyard.service.dispatch.retention import removing, sweep
+from shardyard.service.dispatch.retention import sweep
 from shardyard.service.settings import Settings
 from shardyard.service.store.engine import Store
 
@@ -46,6 +46,6 @@ async def swept(settings: Settings) -> None:
     """As another dispatcher of the same database does it."""
     store = Store(settings.database)
     try:
-        await sweep(store, settings, removing())
+        await sweep(store, settings)
     finally:
         await store.close()

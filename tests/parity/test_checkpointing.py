@@ -82,8 +82,8 @@ def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_s
         train(make_spec({}, steps=1, checkpoint={}), root, "dead-path")
 
 
-def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) -> Any:
-    """The trainer dies when its last step is in a snapshot but not in a checkpoint: a new one begins with that snapshot."""
+def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str, saved: bool) -> Any:
+    """The trainer dies when its last step is in a snapshot: a new one begins with that. `saved`: its checkpoint is complete, too."""
     from shardyard.workers.snapshot import shared_memory
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.instruments import Instruments
@@ -93,7 +93,8 @@ def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) 
     built = built_for(rank, world, port, orders)
     assemble(built, lambda *_: None, Instruments(), SnapshotMemory(fds)).run()
     before = owned(built)
-    shutil.rmtree(built.run.checkpoints)
+    if not saved:
+        shutil.rmtree(built.run.checkpoints)
     for shard in built.parallel.data.shards:
         shard.tensor.zero_()
     steps = built.run.train.steps
@@ -102,12 +103,16 @@ def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) 
     return {"events": events, "shards": before}
 
 
-def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, make_spec: Make) -> None:
+@pytest.mark.parametrize("saved", [False, True], ids=["not saved", "saved and not reported"])
+def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, make_spec: Make, saved: bool) -> None:
     spec = make_spec({}, steps=2, snapshot={"every": 1}, checkpoint={"every": 1})
-    run = train(spec, root, "repaired-late", work=repaired_after_the_last_step)
+    name = f"repaired-late-{saved}"
+    run = train(spec, root, name, work=partial(repaired_after_the_last_step, saved=saved))
+    found = [data["step"] for kind, data in run["events"] if kind == "checkpoint" and data.get("again")]
+    assert found.count(2) == saved, "the supervisor drops what it knows"
     (reported,) = [data for kind, data in run["events"] if kind == "checkpoint" and not data.get("again")]
     assert reported["step"] == 2
-    resumed = train({**spec, "steps": 3}, root, "after-repaired-late", resume=Path(reported["path"]))
+    resumed = train({**spec, "steps": 3}, root, f"after-{name}", resume=Path(reported["path"]))
     assert len(resumed["losses"]) == 1
 
 
@@ -137,5 +142,9 @@ def test_a_job_that_has_done_its_last_step_needs_no_other(root: Path, make_spec:
     work = partial(restarted_after_the_last_checkpoint, attempt=attempt)
     run = train(spec, root, f"done-in-{attempt}", work=work)
     first, second = [data for kind, data in run["events"] if kind == "summary"]
-    assert first == {**second, "checkpoint": first["checkpoint"]}
+    assert first == second and first["checkpoint"].endswith("step-00000002")
+    reports = [data for kind, data in run["events"] if kind == "checkpoint" and data["step"] == 2]
+    assert [report.get("again", False) for report in reports] == [False, True, False], "the first may have been lost"
+    for name in ("digest", "bytes", "path"):
+        assert reports[1][name] == reports[0][name]
     assert len([data for kind, data in run["events"] if kind == "step" and not data.get("again")]) == 2

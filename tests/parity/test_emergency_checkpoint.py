@@ -1,5 +1,6 @@
 """What rank actors still hold becomes a checkpoint without a trainer, and another degree goes on from it on the same curve."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,9 +110,11 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
     members, gang = broken(before, name)
     lose(members, *lost, copied_to=copied_to)
     assert await save_and_emit(members, gang) == f"the job continues after step {LAST}, which was in memory"
-    events = [(event["kind"], event["data"]["step"]) for event in gang.merger.spool.take(0) if event["kind"] in KINDS]
+    emitted = [event for event in gang.merger.spool.take(0) if event["kind"] in KINDS]
+    events = [(event["kind"], event["data"]["step"]) for event in emitted]
     assert events == [("step", LAST), ("checkpoint", LAST)], "what had died with rank 0 on its way is reported once"
     path = root / "checkpoints" / name / f"step-{LAST:08d}"
+    assert emitted[-1]["data"]["digest"] == json.loads((path / "manifest.json").read_bytes())["sha256"]
     resumed = train(make_spec(after), root, f"after-{name}", resume=path)
     whole = one_process(make_spec({}))
     np.testing.assert_allclose(resumed["losses"], whole["losses"][LAST:], rtol=1e-10)

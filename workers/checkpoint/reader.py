@@ -1,7 +1,7 @@
 """Reading: shards of any layout are filled from slices of any other; only their overlaps are read, and nothing is unpickled."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,11 +28,13 @@ class _Part:
     region: Region
 
 
-def load_into(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
+def load_into(
+    path: Folder, manifest: Manifest, shards: Sequence[ParamShard], beat: Callable[[], None] = lambda: None
+) -> None:
     """Fill `shards` from the files of the checkpoint at `path`; values take the shards' dtypes.
 
-    A shard whose name the checkpoint does not have is read by the first of its other names that the checkpoint has.
-    Raises `CheckpointError`, `StorageError`.
+    A shard whose name the checkpoint does not have is read by the first of its other names that the checkpoint has. `beat` is called for
+    each part that a file has of a shard, by several threads at once. Raises `CheckpointError`, `StorageError`.
     """
     wanted: dict[str, list[ParamShard]] = {}
     shards = [_as_saved(shard, manifest) for shard in shards]
@@ -43,7 +45,7 @@ def load_into(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) ->
     missing = sum(shard.tensor.numel() for shard in shards) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
         raise CheckpointError(f"{path} lacks {missing} elements of the tensors to be read.")
-    path.each(partial(_load_part, path, manifest), parts)
+    path.each(partial(_load_part, path, manifest, beat), parts)
 
 
 def _as_saved(shard: ParamShard, manifest: Manifest) -> ParamShard:
@@ -70,9 +72,10 @@ def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[
 
 
 @torch.no_grad()
-def _load_part(path: Folder, manifest: Manifest, part: _Part) -> None:
+def _load_part(path: Folder, manifest: Manifest, beat: Callable[[], None], part: _Part) -> None:
     """Copy one part into its shard."""
     shard, (offset, size) = part.shard, part.region
+    beat()
     try:
         source = _read(path, part, DTYPES[manifest.tensors[shard.name].dtype])
     except StorageError:

@@ -6,6 +6,7 @@ what the user asked for. Storage that does not answer is not damage: it is retri
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
@@ -25,6 +26,15 @@ T = TypeVar("T")
 Accept = Callable[[Mapping[str, Any], bool], None]
 
 
+@dataclass(frozen=True)
+class Restored:
+    """The checkpoint whose tensors were read. `own`: the job itself has saved it."""
+
+    path: Folder
+    manifest: Manifest
+    own: bool
+
+
 class Warn(Protocol):
     """Reports an incident: its cause, a message, and the step of the checkpoint that is meant."""
 
@@ -36,24 +46,29 @@ BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
 def restore(
-    root: Folder, resume: Folder | None, shards: Sequence[ParamShard], warn: Warn, accept: Accept
-) -> dict[str, Any] | None:
-    """Fill `shards` and return the training state; None: from the start. Collective.
+    root: Folder,
+    resume: Folder | None,
+    shards: Sequence[ParamShard],
+    warn: Warn,
+    accept: Accept,
+    beat: Callable[[], None] = lambda: None,
+) -> Restored | None:
+    """Fill `shards` and return where their values are from; None: from the start. Collective.
 
-    Raises `CheckpointError`, `StorageError`, and what `accept` raises.
+    `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. `CheckpointError`,
+    `StorageError`, and what `accept` raises.
     """
-    found = _with_retries(lambda: _found(root, resume, warn), warn)
+    found = _with_retries(lambda: _found(root, resume, warn, beat), warn, beat)
     if found is None:
         return None
-    path, manifest, own = found
-    if "program" in manifest.training:
-        raise CheckpointError(f"{path} holds a program's own files; resume a training job's checkpoint.")
-    accept(manifest.training, own)
-    load_into(path, manifest, shards)
-    return dict(manifest.training)
+    if "program" in found.manifest.training:
+        raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
+    accept(found.manifest.training, found.own)
+    load_into(found.path, found.manifest, shards, beat)
+    return found
 
 
-def _with_retries(request: Callable[[], T], warn: Warn) -> T:
+def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]) -> T:
     """Repeat `request` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACKOFF_S):
         try:
@@ -64,27 +79,30 @@ def _with_retries(request: Callable[[], T], warn: Warn) -> T:
             if number == 0:
                 warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
         time.sleep(seconds)
+        beat()
     return request()
 
 
-def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:
-    """A checkpoint, and whether it is the job's own."""
+def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]) -> Restored | None:
+    """A valid checkpoint, of which no tensor is read yet."""
     corrupt: list[tuple[Folder, CheckpointCorrupt]] = []
-    found = _newest_valid(root, corrupt)
+    found = _newest_valid(root, corrupt, beat)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
     for path, error in corrupt:
         warn(error.code, f"{str(error).partition(';')[0]}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
-        return path, verify_together(path), False
-    return None if found is None else (*found, True)
+        return Restored(path, verify_together(path, beat), own=False)
+    return None if found is None else Restored(*found, own=True)
 
 
-def _newest_valid(root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]]) -> tuple[Folder, Manifest] | None:
+def _newest_valid(
+    root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]], beat: Callable[[], None]
+) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
-            return path, verify_together(path)
+            return path, verify_together(path, beat)
         except CheckpointCorrupt as error:
             corrupt.append((path, error))
     return None

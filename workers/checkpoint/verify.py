@@ -1,11 +1,12 @@
 """Verifying: nothing of a checkpoint is used before all of its files match the checksums in its manifest."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
+from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
@@ -24,9 +25,9 @@ class _Finding:
 def verify(path: Folder, manifest: Manifest, beat: Callable[[], None] = lambda: None) -> None:
     """Check all files, in one process. Raises `CheckpointCorrupt`, and `CheckpointRemoved` if it was removed meanwhile.
 
-    `beat` is called for each file.
+    `beat` is called for each block of a file.
     """
-    wrong = _corrupt(path, manifest, _each(manifest.files, beat))
+    wrong = _corrupt(path, manifest, manifest.files, beat)
     if wrong and not path.has(MANIFEST):
         raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.")
     _refuse(path, wrong)
@@ -37,12 +38,14 @@ def compare(path: Folder, manifest: Manifest) -> list[str]:
     return _corrupt(path, manifest, manifest.files)
 
 
-def verify_together(path: Folder) -> Manifest:
+def verify_together(path: Folder, beat: Callable[[], None] = lambda: None) -> Manifest:
     """The manifest, once all files match it. Each rank checks its share; all ranks get the same outcome. Collective.
 
-    Raises `CheckpointError`, `StorageError`.
+    `beat` is called for each block of a file, and while other ranks check theirs: one file of a share more may take longer than the limit
+    of a collective. Raises `CheckpointError`, `StorageError`.
     """
-    manifest, own = _inspect(path)
+    manifest, own = _inspect(path, beat)
+    wait_for_all("verified", beat)
     findings: list[_Finding] = [own] * dist.get_world_size()
     dist.all_gather_object(findings, own)
     for finding in findings:
@@ -55,12 +58,12 @@ def verify_together(path: Folder) -> Manifest:
     return manifest
 
 
-def _inspect(path: Folder) -> tuple[Manifest | None, _Finding]:
+def _inspect(path: Folder, beat: Callable[[], None]) -> tuple[Manifest | None, _Finding]:
     """This rank's share."""
     try:
         manifest = read(path)
         share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-        corrupt = _corrupt(path, manifest, share)
+        corrupt = _corrupt(path, manifest, share, beat)
     except (CheckpointError, StorageError) as error:
         return None, _Finding(error=error)
     return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), corrupt)
@@ -72,21 +75,18 @@ def _refuse(path: Folder, corrupt: list[str]) -> None:
         raise CheckpointCorrupt(f"{path} is corrupt: {named} does not match its checksum; use an older checkpoint.")
 
 
-def _each(names: Iterable[str], beat: Callable[[], None]) -> Iterator[str]:
-    for name in names:
-        beat()
-        yield name
-
-
-def _corrupt(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:
+def _corrupt(
+    path: Folder, manifest: Manifest, names: Iterable[str], beat: Callable[[], None] = lambda: None
+) -> list[str]:
     """The corrupt files. Raises `StorageError` if the storage cannot be read."""
-    return [name for name in names if not _matches(path, name, manifest)]
+    return [name for name in names if not _matches(path, name, manifest, beat)]
 
 
-def _matches(path: Folder, name: str, manifest: Manifest) -> bool:
+def _matches(path: Folder, name: str, manifest: Manifest, beat: Callable[[], None]) -> bool:
     file = manifest.files[name]
+    beat()
     try:
-        return path.sha256(name, file.bytes) == file.sha256
+        return path.sha256(name, file.bytes, beat) == file.sha256
     except StorageError:
         raise
     except OSError:

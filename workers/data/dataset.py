@@ -6,7 +6,7 @@ permutation of all windows. Therefore ranks share no state, a run can continue w
 (`position.py`), and a step costs what its rows cost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,13 +91,15 @@ def numbers_of(rows: Rows, global_batch: int) -> NDArray[np.int64]:
     return numbers
 
 
-def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:
+def open_tokens(
+    spec: DataSpec, cache: Path, *, seed: int, global_batch: int, beat: Callable[[], None] = lambda: None
+) -> Tokens:
     """The corpus of `spec`; tokenizes it into `cache` first if necessary. Raises `DataError`.
 
-    Raises `Refusal` for documents that cannot be packed.
+    `beat` is called as in `prepare`. Raises `Refusal` for documents that cannot be packed.
     """
     end = document_end(spec, load_tokenizer(spec)) if spec.is_packed else None
-    file = prepare(spec, cache)
+    file = prepare(spec, cache, beat)
     split_lengths.check(file.tokens, spec)
     train_tokens = split_lengths.training_tokens(file.tokens, spec)
     ids = file.map()
@@ -105,7 +107,7 @@ def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) ->
         order=SampleOrder(file.key, file.tokenizer, spec.seq_len, spec.validation, seed),
         vocab=file.vocab,
         global_batch=global_batch,
-        unigram_loss=unigram_loss(file, train_tokens, cache),
+        unigram_loss=unigram_loss(file, train_tokens, cache, beat),
         train=ids[:train_tokens],
         held_out=ids[train_tokens:],
         end=end,

@@ -7,6 +7,7 @@ or returns something else than rows of tensors is named in the error.
 
 import hashlib
 import json
+import operator
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +40,10 @@ class DataSource(Protocol):
 
     @property
     def samples(self) -> int | None:
-        """The number of training samples, which every epoch shuffles in another order; None: without end, in their order."""
+        """The number of training samples, which every epoch shuffles in another order; None: without end, in their order.
+
+        Any integer, also one of numpy or a tensor of one element.
+        """
 
     @property
     def validation_samples(self) -> int:
@@ -118,14 +122,23 @@ def _sizes(source: Any, name: str) -> tuple[int | None, int]:
     for attribute in ("samples", "training"):
         if not hasattr(source, attribute):
             raise _unusable(f"{name} returned a {type(source).__name__} without {attribute}")
-    size, held_out = source.samples, getattr(source, "validation_samples", 0)
-    if size is not None and (not isinstance(size, int) or size < 1):
-        raise _unusable(f"{name} has samples = {size!r}, which must be 1 or more, or None")
-    if not isinstance(held_out, int) or held_out < 0:
-        raise _unusable(f"{name} has validation_samples = {held_out!r}, which must be 0 or more")
+    samples, validation = source.samples, getattr(source, "validation_samples", 0)
+    size, held_out = None if samples is None else _whole(samples), _whole(validation)
+    if size is not None and size < 1:
+        raise _unusable(f"{name} has samples = {samples!r}, which must be a whole number of 1 or more, or None")
+    if held_out < 0:
+        raise _unusable(f"{name} has validation_samples = {validation!r}, which must be a whole number of 0 or more")
     if held_out and not hasattr(source, "validation"):
         raise _unusable(f"{name} has {held_out} validation samples, and no method validation")
     return size, held_out
+
+
+def _whole(size: Any) -> int:
+    """The size as Python's integer, which other integers are not, such as numpy's; -1 for what is none."""
+    try:
+        return -1 if isinstance(size, bool | np.bool) else operator.index(size)
+    except TypeError:
+        return -1
 
 
 def _unusable(what: str) -> DataError:

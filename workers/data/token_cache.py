@@ -9,7 +9,7 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ _BLOCK_BYTES = 1 << 20
 Stamp = tuple[int, ...]  # file status fields that change with a file's content
 
 
+def _no_beat() -> None:
+    """Nothing watches this process."""
+
+
 class TokenFile(BaseModel):
     """The description of a token file: `tokens` ids of `dtype`, all below `vocab`, in `path`. `tokenizer`: the digest of its maker."""
 
@@ -56,17 +60,20 @@ class TokenFile(BaseModel):
         return np.asarray(np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.tokens,)))
 
 
-def prepare(spec: DataSpec, cache: Path) -> TokenFile:
-    """The tokens of a corpus, from the cache or into it. May be called by many processes at once. Raises `DataError`."""
+def prepare(spec: DataSpec, cache: Path, beat: Callable[[], None] = _no_beat) -> TokenFile:
+    """The tokens of a corpus, from the cache or into it. May be called by many processes at once. Raises `DataError`.
+
+    `beat` is called for each block that is read or written, and while another process has the lock.
+    """
     files, tokenizer = sources(spec), load_tokenizer(spec)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         before = [_stamp(source.path) for source in files]
-        key = _key(files, tokenizer, cache)
+        key = _key(files, tokenizer, cache, beat)
         if (found := _believed(cache, key)) is not None:
             return found
-        with locked(cache / f"{key}.lock"):
-            return _believed(cache, key) or _write(files, tokenizer, cache / f"{key}.tokens", before)
+        with locked(cache / f"{key}.lock", beat=beat):
+            return _believed(cache, key) or _write(files, tokenizer, cache / f"{key}.tokens", before, beat)
     except OSError as error:
         message = f"The token cache in {cache} cannot be made: {error.strerror} ({error.filename})."
         remedy = "Check its permissions and the disk's free space."
@@ -74,8 +81,11 @@ def prepare(spec: DataSpec, cache: Path) -> TokenFile:
 
 
 @contextmanager
-def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock on `path`. The kernel releases it when this process ends, however it ends. Raises `DataError`."""
+def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S, beat: Callable[[], None] = _no_beat) -> Iterator[None]:
+    """Hold the lock on `path`. The kernel releases it when this process ends, however it ends. Raises `DataError`.
+
+    `beat` is called in each turn of the wait for it.
+    """
     deadline = time.monotonic() + timeout_s
     with path.open("ab") as file:
         while True:
@@ -88,6 +98,7 @@ def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
                     raise DataError(
                         "cache_busy", message, "Check whether that process still works, or end it.", "data"
                     ) from None
+                beat()
                 time.sleep(0.05)
         yield
 
@@ -106,7 +117,9 @@ def _believed(cache: Path, key: str) -> TokenFile | None:
     return found
 
 
-def _write(files: list[Source], tokenizer: Tokenizer, path: Path, before: list[Stamp]) -> TokenFile:
+def _write(
+    files: list[Source], tokenizer: Tokenizer, path: Path, before: list[Stamp], beat: Callable[[], None]
+) -> TokenFile:
     dtype = _dtype(tokenizer.vocab)
     digest, tokens = hashlib.sha256(), 0
 
@@ -116,6 +129,7 @@ def _write(files: list[Source], tokenizer: Tokenizer, path: Path, before: list[S
             block = ids.astype(dtype, copy=False).tobytes()
             digest.update(block)
             tokens += len(ids)
+            beat()
             yield block
 
     write_whole(path, blocks())
@@ -159,17 +173,17 @@ def _dtype(vocab: int) -> str:
     return next(name for name, limit in (("u1", 1 << 8), ("<u2", 1 << 16), ("<u4", 1 << 32)) if vocab <= limit)
 
 
-def _key(files: list[Source], tokenizer: Tokenizer, cache: Path) -> str:
-    corpus = [[source.field, _digest(source.path, cache)] for source in files]
+def _key(files: list[Source], tokenizer: Tokenizer, cache: Path, beat: Callable[[], None]) -> str:
+    corpus = [[source.field, _digest(source.path, cache, beat)] for source in files]
     return hashlib.sha256(json.dumps([FORMAT, tokenizer.digest, corpus]).encode()).hexdigest()[:32]
 
 
-def _digest(path: Path, cache: Path) -> str:
+def _digest(path: Path, cache: Path, beat: Callable[[], None]) -> str:
     """sha256 of a file's content. A large file's is cached under its path and stamp."""
     try:
         if path.stat().st_size < _REMEMBERED_BYTES:
-            return _content_digest(path)
-        return _remembered_digest(path, cache)
+            return _content_digest(path, beat)
+        return _remembered_digest(path, cache, beat)
     except OSError as error:
         raise DataError(
             "unreadable_file",
@@ -178,23 +192,27 @@ def _digest(path: Path, cache: Path) -> str:
         ) from error
 
 
-def _remembered_digest(path: Path, cache: Path) -> str:
+def _remembered_digest(path: Path, cache: Path, beat: Callable[[], None]) -> str:
     stamp = _stamp(path)
     name = hashlib.sha256(json.dumps([str(path.resolve()), *stamp]).encode()).hexdigest()[:32]
     memory = cache / f"{name}.sha256"
-    with locked(cache / f"{name}.lock"):
+    with locked(cache / f"{name}.lock", beat=beat):
         if memory.exists():
             return memory.read_text()
-        digest = _content_digest(path)
+        digest = _content_digest(path, beat)
         # A file that was written within the clock's last ticks could change again with the same stamp: its digest is not cached yet.
         if _stamp(path) == stamp and time.time_ns() - max(stamp[2:]) > 2_000_000_000:
             write_whole(memory, [digest.encode()])
         return digest
 
 
-def _content_digest(path: Path) -> str:
+def _content_digest(path: Path, beat: Callable[[], None] = _no_beat) -> str:
+    digest = hashlib.sha256()
     with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            beat()
+    return digest.hexdigest()
 
 
 def _stamp(path: Path) -> Stamp:

@@ -5,6 +5,7 @@ split. A training whose validation loss is not below it has learned no context.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from .token_cache import TokenFile, locked
 _BLOCK = 1 << 22
 
 
-def histogram(ids: NDArray[Any], vocab: int) -> NDArray[np.int64]:
-    """How often each id below `vocab` occurs. Uses bounded memory."""
+def histogram(ids: NDArray[Any], vocab: int, beat: Callable[[], None] = lambda: None) -> NDArray[np.int64]:
+    """How often each id below `vocab` occurs. Uses bounded memory. `beat` is called for each block of ids."""
     counts = np.zeros(vocab, dtype=np.int64)
     for start in range(0, len(ids), _BLOCK):
         counts += np.bincount(ids[start : start + _BLOCK], minlength=vocab)
+        beat()
     return counts
 
 
@@ -31,17 +33,20 @@ def cross_entropy(train: NDArray[np.int64], validation: NDArray[np.int64]) -> fl
     return float(-(validation * np.log(probability)).sum() / validation.sum())
 
 
-def unigram_loss(file: TokenFile, train_tokens: int, cache: Path) -> float:
-    """The unigram loss of a split after `train_tokens`. It is cached beside the tokens, with the train split's histogram."""
+def unigram_loss(file: TokenFile, train_tokens: int, cache: Path, beat: Callable[[], None] = lambda: None) -> float:
+    """The unigram loss of a split after `train_tokens`. It is cached beside the tokens, with the train split's histogram.
+
+    `beat` is called for each block of tokens, and while another process has the lock. Raises `DataError`.
+    """
     path = cache / f"{file.key}-{train_tokens}.unigram.json"
     if (known := _known(path, file)) is not None:
         return known
-    with locked(cache / f"{file.key}.lock"):
+    with locked(cache / f"{file.key}.lock", beat=beat):
         if (known := _known(path, file)) is not None:
             return known
         ids = file.map()
-        train = histogram(ids[:train_tokens], file.vocab)
-        loss = cross_entropy(train, histogram(ids[train_tokens:], file.vocab))
+        train = histogram(ids[:train_tokens], file.vocab, beat)
+        loss = cross_entropy(train, histogram(ids[train_tokens:], file.vocab, beat))
         record = {"sha256": file.sha256, "unigram_loss": loss, "train_counts": train.tolist()}
         write_whole(path, [json.dumps(record).encode()])
     return loss

@@ -24,7 +24,7 @@ def format_event(kind: str, data: dict[str, Any]) -> str | None:
             return f"{line}  experts' balance {data['balance_loss']:.3f} (1 is even), {data['dropped']:.1%} dropped"
         case "probe" if "bubble_measured" in data:
             return f"step {data['step']:>6}  {format_bubble(data)}"
-        case "checkpoint":
+        case "checkpoint" if not data.get("again"):
             took = f"{data['bytes']:,} bytes in {data['seconds']:.2f} s, training paused for {data['held_s']:.2f} s"
             return f"step {data['step']:>6}  saved {data['path']} ({took})"
         case "export":

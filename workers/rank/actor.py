@@ -90,7 +90,7 @@ class Rank(SnapshotService):
         replicas: Collection[int] = (),
         secrets: Sequence[dict[str, Any]] | None = (),
     ) -> bool:
-        """Send the waiting trainer its run. No effect if it has received it. Returns whether it has.
+        """Send the waiting trainer its run. No effect if it was sent before. Returns whether it is sent, or on its way.
 
         `holder`: the actor that holds replicas of this rank's snapshots; `replicas`: the ranks whose replicas this actor holds.
         `secrets`: the job's, as `Secret.to_json`. None: it has some, which the caller lacks; then the trainer gets no run yet.
@@ -113,7 +113,8 @@ class Rank(SnapshotService):
             self.trainer.replication = self._spawn(copying)
         coords = coords | {"replicas": self.store.replicas.sizes()}
         self.events.hide([secret["value"] for secret in secrets], self.trainer)
-        await self.trainer.send({"run": run, "coords": coords, "secrets": list(secrets)} | self.faults.inherited())
+        # A trainer that is still to be forked reads it later: the supervisor does not wait for that.
+        self.trainer.post({"run": run, "coords": coords, "secrets": list(secrets)} | self.faults.inherited())
         if every_s := coords.get("sample_s"):
             gpus = host.gpus() if self.device == "cuda" else []
             sampler = sampler_of(self.trainer, gpus, run, samples_node=coords["local_rank"] == 0)
@@ -185,7 +186,7 @@ class Rank(SnapshotService):
         if trainer is None:
             return
         if grace_s > 0:
-            await trainer.send({"stop": "stop", "release": True})
+            trainer.post({"stop": "stop", "release": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await trainer.gone.wait()

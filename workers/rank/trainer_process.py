@@ -38,6 +38,7 @@ class TrainerProcess:
         self.replies = Lines(fork.fileno())
         self.messages = Lines(control.fileno())
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
+        self._sending: asyncio.Task[None] | None = None  # of the newest message
         self.pid: int | None = None
         self.requested_at = time.monotonic()
         self._examining: set[asyncio.Future[dict[str, Any]]] = set()
@@ -45,12 +46,25 @@ class TrainerProcess:
         self.recordings = Recordings(self.send, self.gone)
         self.memory = MemorySampler(lambda: resident(self.pid))
 
+    def post(self, message: dict[str, Any]) -> "asyncio.Task[None]":
+        """Send a run, a stop request or a release, after the messages before it and each of them whole. A trainer that is gone is no error.
+
+        Does not wait: a trainer that does not read yet, as it is still to be forked, takes only a few of them.
+        """
+        line = json.dumps(message).encode() + b"\n"
+        self._sending = asyncio.get_running_loop().create_task(self._send(line, self._sending))
+        return self._sending
+
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a run, a stop request or a release. A trainer that is already gone is no error."""
-        if self.gone.is_set():
-            return
-        with contextlib.suppress(ConnectionError):
-            await asyncio.get_running_loop().sock_sendall(self._control, json.dumps(message).encode() + b"\n")
+        """Post a message and wait until it is sent. A caller that gives up the wait does not cut it."""
+        await asyncio.shield(self.post(message))
+
+    async def _send(self, line: bytes, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await before
+        if not self.gone.is_set():
+            with contextlib.suppress(ConnectionError):
+                await asyncio.get_running_loop().sock_sendall(self._control, line)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(OSError):
@@ -73,7 +87,7 @@ class TrainerProcess:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._examining.add(answer)
         try:
-            await self.send({"examine": True})
+            self.post({"examine": True})
             async with asyncio.timeout(EXAMINE_S):
                 return await answer
         except TimeoutError:
@@ -96,6 +110,9 @@ class TrainerProcess:
 
     def close(self) -> None:
         """Close all descriptors. The fork server kills a trainer whose connection ends."""
+        if self._sending is not None and not self._sending.done():
+            self._sending.cancel()  # and with it those that it waits for
+            self._sending.get_loop().remove_writer(self._control)
         for lines in self.logs.values():
             os.close(lines.fd)
         self._control.close()

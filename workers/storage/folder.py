@@ -60,8 +60,8 @@ class Folder(ABC):
         """Fill `room` with the file's bytes from `start` on. Raises `OSError` if the file ends before."""
 
     @abstractmethod
-    def sha256(self, name: str, size: int) -> str | None:
-        """A file's checksum; None if it has another size, or does not exist."""
+    def sha256(self, name: str, size: int, beat: Callable[[], None] = lambda: None) -> str | None:
+        """A file's checksum; None if it has another size, or does not exist. `beat` is called for each block that is read."""
 
     @abstractmethod
     def write(self, name: str, content: memoryview | FileContent) -> None:

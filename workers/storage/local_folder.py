@@ -23,6 +23,8 @@ _NOT_LINKED: Final = (*NO_LINKS, errno.EXDEV, errno.EMLINK, errno.EACCES)
 #: A folder with more entries is not one of checkpoints.
 _MOST_ENTRIES: Final = 100_000
 
+_BLOCK_BYTES: Final = 1 << 20
+
 #: Errors that say something of a file's content: it is not there, it is no file, or the disk cannot read it.
 _OF_CONTENT: Final = (*_MISSING, errno.EISDIR, errno.EINVAL, errno.EIO)
 _REFUSED: Final = (errno.EACCES, errno.EPERM)
@@ -82,13 +84,16 @@ class LocalFolder(Folder):
             if file.readinto(room) != room.nbytes:
                 raise OSError(errno.EIO, f"it ends before byte {start + room.nbytes}", name)
 
-    def sha256(self, name: str, size: int) -> str | None:
-        file = self._path / name
+    def sha256(self, name: str, size: int, beat: Callable[[], None] = lambda: None) -> str | None:
+        file, digest, room = self._path / name, hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
         with _reading():
             if file.stat().st_size != size:
                 return None
-            with file.open("rb") as content:
-                return hashlib.file_digest(content, "sha256").hexdigest()
+            with file.open("rb", buffering=0) as content:
+                while read := content.readinto(room):
+                    digest.update(room[:read])
+                    beat()
+        return digest.hexdigest()
 
     def write(self, name: str, content: memoryview | FileContent) -> None:
         self._path.mkdir(parents=True, exist_ok=True)

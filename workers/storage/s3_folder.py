@@ -66,7 +66,7 @@ class BucketFolder(Folder):
                 raise OSError(f"it ends before byte {start + room.nbytes}")
             part[:] = content
 
-    def sha256(self, name: str, size: int) -> str | None:
+    def sha256(self, name: str, size: int, beat: Callable[[], None] = lambda: None) -> str | None:
         if self.head(name)["ContentLength"] != size:
             return None
         digest, read = hashlib.sha256(), 0
@@ -76,6 +76,7 @@ class BucketFolder(Folder):
         ):
             digest.update(block)
             read += len(block)
+            beat()
         return digest.hexdigest() if read == size else None
 
     def write(self, name: str, content: memoryview | FileContent) -> None:

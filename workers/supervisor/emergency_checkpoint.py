@@ -34,6 +34,7 @@ class EmergencyCheckpoint:
     seconds: float
     kept: Sequence[int] | None = None  # steps of the job's complete checkpoints after it; None: not known
     events: Sequence[tuple[str, dict[str, Any]]] = field(default=(), repr=False)
+    digest: str | None = None  # checksum of the manifest
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ async def save_and_emit(members: Sequence[Member], broken: BrokenGang) -> str:
         return f"{error}: the job continues from its newest checkpoint"
     broken.merger.replay(saved.events)
     data = {"step": saved.step, "path": saved.path, "bytes": saved.bytes, "seconds": saved.seconds, "held_s": 0.0}
-    data["kept"] = None if saved.kept is None else list(saved.kept)
+    data |= {"kept": None if saved.kept is None else list(saved.kept), "digest": saved.digest}
     broken.merger.fact({"seq": 0, "ts": time.time(), "kind": "checkpoint", "data": data}, saved.step)
     return f"the job continues after step {saved.step}, which was in memory"
 
@@ -187,7 +188,8 @@ async def _write(
         why = str(getattr(error, "cause", None) or error).strip().splitlines() or [type(error).__name__]
         raise CheckpointError(f"step {step}, which was whole in memory, could not be written: {why[0]}") from error
     events = inventories[0].facts.get("recent_events", ()) if 0 in inventories else ()
-    return EmergencyCheckpoint(step, path, manifest.bytes, time.monotonic() - began, kept, events)
+    seconds = time.monotonic() - began
+    return EmergencyCheckpoint(step, path, manifest.bytes, seconds, kept, events, manifest.sha256)
 
 
 def manifest_of(

@@ -12,8 +12,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
+from ..messages.event import (
+    CheckpointEvent,
+    FaultEvent,
+    IncidentEvent,
+    PlanEvent,
+    RepairEvent,
+    StateEvent,
+    StepEvent,
+    read,
+    to_json,
+)
 from ..messages.event import Event as OutEvent
-from ..messages.event import FaultEvent, IncidentEvent, PlanEvent, RepairEvent, StateEvent, StepEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
 from .gang_state import HeldEvent, MergerState, Repair
@@ -21,6 +31,10 @@ from .policies.failures import Failure
 
 #: Incidents whose newest step is known. Their messages may differ with each step, and a repaired gang repeats only the latest of them.
 _MOST_INCIDENTS: Final = 256
+#: The step of the checkpoint before the newest one, among the newest facts; -1: there was none.
+_EARLIER: Final = "earlier checkpoint"
+#: Its own step, if a restore has reported it; -1: a save has.
+_RESTORED: Final = "restored checkpoint"
 
 
 class EventMerger:
@@ -173,9 +187,11 @@ class EventMerger:
         while self._held and (all_of_them or self._held[0][0] <= self.newest_step):
             _, event = self._held.popleft()
             data = dict(event["data"])
-            data.pop("again", None)
+            again = bool(data.pop("again", False))
             if event["kind"] == PlanEvent.kind:
                 is_new = _is_other_plan(self._newest_facts, data)
+            elif event["kind"] == CheckpointEvent.kind:
+                is_new = _is_other_save(self._newest_facts, int(data["step"]), again)
             else:
                 is_new = _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0))
             if not is_new:
@@ -183,6 +199,8 @@ class EventMerger:
             if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
                 data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
             self.spool.add(event["kind"], data, event["ts"])
+            if event["kind"] == IncidentEvent.kind:
+                _expect_saves_again(self._newest_facts, data)
 
 
 def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
@@ -190,6 +208,30 @@ def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
     before = newest.get(PlanEvent.kind)
     newest[PlanEvent.kind] = zlib.crc32(json.dumps(data, sort_keys=True).encode())
     return before != newest[PlanEvent.kind]
+
+
+def _is_other_save(newest: dict[str, int], step: int, again: bool) -> bool:
+    """As `_is_news`. `again`: it is the report of a checkpoint that was restored, or of a save that may be known; not of a save now.
+
+    The step of a checkpoint that was restored may be saved once more: the last step, by a run that has its end still to do.
+    """
+    before = newest.get(CheckpointEvent.kind, -1)
+    is_new = _is_news(newest, CheckpointEvent.kind, step)
+    if is_new:
+        newest[_EARLIER] = before
+    elif again or newest.get(_RESTORED) != step:
+        return False
+    newest[_RESTORED] = step if again else -1
+    return True
+
+
+def _expect_saves_again(newest: dict[str, int], incident: dict[str, Any]) -> None:
+    """A restore skipped a corrupt checkpoint: the steps after the one before it are trained again, and their saves are news."""
+    step = incident.get("step")
+    if incident.get("cause") != "checkpoint_corrupt" or step is None:
+        return
+    if newest.get(CheckpointEvent.kind, -1) >= step:
+        newest[CheckpointEvent.kind] = min(newest.pop(_EARLIER, step), step - 1)
 
 
 def _is_news(newest: dict[str, int], sort: str, step: int) -> bool:

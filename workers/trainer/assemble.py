@@ -51,7 +51,8 @@ def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instru
         allocation = Allocation(coords.holder, dict(coords.replicas))
         memory = SnapshotMemory(coords.segments, coords.restore, notifier, coords.generation > 1, allocation)
         profile = kept(run.train, coords.segments, coords.restore)
-        assemble(allocate(run, mesh, profile), log_and_emit(emit), instruments, memory).run()
+        parts = allocate(run, mesh, profile, instruments.heartbeat.starting)
+        assemble(parts, log_and_emit(emit), instruments, memory).run()
 
 
 def train_on(run: Run, device: torch.device, emit: EmitEvent, instruments: Instruments) -> None:
@@ -77,7 +78,7 @@ def assemble(
     saved = SavedState(parts, state, outbox, reporter.is_first)
     checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
     callbacks = [
-        Restore(saved, memory, shards, shares, snapshots, reporter),
+        Restore(saved, memory, shares, snapshots, reporter, instruments.heartbeat.starting),
         # First after a step: no other callback may send anything before the probe's own collectives.
         StepProbe(parts, reporter, instruments, memory.again),
         # Before the trace, whose clocks it would disturb by its start.

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +27,7 @@ from ..models.flops import module_flops
 from ..models.own_factory import made
 from ..models.presets import Architecture
 from ..models.registry import make
+from ..ready_ranks import wait_for_all
 from ..spec import Run, TrainSpec
 from .cpu_share import use_all_own_cores
 from .device_facts import decided
@@ -73,14 +75,17 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
     return replace(parts, first_values=None)
 
 
-def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> TrainerParts:
+def allocate(
+    run: Run, mesh: Mesh, profile: ModuleCosts | None = None, beat: Callable[[], None] = lambda: None
+) -> TrainerParts:
     """Compose data, model, layout and optimizer; parameters have no values yet.
 
-    `profile`: by which a pipeline that is split by one is split; None: it is measured now. Raises `Refusal`, `DataError` and
-    `StateDiskError` with a remedy.
+    `profile`: by which a pipeline that is split by one is split; None: it is measured now. `beat` is called while the tokens are made,
+    and while other ranks make theirs. Raises `Refusal`, `DataError` and `StateDiskError` with a remedy.
     """
     spec = run.train
-    tokens = _opened(run)
+    tokens = _opened(run, beat)
+    wait_for_all("data", beat)
     _check_tokens(tokens, spec.model)
     if spec.offload.optimizer or spec.offload.parameters:
         use_all_own_cores(mesh.device)
@@ -95,11 +100,11 @@ def allocate(run: Run, mesh: Mesh, profile: ModuleCosts | None = None) -> Traine
     return replace(parts, choices=(*found.reasons, *times))
 
 
-def _opened(run: Run) -> Tokens | OwnSamples:
+def _opened(run: Run, beat: Callable[[], None]) -> Tokens | OwnSamples:
     spec = run.train
     if spec.data.is_own:
         return open_samples(spec)
-    return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
+    return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch, beat=beat)
 
 
 def compose(

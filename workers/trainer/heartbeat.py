@@ -35,6 +35,10 @@ class Heartbeat:
         """The training thread begins `phase` of `step`, or makes progress in it."""
         self.phase, self.step, self.at = phase, step, time.monotonic()
 
+    def starting(self) -> None:
+        """The training thread makes progress before its first step: it reads data, or a checkpoint."""
+        self.update("start", 0)
+
     def status(self) -> dict[str, Any]:
         """Phase, step, seconds since the last beat, all threads' stacks but the caller's, and the collectives of every group."""
         if self.report is not None:

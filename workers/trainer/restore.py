@@ -5,26 +5,30 @@ Parameters have no values before. So a rank that restores draws none, and reads 
 This file also writes what it reads: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
 """
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
 
 from ...strategies.layout import own_clocks
-from ...strategies.param_shard import ParamShard
 from ..checkpoint import restore as checkpoints
+from ..checkpoint.async_saver import Saved
 from ..checkpoint.errors import CheckpointError
+from ..checkpoint.manifest import Manifest, read
+from ..checkpoint.retention import folder
 from ..device_choices import continues_in
-from ..messages.event import sanitize
+from ..messages.event import sanitize, to_json
 from ..snapshot.header import UNFINISHED, segment_of
+from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from . import stage_profile
 from .build import TrainerParts
 from .callbacks import snapshotting
 from .callbacks.base import Callback
-from .callbacks.checkpointing import about_model
+from .callbacks.checkpointing import about_model, event_of
 from .event_outbox import EventOutbox
 from .reports import Reporter
 from .segment_writer import restore
@@ -80,19 +84,22 @@ class SavedState:
 
 
 class Restore(Callback):
-    """Restores one rank's tensors (`shards`) and state. All ranks restore the same step."""
+    """Restores one rank's tensors (those of `shares`) and state. All ranks restore the same step.
+
+    `beat` is called while a checkpoint is read.
+    """
 
     def __init__(
         self,
         saved: SavedState,
         memory: SnapshotMemory,
-        shards: Sequence[ParamShard],
         shares: SnapshotShares,
         snapshots: snapshotting.Snapshots,
         reporter: Reporter,
+        beat: Callable[[], None],
     ) -> None:
-        self._saved, self._memory, self._shards, self._shares = saved, memory, shards, shares
-        self._snapshots, self._reporter = snapshots, reporter
+        self._saved, self._memory, self._shares = saved, memory, shares
+        self._snapshots, self._reporter, self._beat = snapshots, reporter, beat
         self._state = saved.state
 
     def start(self) -> None:
@@ -125,6 +132,34 @@ class Restore(Callback):
         self._snapshots.copy(step)
         self._state.locate(facts["training"], own=True)
         self._state.load_state_dict(facts["training"])
+        if self._saved.is_first:
+            self._report_missed(step)
+
+    def _report_missed(self, step: int) -> None:
+        """Report the save that was due before the restored step, if it is complete and was not reported before a rank died.
+
+        Storage that cannot be read now is no reason for a repair to fail: the next restore from a checkpoint reports it.
+        """
+        run, known = self._saved.parts.run, self._state.newest_checkpoint
+        every = run.train.checkpoint.every
+        due = 0 if every is None else step // every * every
+        if due == 0:
+            return
+        with contextlib.suppress(OSError, CheckpointError):
+            path = folder(folder_at(run.checkpoints), due)
+            if known == str(path):
+                return
+            manifest = read(path)
+            if manifest.training.get("events_attempt") == self._saved.attempt:
+                self._report(path, manifest)
+
+    def _report(self, path: Folder, manifest: Manifest) -> None:
+        """Report a checkpoint that is complete, as its save may have ended right before a rank died. What is known is dropped later."""
+        self._state.newest_checkpoint = str(path)
+        if self._saved.is_first:
+            saved = Saved(manifest.step, str(path), manifest.bytes, 0.0, 0.0, error=None, digest=manifest.sha256)
+            event = event_of(saved)
+            self._saved.outbox.replay([(event.kind, to_json(event))])
 
     def _facts(self, step: int) -> dict[str, Any]:
         """Fill the shards; returns the JSON beside them.
@@ -148,12 +183,13 @@ class Restore(Callback):
         run, state = self._saved.parts.run, self._state
         resume = None if run.resume is None else folder_at(run.resume)
         own, warn = folder_at(run.checkpoints), self._reporter.incident
-        training = checkpoints.restore(own, resume, self._shards, warn, state.locate)
-        if training is None:
+        found = checkpoints.restore(own, resume, self._shares.shards, warn, state.locate, self._beat)
+        if found is None:
             first_values = self._saved.parts.first_values
             if first_values is not None:
                 first_values.set(self._saved.parts.parallel.data)
             return
+        training = found.manifest.training
         state.unfinished = state.is_own and bool(training.get(UNFINISHED))
         same_attempt = training.get("events_attempt") == self._saved.attempt
         if state.is_own and (same_attempt or training["step"] == run.train.steps):
@@ -161,6 +197,8 @@ class Restore(Callback):
         if self._saved.is_first and self._memory.again and same_attempt:
             self._saved.outbox.replay(training["recent_events"])
         state.load_state_dict(training)
+        if state.is_own:
+            self._report(found.path, found.manifest)
         if self._saved.is_first:
             say_precision(training.get("precision"), self._saved.parts.spec.precision.compute)
 

@@ -29,10 +29,10 @@ class _Replicated:
 
 
 class SnapshotShares:
-    """One rank's shards, divided among its replicas. `kept` has all of them, those that other replicas keep without content."""
+    """One rank's `shards`, divided among its replicas. `kept` has all of them, those that other replicas keep without content."""
 
     def __init__(self, shards: Sequence[ParamShard], mesh: Mesh) -> None:
-        self._mesh = mesh
+        self._mesh, self.shards = mesh, shards
         self._replicated = _spread(shards, mesh)
         others = {id(one.shard) for one in self._replicated if one.owner != mesh.index(one.axis)}
         self.kept = [shard.like(shard.name, shard.tensor[:0]) if id(shard) in others else shard for shard in shards]

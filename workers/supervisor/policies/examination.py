@@ -17,6 +17,7 @@ MESSAGES: Final = (
     "distributed/pipelining/",
     "strategies/collectives.py:",
     "data_parallel/inbox.py:",
+    "workers/ready_ranks.py:",
 )
 #: Functions of torch in which the host waits for its device.
 DEVICE_CALLS: Final = frozenset(

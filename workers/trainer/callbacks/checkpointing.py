@@ -124,16 +124,7 @@ class Checkpointing(Callback):
 
     def _report_saved(self, saved: Saved) -> None:
         self._state.newest_checkpoint = saved.path
-        event = CheckpointEvent(
-            step=saved.step,
-            path=saved.path,
-            bytes=saved.bytes,
-            seconds=saved.seconds,
-            held_s=saved.held_s,
-            kept=None if saved.kept is None else tuple(saved.kept),
-            digest=saved.digest,
-        )
-        self._reporter.of_job(event)
+        self._reporter.of_job(event_of(saved))
 
     def _export(self) -> None:
         """Export the last checkpoint as a Hugging Face folder. A failure is reported and does not end the job."""
@@ -161,6 +152,19 @@ class Checkpointing(Callback):
             seconds=time.monotonic() - began,
         )
         self._reporter.of_job(event)
+
+
+def event_of(saved: Saved) -> CheckpointEvent:
+    """The report of a checkpoint that is complete."""
+    return CheckpointEvent(
+        step=saved.step,
+        path=saved.path,
+        bytes=saved.bytes,
+        seconds=saved.seconds,
+        held_s=saved.held_s,
+        kept=None if saved.kept is None else tuple(saved.kept),
+        digest=saved.digest,
+    )
 
 
 def about_model(parts: TrainerParts) -> dict[str, Any]:

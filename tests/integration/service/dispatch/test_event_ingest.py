@@ -13,6 +13,7 @@ from shardyard.service.dispatch.event_ingest import IngestResult, ingest
 from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.pause import pause
+from shardyard.service.queries import checkpoints as checkpoint_queries
 from shardyard.service.queries import jobs, live_tail, logs
 from shardyard.service.queries import steps as step_queries
 from shardyard.service.schemas.cursor import Cursor
@@ -82,6 +83,28 @@ async def test_a_last_batch_whose_answer_was_lost_ends_the_attempt_again(
     history = await job_history(store, job)
     assert await ingest(store, lease, 1, batch, AT_ONCE) == first == IngestResult(becomes, 7, ended=True)
     assert await job_history(store, job) == history
+
+
+async def test_a_save_that_a_restore_reports_again_has_one_row(store: Store, placed: tuple[Job, Lease]) -> None:
+    """The next attempt reports the checkpoint that it continues from, in case the one before it died before its report."""
+
+    def save(at: int, digest: str, seconds: float) -> tuple[str, dict[str, Any]]:
+        more = {"bytes": 1, "seconds": seconds, "held_s": 0.0, "kept": None, "digest": digest}
+        return "checkpoint", {"step": at, "path": f"/c/step-{at:08d}"} | more
+
+    job, lease = placed
+    reports = [save(10, "a", 2.0), save(20, "b", 2.0)]
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), *reports))
+    corrupt = ("incident", {"cause": "checkpoint_corrupt", "message": "of step 20", "step": 20})
+    again = [corrupt, save(10, "a", 0.0), save(20, "c", 2.0), save(30, "d", 0.0)]
+    await ingest(store, lease, 1, event_batch(*again, first=5))
+    items = (await checkpoint_queries.checkpoints(store, job.id)).items
+    assert [(one.step, one.seconds, one.state) for one in reversed(items)] == [
+        (10, 2.0, "present"),
+        (20, 2.0, "present"),
+        (20, 2.0, "present"),
+        (30, 0.0, "present"),
+    ]
 
 
 async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(

@@ -93,10 +93,6 @@ def sources_record(settings: Settings, job: Job) -> Path:
     return record
 
 
-async def sweep(store: Store, settings: Settings) -> None:
-    await retention.sweep(store, settings, retention.removing())
-
-
 def are_gone(*folders: Path) -> bool:
     return not any(one.exists() for one in folders)
 
@@ -107,14 +103,14 @@ async def test_a_deleted_job_is_removed_after_its_time_and_not_before(
     job = await ended(store, settings, submit, rows_each=2)
     before = await counted(store, job.id)
     await delete(store, job.id, "ada")
-    await sweep(store, settings)
+    await retention.sweep(store, settings)
     assert await counted(store, job.id) == before and folder(settings, job).is_dir()
     await undelete(store, job.id)
-    await sweep(store, at_once(settings))
+    await retention.sweep(store, at_once(settings))
     assert await counted(store, job.id) == before and folder(settings, job).is_dir()
     await delete(store, job.id, "ada")
     record = sources_record(settings, job)
-    await sweep(store, at_once(settings))
+    await retention.sweep(store, at_once(settings))
     assert await counted(store, job.id) == {} and are_gone(folder(settings, job), record)
     with pytest.raises(JobNotFound):
         await undelete(store, job.id)
@@ -136,7 +132,7 @@ async def test_a_sweep_opens_each_storage_once(
         return folder_at(where)
 
     monkeypatch.setattr(retention, "folder_at", noted)
-    await sweep(store, at_once(settings))
+    await retention.sweep(store, at_once(settings))
     assert are_gone(*(folder(settings, job) for job in made))
     assert sorted(opened) == [settings.storage, f"{settings.storage}/artifacts", f"{settings.storage}/files"]
 
@@ -163,7 +159,7 @@ async def test_a_sweep_that_dies_at_any_transaction_is_continued_and_touches_no_
     for after in itertools.count():
         dying = Dying(database_url, after, committed)
         try:
-            await sweep(dying, old)
+            await retention.sweep(dying, old)
             break
         except Died:
             async with store.read() as tx:
@@ -196,11 +192,11 @@ async def test_a_removal_that_has_begun_cannot_be_undone_and_waits_for_its_files
     link.symlink_to(outside)
     with monkeypatch.context() as broken:
         broken.setattr("shutil.rmtree", lambda path, **_: None)  # as a file system that refuses
-        await sweep(store, at_once(settings))
+        await retention.sweep(store, at_once(settings))
     assert await counted(store, job.id) == kept and within.is_dir()
     with pytest.raises(JobDeleted, match="is being removed"):
         await undelete(store, job.id)
-    await sweep(store, at_once(settings))
+    await retention.sweep(store, at_once(settings))
     assert [await counted(store, one.id) for one in (job, next_one)] == [{}, {}]
     assert not within.exists() and (outside / "mine").exists()
 
@@ -237,7 +233,7 @@ async def test_files_in_a_bucket_are_removed_with_their_job_and_no_others(
     assert len(kept) == 4
     for one in (job, own):
         await delete(store, one.id, "ada")
-    await sweep(store, at_once(at_server))
+    await retention.sweep(store, at_once(at_server))
     assert keys_in(prefix) == kept
     assert [await counted(store, one.id) for one in (job, own)] == [{}, {}]
 
@@ -254,11 +250,11 @@ async def test_a_job_stays_until_its_bucket_can_be_reached(
     await delete(store, job.id, "ada")
     buckets.kill()
     try:
-        await sweep(store, at_once(at_server))
+        await retention.sweep(store, at_once(at_server))
     finally:
         buckets.start()
     assert await counted(store, job.id) == before
-    await sweep(store, at_once(at_server))
+    await retention.sweep(store, at_once(at_server))
     assert keys_in(prefix) == set() and await counted(store, job.id) == {}
 
 
@@ -274,12 +270,12 @@ async def test_a_job_under_a_lease_or_with_an_open_operation_or_of_another_clust
         await rows.set_columns(tx, away.id, {"cluster": "away"})
     for job in (leased, busy, away):
         await delete(store, job.id, "ada")
-    await sweep(store, at_once(settings))
+    await retention.sweep(store, at_once(settings))
     assert all(folder(settings, job).is_dir() for job in (leased, busy, away))
     async with store.write() as tx:
         await leases.release(tx, ["token"])
         await tx.execute(removals.operations.update().values(settled_at=1.0))
-    await sweep(store, at_once(settings, cluster="away"))
+    await retention.sweep(store, at_once(settings, cluster="away"))
     assert [folder(settings, job).is_dir() for job in (leased, busy, away)] == [False, False, False]
 
 
@@ -300,7 +296,7 @@ async def test_records_of_a_kind_are_removed_by_their_age_except_of_pinned_and_l
     await fill(store, lives.id, 3)
     await edit(store, pinned.id, JobEdit(pinned=True))
     before = [await counted(store, job.id) for job in (old, young, pinned, lives)]
-    await sweep(store, settings.model_copy(update={f"keep_{kind}_days": 2.0}))
+    await retention.sweep(store, settings.model_copy(update={f"keep_{kind}_days": 2.0}))
     after = [await counted(store, job.id) for job in (old, young, pinned, lives)]
     assert after[1:] == before[1:]
     assert {name for name in before[0] if before[0][name] != after[0].get(name)} == (gone or {"events"})
@@ -322,9 +318,9 @@ async def test_a_jobs_own_retention_is_used_in_place_of_the_settings(
         return [{name for name in was if was[name] != now.get(name)} for was, now in zip(before, after, strict=True)]
 
     traces = {"traces", "trace_parts"}
-    await sweep(store, settings)
+    await retention.sweep(store, settings)
     assert await gone() == [set(), {"logs"}, set(), set(), traces]
-    await sweep(store, settings.model_copy(update={"keep_logs_days": 2.0}))
+    await retention.sweep(store, settings.model_copy(update={"keep_logs_days": 2.0}))
     assert await gone() == [{"logs"}, {"logs"}, set(), set(), {"logs"} | traces]
 
 
@@ -337,13 +333,13 @@ async def test_old_jobs_are_deleted_as_a_whole_and_can_be_restored_for_a_day(
         await rows.set_columns(tx, source.id, {"checkpoint": str(folder(settings, source) / "step-00000010")})
     child = await submit(resume_from=source.id)
     aged = settings.model_copy(update={"keep_jobs_days": 2.0})
-    await sweep(store, aged)
+    await retention.sweep(store, aged)
     with pytest.raises(JobDeleted, match="deleted by retention"):
         await jobs.get_job(store, old.id)
     for kept in (young, pinned, source, child):
         assert (await jobs.get_job(store, kept.id)).deleted_at is None
     await edit(store, (await undelete(store, old.id)).id, JobEdit(pinned=True))
-    await sweep(store, at_once(aged))
+    await retention.sweep(store, at_once(aged))
     assert (await jobs.get_job(store, old.id)).pinned and folder(settings, old).is_dir()
 
 
@@ -355,13 +351,13 @@ async def test_an_old_sweep_goes_with_the_last_of_its_jobs(store: Store, setting
     async with store.write() as tx:
         await sweep_rows.change(tx, with_job, 1, {"job_id": job.id})
         await tx.execute(sweeps.update().where(sweeps.c.id != kept).values(state="cancelled", finished_at=1.0))
-    await sweep(store, at_once(settings))
+    await retention.sweep(store, at_once(settings))
     assert len((await list_sweeps(store)).items) == 3, "without keep_jobs_days nothing ages"
     aged = at_once(settings, keep_jobs_days=2.0)
-    await sweep(store, aged)
+    await retention.sweep(store, aged)
     assert {one.id for one in (await list_sweeps(store)).items} == {with_job, kept}
     await edit(store, job.id, JobEdit(pinned=False))
-    await sweep(store, aged)
+    await retention.sweep(store, aged)
     assert [one.id for one in (await list_sweeps(store)).items] == [kept]
     async with store.read() as tx:
         assert {row["sweep_id"] for row in (await tx.execute(trials.select())).mappings()} == {kept}
@@ -375,7 +371,7 @@ async def test_many_events_are_removed_in_transactions_of_few_rows(
     await fill(store, job.id, 10_000, [events])
     await delete(store, job.id, "ada")
     with removed_by_transaction(store) as removed:
-        await sweep(store, at_once(settings))
+        await retention.sweep(store, at_once(settings))
     assert max(removed) == removals.MOST_ROWS and sum(removed) == 10_000 + 2 + 1, "its states and its row, too"
     assert len([rows for rows in removed if rows]) == 10_000 // removals.MOST_ROWS + 2
     others = len(removals.OF_JOBS) + len(removals.KINDS) + 8  # on PostgreSQL the reads are of this engine, too
@@ -404,5 +400,5 @@ async def test_a_storage_that_does_not_answer_delays_a_sweep_once_and_keeps_its_
         assert all([await counted(store, job.id) for job in made])
     finally:
         answers.set()
-    await retention.sweep(store, at_once(settings), retention.removing())
+    await retention.sweep(store, at_once(settings))
     assert [await counted(store, job.id) for job in made] == [{}, {}, {}]

@@ -142,7 +142,11 @@ def opened(
         ("{'x': torch.arange(len(indices), 0, -1)}", {}, "'x' of sample 0 differs"),
         ("{'x': torch.eye(len(indices)).to_sparse()}", {}, "'x' is torch.sparse_coo, not a dense tensor"),
         ("1 / 0", {}, "training samples 0 to 1: ZeroDivisionError: division by zero"),
-        ("{}", {"count": 0}, "samples = 0, which must be 1 or more, or None"),
+        ("{}", {"count": 0}, "samples = 0, which must be a whole number of 1 or more, or None"),
+        ("{}", {"count": "True"}, "samples = True"),
+        ("{}", {"count": "9.0"}, "samples = 9.0, which must be a whole number"),
+        ("{}", {"held_out": "False"}, "validation_samples = False, which must be a whole number of 0 or more"),
+        ("{}", {"held_out": None}, "validation_samples = None"),
         ("{}", {"count": "'9'"}, "samples = '9'"),
         ("{}", {"held_out": -1}, "validation_samples = -1"),
         ("{}", {"held_out": 5}, "5 validation samples, and no method validation"),
@@ -159,6 +163,15 @@ def test_what_cannot_be_used_names_the_source(
 
 def test_missing_values_are_the_same_when_they_are_read_again(tmp_path: Path) -> None:
     assert opened(tmp_path, "with_gaps", "{'x': torch.full((len(indices), 3), float('nan'))}").batch(0, [0])
+
+
+@pytest.mark.parametrize("kind", ["__import__('numpy').int64(9)", "__import__('numpy').uint8(9)", "torch.tensor(9)"])
+def test_integers_of_other_libraries_are_sizes(kind: str, tmp_path: Path, request: Any) -> None:
+    name = f"integer_{abs(hash(request.node.name))}"
+    own = opened(tmp_path, name, "{'x': torch.from_numpy(indices)}", count=kind)
+    assert type(own.train_windows) is int and own.train_windows == own.train_tokens == 9
+    plain = opened(tmp_path, name, "{'x': torch.from_numpy(indices)}")
+    assert own.order == plain.order
 
 
 def test_options_and_sizes_are_part_of_the_order(tmp_path: Path) -> None:

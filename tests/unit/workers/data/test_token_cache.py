@@ -148,6 +148,33 @@ def test_waiting_for_a_lock_has_an_end(tmp_path: Path) -> None:
     assert caught.value.code == "cache_busy"
 
 
+def test_each_block_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that reads and writes gigabytes is no hang."""
+    monkeypatch.setattr(token_cache, "_BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
+    beats: list[str] = []
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(CONTENT)
+    read, documents = len(CONTENT.encode()) / 1024, token_cache.documents
+    real = token_cache.write_whole
+    monkeypatch.setattr(token_cache, "write_whole", lambda *given: (beats.append("write"), real(*given)))
+    monkeypatch.setattr(token_cache, "documents", lambda source: (part for _ in range(9) for part in documents(source)))
+    prepare(spec(corpus), tmp_path / "cache", lambda: beats.append("beat"))
+    before, while_writing = beats.index("write"), beats[beats.index("write") :].count("beat")
+    assert before >= read and while_writing >= 9
+
+
+def test_a_process_that_waits_for_the_lock_beats(tmp_path: Path) -> None:
+    beats: list[int] = []
+    with (
+        locked(tmp_path / "x.lock"),
+        pytest.raises(DataError),
+        locked(tmp_path / "x.lock", timeout_s=0.3, beat=lambda: beats.append(1)),
+    ):
+        pass
+    assert len(beats) > 1
+
+
 def test_a_cache_that_cannot_be_made_is_refused(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError) as caught:

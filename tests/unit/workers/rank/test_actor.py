@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import json
 import os
@@ -68,6 +69,46 @@ async def test_messages_reach_a_trainer_in_their_order_and_no_trainer_is_no_erro
         await rank.send({"release": True})
         with other.makefile("rb") as lines:
             assert [json.loads(lines.readline()) for _ in range(2)] == [{"stop": "save"}, {"release": True}]
+
+
+async def test_a_trainer_that_reads_late_gets_each_message_whole() -> None:
+    """A socket takes about 210 KB. A run may have more, and a trainer reads only after its imports."""
+    fork, server = socket.socketpair()
+    control, other = socket.socketpair()
+    control.setblocking(False)
+    rank, run, coords = Rank("cpu"), {"text": "x" * (1 << 20)}, {"generation": 1}
+    with (
+        server,
+        other,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
+        rank.trainer = trainer
+        async with asyncio.timeout(PATIENCE_S):
+            assert await rank.start(run, coords), "it does not wait for the trainer"
+            assert await rank.start(run, coords), "and sends it once"
+            stopping = asyncio.create_task(rank.send({"stop": "save"}))
+            given_up = asyncio.create_task(rank.send({"lost": 1}))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.gather(given_up, return_exceptions=True)
+            assert not stopping.done()
+            with other.makefile("rb") as lines:
+                received = [json.loads(await asyncio.to_thread(lines.readline)) for _ in range(3)]
+            await stopping
+    assert received[0]["run"] == run and received[1:] == [{"stop": "save"}, {"lost": 1}]
+
+
+async def test_what_a_trainer_has_not_read_ends_with_it() -> None:
+    fork, server = socket.socketpair()
+    control, other = socket.socketpair()
+    control.setblocking(False)
+    with server, other:
+        trainer = TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())
+        long, last = (trainer.post({"text": "x" * size}) for size in (1 << 20, 1))
+        await asyncio.sleep(0)
+        trainer.close()
+        await asyncio.wait([long, last], timeout=PATIENCE_S)
+        assert long.cancelled() and last.cancelled()
 
 
 async def test_a_trace_is_for_a_trainer_that_has_its_run() -> None:

@@ -43,6 +43,41 @@ def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
     assert len(incidents(merger)) == 500 and merger.newest("checkpoint") == 0
 
 
+def test_the_save_that_replaces_a_corrupt_checkpoint_is_reported_once() -> None:
+    """A repair continued from step 10, and trains on to step 20 again. The catalogue has it as corrupt until then."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+
+    def save(step: int) -> None:
+        data = {"step": step, "path": "/p", "bytes": 1, "digest": "new"}
+        merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
+
+    for step in (10, 20):
+        save(step)
+    for _ in range(2):  # of the ranks' restores the merger emits one
+        merger.fact(incident("step 20 is corrupt", 20), 0)
+    assert merger.newest("checkpoint") == 10, "an emergency checkpoint of step 15 is written"
+    for step in (10, 20, 20):
+        save(step)
+    emitted = [(event["kind"], event["data"]["step"]) for event in merger.spool.take(0)]
+    assert emitted == [("checkpoint", 10), ("checkpoint", 20), ("incident", 20), ("checkpoint", 20)]
+    merger.fact(incident("step 20 is corrupt, and so is its copy", 20), 0)
+    merger.fact(incident("step 10 is corrupt", 10), 0)
+    assert merger.newest("checkpoint") == 9
+    save(20)
+    merger.fact(incident("step 40 is corrupt", 40), 0)
+    merger.fact(incident("no step", None), 0)
+    assert merger.newest("checkpoint") == 20
+
+
+def test_a_checkpoint_that_a_restore_reported_may_be_saved_again() -> None:
+    """The next attempt begins with the last checkpoint, and saves its step with other files."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    for again, digest in ((True, "a"), (True, "a"), (False, "b"), (False, "c"), (True, "b")):
+        data = {"step": 20, "path": "/p", "bytes": 1, "digest": digest, "again": again}
+        merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
+    assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b"]
+
+
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
     merger = EventMerger(Spool(1 << 20), 1, 0.0)
     merger.fact(incident("a", 1), 1)

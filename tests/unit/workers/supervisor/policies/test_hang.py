@@ -4,6 +4,7 @@ import pytest
 from harness.examinations import COMPUTES, rank, recorded, waits
 
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor.policies.diagnosis import diagnose
 from shardyard.workers.supervisor.policies.examination import Examination
 from shardyard.workers.supervisor.policies.hang import collectives_timeout_s, evidence, hung, limit_s
 
@@ -29,6 +30,15 @@ def test_one_that_neither_gets_on_nor_waits_ends_the_patience() -> None:
     assert hung([saves, waits(1), Examination.of(2, {"state": "T"})], 30, 600)
     assert hung([waits(0), waits(1), waits(2)], 30, 600)
     assert not hung([waits(0), rank(1, COMPUTES, idle_s=1)], 30, 600)
+
+
+def test_ranks_that_are_ready_first_wait_for_the_one_that_makes_the_data() -> None:
+    """No collective is on record then."""
+    frames = ("build.py:90 in allocate", "shardyard/workers/ready_ranks.py:33 in wait_for_all")
+    ready = [rank(number, ("MainThread", frames), phase="start", idle_s=900) for number in (1, 2)]
+    makes = {idle_s: rank(0, COMPUTES, phase="start", idle_s=idle_s) for idle_s in (1, 900)}
+    assert not hung([makes[1], *ready], 30, 600)
+    assert hung([makes[900], *ready], 30, 600) and diagnose([makes[900], *ready]).rank == 0
 
 
 def test_the_limit_follows_the_median_step() -> None:

@@ -1,0 +1,74 @@
+"""A restore beats for as long as it reads and tries again, so that slow storage is no hang."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.checkpoint import restore
+from shardyard.workers.checkpoint.manifest import File, Manifest, write
+from shardyard.workers.checkpoint.retention import folder
+from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
+from shardyard.workers.storage import local_folder
+from shardyard.workers.storage.errors import StorageUnreachable
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
+
+
+def nothing(*_: object) -> None:
+    """There is nothing to say, and nothing to refuse."""
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """A world of one rank."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def piece(values: torch.Tensor) -> ParamShard:
+    return ParamShard("weight", tuple(values.shape), (0,) * values.ndim, values, frozenset())
+
+
+def saved(root: Folder, step: int, values: torch.Tensor) -> Manifest:
+    """A checkpoint of one file."""
+    image = StagingBuffer([piece(values)], torch.device("cpu"))
+    image.take()
+    content, path = image.content(), folder(root, step)
+    path.write("rank-0", content)
+    file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.slices))
+    manifest = Manifest(step, {"step": step}, image.tensors, {"rank-0": file})
+    write(path, manifest)
+    return manifest
+
+
+def test_each_block_and_each_part_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_folder, "_BLOCK_BYTES", 1 << 10)
+    root, values, beats = LocalFolder(str(tmp_path)), torch.randn(64, 64), []
+    manifest = saved(root, 3, values)
+    found = piece(torch.zeros_like(values))
+    restored = restore.restore(root, None, [found], nothing, nothing, lambda: beats.append(1))
+    assert torch.equal(found.tensor, values)
+    assert restored == restore.Restored(folder(root, 3), manifest, own=True)
+    assert len(beats) >= manifest.bytes / 1024 + 2
+
+
+def test_each_try_at_storage_that_does_not_answer_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[int] = []
+
+    def away(*_: Any) -> Any:
+        raise StorageUnreachable("no answer")
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(LocalFolder, "folders", away)
+    with pytest.raises(StorageUnreachable):
+        restore.restore(
+            LocalFolder(str(tmp_path)), None, [piece(torch.zeros(2))], nothing, nothing, lambda: beats.append(1)
+        )
+    assert len(beats) == 3
