@@ -55,8 +55,8 @@ def restore(
 ) -> Restored | None:
     """Fill `shards` and return where their values are from; None: from the start. Collective.
 
-    `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. `CheckpointError`,
-    `StorageError`, and what `accept` raises.
+    `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. Raises
+    `CheckpointError`, `StorageError`, and what `accept` raises.
     """
     found = _with_retries(lambda: _found(root, resume, warn, beat), warn, beat)
     if found is None:
