@@ -5,6 +5,7 @@ in a pipeline what two more of each stage keep, whose forward pass was the last:
 
 - Forward, block i's tensors are copied down on a side stream while block i+1 runs. They are freed before block i+2 starts, which waits
   for the copy. Without that wait the device would hold all blocks if the bus is slower than the blocks.
+- Autograd saves some memory several times, as the input of several linear layers. It is copied once each way.
 - Backward, block i−1's tensors are copied up on another side stream while block i runs. Tensors that are not freed yet, as those of the
   last blocks, are not copied.
 
@@ -115,23 +116,40 @@ class _Kept:
         self.tensors: list[torch.Tensor | None] = []  # on the device
         self._hosts: list[torch.Tensor] = []
         self._versions: list[int] = []
+        self._users: list[int] = []  # those that have not taken the tensor yet
+        self._numbers: dict[_Memory, int] = {}
         self._device = torch.device("cpu")
         self._done = Done(None)  # the copies in the direction of the last ones
         self._freed = self._used = False
 
     def add(self, tensor: torch.Tensor) -> int:
-        """Keep a tensor. Returns its number."""
+        """Keep a tensor, unless one of the same memory is kept. Returns its number."""
+        memory = _memory(tensor)
+        number = (
+            self._numbers.get(memory) if memory[0] else None
+        )  # without elements, or without values, it has no address
+        if number is not None and self._has(number, memory):
+            self._users[number] += 1
+            return number
+        self._numbers[memory] = len(self.tensors)
         self.tensors.append(tensor)
         self._hosts.append(host_like(tensor))
         self._versions.append(version(tensor))
+        self._users.append(1)
         return len(self.tensors) - 1
+
+    def _has(self, number: int, memory: "_Memory") -> bool:
+        """Whether that tensor is still of this memory: a storage that was freed may have left its address to another."""
+        kept = self.tensors[number]
+        return kept is not None and _memory(kept) == memory
 
     def _lanes(self) -> tuple[CopyLane, CopyLane]:
         return self._offload.lanes(self._device)
 
     def copy_down(self) -> None:
-        """Start to copy all to the host."""
+        """Start to copy all to the host. Nothing is added from now on."""
         self.check()
+        self._numbers.clear()
         found = [tensor for tensor in self.tensors if tensor is not None]
         self._device = found[0].device
         down, _ = self._lanes()
@@ -168,7 +186,7 @@ class _Kept:
         self.tensors = list(found)
 
     def take(self, number: int) -> torch.Tensor:
-        """The tensor on the device. At the first one, the block before starts to fetch its own."""
+        """The tensor on the device, until its last user has it. At the first one, the block before starts to fetch its own."""
         if not self._used:
             self._used = True
             self._offload.stay(self)
@@ -177,11 +195,34 @@ class _Kept:
             before = self.before()
             if before is not None:
                 before.fetch()
-        tensor, self.tensors[number] = self.tensors[number], None
+        tensor = self.tensors[number]
+        self._users[number] -= 1
+        if self._users[number] < 1:
+            self.tensors[number] = None
         if tensor is not None:
             return tensor
         # Used before: a schedule that splits the backward pass runs it twice.
         return self._hosts[number].to(self._device, non_blocking=True)
+
+
+#: Storage, first element, sizes, strides, dtype, and version.
+_Memory = tuple[int, int, torch.Size, tuple[int, ...], torch.dtype, int]
+
+
+def _memory(tensor: torch.Tensor) -> _Memory:
+    """What memory the tensor shows, and after how many changes in place."""
+    offset = int(tensor.storage_offset())
+    return (_storage(tensor), offset, tensor.shape, tensor.stride(), tensor.dtype, version(tensor))
+
+
+def _in_a_row(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The elements [n] in the order of memory; None if they do not fill it without gaps, or it has no address."""
+    filled = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != filled:
+            return None
+        filled *= size
+    return tensor.as_strided((filled,), (1,)) if _storage(tensor) else None
 
 
 def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
@@ -191,10 +232,14 @@ def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Packed:
-    """A tensor that autograd saved: number `number` of what `kept` keeps. `spec`: how a DTensor is made of it."""
+    """A tensor that autograd saved: number `number` of what `kept` keeps.
+
+    `layout`: its sizes and strides, if its elements are kept in a row. `spec`: how a DTensor is made of it.
+    """
 
     kept: _Kept
     number: int
+    layout: tuple[torch.Size, tuple[int, ...]] | None
     spec: tuple[Any, ...] | None
 
 
@@ -203,10 +248,14 @@ def _pack(kept: _Kept, resident: Callable[[], set[int]], tensor: torch.Tensor) -
     with torch.no_grad():
         if not tensor.dim() or _storage(tensor) in resident():
             return tensor
-        if not isinstance(tensor, DTensor):
-            return _Packed(kept, kept.add(tensor.detach()), None)
-        spec = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride())
-        return _Packed(kept, kept.add(tensor.to_local().detach()), spec)
+        spec, plain = None, tensor
+        if isinstance(tensor, DTensor):
+            spec, plain = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride()), tensor.to_local()
+        plain = plain.detach()
+        row = _in_a_row(plain)
+        if row is None:
+            return _Packed(kept, kept.add(plain), None, spec)
+        return _Packed(kept, kept.add(row), (plain.shape, plain.stride()), spec)
 
 
 def _unpack(packed: Any) -> torch.Tensor:
@@ -214,6 +263,8 @@ def _unpack(packed: Any) -> torch.Tensor:
         return packed
     with torch.no_grad():
         plain: torch.Tensor = packed.kept.take(packed.number)
+        if packed.layout is not None:
+            plain = plain.as_strided(*packed.layout)
     if packed.spec is None:
         return plain
     mesh, placements, shape, stride = packed.spec

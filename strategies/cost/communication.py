@@ -15,8 +15,8 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   numbers per token (3 with label smoothing).
 - with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and
   reduce-scatters its outputs and its inputs' gradients, 4nf. The head gathers twice (once, if its loss is computed in chunks) and
-  reduce-scatters once. The embedding's
-  output is gathered (gloo has no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and
+  reduce-scatters once. On GPUs the embedding's columns are exchanged for positions, and back in its gradient, 2nf/t; gloo has no
+  all-to-all between shards, so there its output is gathered, and so is its gradient. A tied one's output is reduce-scattered, and
   its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
   micro-batch.
 - tensor on a grid: `grid_traffic.py`.
@@ -213,9 +213,6 @@ def _why_not_tensor(setting: Setting) -> str | None:
     layout = setting.layout
     reasons = {
         "There is no formula for biases, learned positions and norms of heads over the tensor axis.": not setting.decoder.plain,
-        "On GPUs the embedding exchanges columns for positions; there is no formula for that.": (
-            layout.sequence and setting.device == "cuda" and not setting.decoder.tied
-        ),
         "There is no formula for compiled blocks, whose messages cannot be counted.": setting.memory_options.compile,
         "There is no formula for ZeRO-3 with tensor parallelism in a pipeline.": layout.zero == 3
         and layout.pipeline > 1,
@@ -246,7 +243,10 @@ def _tensor(setting: Setting) -> Sent:
     times = setting.batch.microbatches if at_once else 1
     norms = (2 * blocks + last) * 2 * decoder.dim * f * times
     head = last * (2 if setting.loss_chunk is None else 1)
-    yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + head + 2 * columns + rows) * n * f, c)
+    exchanged = columns * (setting.device == "cuda")  # gloo has no all-to-all between shards
+    gathered = 6 * blocks + 2 * again + head + 2 * (columns - exchanged) + rows
+    yield "all_gather", _moved("6nf per block", gathered * n * f, c)
+    yield "all_to_all", _moved("2nf/t of the embedding", 2 * exchanged * n / t * f, c)
     yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last + rows) * n * f, c)
     yield "all_reduce", _moved("norms", norms, c if at_once and layout.zero == 3 else setting.sent)
     yield "all_reduce", _moved("loss", loss, wide)

@@ -2,6 +2,8 @@
 
 b is the numbers of one block, e those of embedding, last norm and head, which are one unit of `fully_shard`.
 
+- In the forward pass there are the ends, the running block, in its message too, and `overlap.prefetch` blocks ahead of it with their
+  experts.
 - At the loss nothing is gathered: blocks are dropped after their forward pass. Under a pipeline all are kept for the backward pass.
 - In the backward pass of a block it and the next one are gathered, and the ends, which the head needed first. The block's gradients
   exist in the compute dtype and, until they are reduced, in the master's.
@@ -26,6 +28,14 @@ def at_loss(setting: Setting, block: int, ends: int, blocks: int) -> float:
     if setting.layout.zero != 3 or setting.layout.pipeline == 1:
         return 0
     return setting.compute * (blocks * block + ends)
+
+
+def in_forward(setting: Setting, block: int, ends: int, blocks: int, unshared: int) -> float:
+    """The same in the forward pass, while blocks follow. `unshared` numbers of a block are on no other rank: they are not sent ahead."""
+    if setting.layout.zero != 3 or setting.layout.pipeline > 1:
+        return 0
+    ahead = min(setting.prefetch, blocks - 1)
+    return setting.compute * (ends + 2 * block + ahead * (block - unshared))
 
 
 def in_backward(setting: Setting, block: int, ends: int, blocks: int) -> float:

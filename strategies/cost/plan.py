@@ -113,6 +113,7 @@ def _moments(rank: Rank) -> dict[Moment, Held]:
     moments: dict[Moment, Held] = {
         "backward": max(
             _start(rank, lasting),
+            _ahead(rank, lasting),
             last_block,
             first_block,
             _sums(rank, lasting),
@@ -152,6 +153,22 @@ def _start(rank: Rank, lasting: Held) -> Held:
     setting = rank.setting
     summed = _summed(rank) if setting.batch.microbatches > 1 else 0
     return {**lasting, "gradients": summed, "buffers": gathered.at_start(setting, rank.block, rank.ends)}
+
+
+def _ahead(rank: Rank, lasting: Held) -> Held:
+    """In ZeRO-3's forward pass: at the last block that has as many blocks gathered ahead as may be."""
+    setting = rank.setting
+    buffers = gathered.in_forward(setting, rank.block, rank.ends, rank.blocks, rank.unshared)
+    if not buffers:
+        return {}
+    passed = 1 if setting.memory_options.offload.activations else max(1, rank.blocks - setting.prefetch) / rank.blocks
+    return {
+        **lasting,
+        "activations": _activations(rank) * passed,
+        "gradients": _gradients_before(rank),
+        "buffers": buffers,
+        "workspace": _working(rank),
+    }
 
 
 def _lookup(rank: Rank, lasting: Held) -> Held:

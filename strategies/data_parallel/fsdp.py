@@ -1,7 +1,8 @@
 """ZeRO stage 3: parameters, gradients and optimizer state sharded over the data axis by torch's `fully_shard` (1910.02054, section 5.3).
 
-Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more blocks, in the backward pass one more and the
-gradients of `prefetch` blocks in transit. The 16Ψ/N bytes may be in host memory, or but for gradients on a disk (`shards_on_disk.py`).
+Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more blocks with their experts, in the backward pass one
+more and the gradients of `prefetch` blocks in transit. The 16Ψ/N bytes may be in host memory, or but for gradients on a disk
+(`shards_on_disk.py`).
 Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs `fsdp_comm.py` lets them overlap.
 With ZeRO++ `zero_plus_plus.py` makes these messages smaller.
 
@@ -277,10 +278,15 @@ def _shard_size(value: nn.Parameter, parts: int) -> int:
 
 
 def _prefetch(part: nn.Module, depth: int) -> None:
-    """Let each block, and the part itself, request the `depth` blocks after it before it computes; in the backward pass one block."""
-    order: list[FSDPModule] = [module for module in (part, *blocks(part)) if isinstance(module, FSDPModule)]
-    for number, module in enumerate(order, start=1):
-        module.set_modules_to_forward_prefetch(order[number : number + depth])
+    """Let each block, and the part itself, request the `depth` blocks after it before it computes; in the backward pass one module.
+
+    A block is requested with what is sharded apart inside it, its distributed experts, and requests its own first.
+    """
+    units = [[unit for unit in block.modules() if isinstance(unit, FSDPModule)] for block in blocks(part)]
+    assert isinstance(part, FSDPModule)
+    for number, (module, *inside) in enumerate([[part], *units]):
+        ahead = [one for unit in units[number : number + depth] for one in unit]
+        module.set_modules_to_forward_prefetch([*inside, *ahead])
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:

@@ -97,7 +97,15 @@ _OPERATORS: dict[str, tuple[str, Callable[[Sequence[Any]], list[torch.Tensor]], 
     "_c10d_functional::broadcast": ("broadcast", _first, False),
     "_c10d_functional::broadcast_": ("broadcast", _first, False),
     "_c10d_functional::isend": ("send", _first, False),
+    "_dtensor::shard_dim_alltoall": ("all_to_all", _first, False),
 }
+
+
+def is_collective(op: Any) -> bool:
+    """Whether an operator is a collective, a message, or waits for one."""
+    if op.namespace == "_dtensor":  # it also has operators that send nothing
+        return operator_name(op) in _OPERATORS
+    return op.namespace in ("c10d", "_c10d_functional")
 
 
 class Traffic(DispatchMode):
@@ -111,7 +119,7 @@ class Traffic(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes again, as plain tensors
-        if func.namespace in ("c10d", "_c10d_functional"):
+        if is_collective(func):
             self._count(func, args)
         return func(*args, **(kwargs or {}))
 
@@ -180,8 +188,10 @@ def axes_of(mesh: Mesh) -> dict[str, str]:
 
 
 def group_of(args: Sequence[Any]) -> dist.ProcessGroup:
-    """The process group among an operator's arguments: boxed for c10d, by name for functional collectives."""
+    """The process group among an operator's arguments: boxed for c10d, by name or itself for functional collectives."""
     for argument in args:
+        if isinstance(argument, dist.ProcessGroup):
+            return argument
         if isinstance(
             argument, torch.ScriptObject
         ):  # the group comes before the kind of reduction, the other boxed argument

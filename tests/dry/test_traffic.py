@@ -1,4 +1,8 @@
-"""What NCCL would send for gradients and parameters of ZeRO: 2Ψ(N−1)/N elements, of stage 3 3Ψ(N−1)/N, gradients in the dtype of sums."""
+"""What NCCL would send.
+
+For gradients and parameters of ZeRO: 2Ψ(N−1)/N elements, of stage 3 3Ψ(N−1)/N, gradients in the dtype of sums. Between the parts of an
+embedding that tensor ranks share: its columns for their positions.
+"""
 
 from typing import Any
 
@@ -38,6 +42,20 @@ def test_zero_3_pads_no_rows_of_a_matrix_whose_columns_it_shards(dry: DryRunner)
     sent = _sent(found)
     assert sent == {("data", "reduce_scatter"): 4 * share, ("data", "all_gather"): 2 * 2 * share}
     assert _expected(layout, model=model) == sent
+
+
+def test_an_embedding_exchanges_columns_for_positions(dry: DryRunner) -> None:
+    """Each of 2 ranks has half of the columns of all tokens, keeps half of these, and gets their gradient back."""
+    layout = {"tensor": 2, "sequence": True}
+    found = dry.report(layout)
+    tokens, dim = 16 * 128, 128
+    sent = _sent(found)
+    assert sent["tensor", "all_to_all"] == 2 * 2 * tokens * (dim / 2) / 2
+    expected = _expected(layout)
+    del expected["tensor", "all_reduce"]
+    assert expected == sent
+    (meetings,) = found.meetings.values()
+    assert sum(one.what.startswith("shard_dim_alltoall") for one in meetings) == 3  # a validation batch has one
 
 
 def _sent(found: DryRun) -> dict[tuple[str, str], float]:

@@ -26,6 +26,8 @@ class CollectiveStreams:
 
     def stream(self, op: Operator, args: Sequence[Any], current: Stream) -> Stream:
         """The stream on which a collective runs, ready for it."""
+        if op.is_waited_for:
+            return current
         if op.name.startswith("c10d::") and op.argument("asyncOp", args, {}, otherwise=True) is False:
             return current
         group = group_of(args)

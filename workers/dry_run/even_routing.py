@@ -1,7 +1,8 @@
 """Values for what a mixture of experts counts: every expert gets as many rows as any other, none is dropped.
 
-Fake tensors have no values, but the sizes of a mixture's tensors are counts of routed rows. The count itself (`bincount`) is replaced by
-an even one, and what the layers compute of it follows from real tensors that its fake results carry along.
+Fake tensors have no values, but the sizes of a mixture's tensors are counts of routed rows. The count itself (`rows_each` of
+`workers/models/moe.py`) runs as any operator, and its fake result carries an even count along as a real tensor. So does what the layers
+compute of it. No operator is replaced: one whose host waits for a size, such as `bincount`, fails in a dry run.
 """
 
 from collections.abc import Sequence
@@ -40,12 +41,10 @@ class EvenRouting(DispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes again, as plain tensors
         name, given = func.name(), kwargs or {}
-        if name == "aten::bincount":
-            return self._bincount(*args, **given)
-        if name == "aten::repeat_interleave.Tensor" and (known := value_of(args[0])) is not None:
-            return args[0].new_empty(sum(_plain(known)), dtype=torch.int64)
         result = func(*args, **given)
-        if name.startswith("c10d::alltoall_base_"):
+        if name == "aten::scatter_add_" and args[0].dim() == 1 and args[0].dtype == torch.int64:
+            self._count(result, args[2])
+        elif name.startswith("c10d::alltoall_base_"):
             self._exchange(args[0], args[1], group_of(args))
         elif name == "aten::stack":
             self._stack(result, *args)
@@ -55,17 +54,18 @@ class EvenRouting(DispatchMode):
         return result
 
     @staticmethod
-    def _bincount(choices: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
-        """Rows per expert; the last bin, of dropped choices, is empty."""
-        assert weights is None and minlength > 1
-        each, more = divmod(choices.numel(), minlength - 1)
-        counts = choices.new_empty(minlength, dtype=torch.int64)
+    def _count(counts: torch.Tensor, choices: torch.Tensor) -> None:
+        """Rows per expert; the last number, of dropped choices, is zero.
+
+        Loads are counted by this operator too, and have no such number, but no host reads them.
+        """
+        experts = len(counts) - 1
+        each, more = divmod(choices.numel(), experts)
         with unset_fake_temporarily():
-            rows = torch.full((minlength,), each, dtype=torch.int64)
+            rows = torch.full((experts + 1,), each, dtype=torch.int64)
             rows[:more] += 1
             rows[-1] = 0
             setattr(counts, _VALUE, rows)
-        return counts
 
     @staticmethod
     def _stack(result: torch.Tensor, tensors: Sequence[torch.Tensor], dim: int = 0) -> None:
@@ -84,9 +84,3 @@ class EvenRouting(DispatchMode):
         with unset_fake_temporarily():
             mine = known.chunk(group.size())[group.rank()]
             setattr(arriving, _VALUE, mine.repeat(group.size()))
-
-
-def _plain(known: torch.Tensor) -> list[int]:
-    with unset_fake_temporarily():
-        rows: list[int] = known.tolist()
-        return rows

@@ -6,12 +6,20 @@ from typing import Any, Final
 
 import torch
 
+from ...strategies.telemetry.comm_counter import is_collective
 from ...strategies.torch_version import require
 
 #: They allocate and write nothing.
 _EMPTY: Final = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty_strided")
 #: The host waits for their result.
-_READ_BY_HOST: Final = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select")
+_READ_BY_HOST: Final = (
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::equal",
+    "aten::masked_select",
+    "aten::bincount",
+    "aten::_unique2",
+)
 #: Collectives that change what they are given. The others fill their first argument from their second.
 _IN_PLACE: Final = (
     "allreduce_",
@@ -34,6 +42,11 @@ class Operator:
     is_empty: bool
     read_by_host: bool
     is_collective: bool
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a collective makes the current stream wait for its end, and returns no handle."""
+        return self.name.startswith("_dtensor::")
 
     def argument(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], otherwise: Any = None) -> Any:
         """The value of an argument in a call."""
@@ -59,9 +72,9 @@ def operator_of(func: Any) -> Operator:
     written = tuple(bool(a.alias_info and a.alias_info.is_write) for a in schema.arguments)
     aliased = [r.alias_info for r in schema.returns if r.alias_info is not None]
     is_view = bool(aliased) and not any(info.is_write for info in aliased)
-    is_collective = func.namespace in ("c10d", "_c10d_functional")
+    collective = is_collective(func)
     makes_tensors = any("Tensor" in str(r.type) for r in schema.returns)
-    is_question = not (makes_tensors or any(written) or is_collective or name in _READ_BY_HOST)
+    is_question = not (makes_tensors or any(written) or collective or name in _READ_BY_HOST)
     return Operator(
         name=name,
         written=written,
@@ -69,7 +82,7 @@ def operator_of(func: Any) -> Operator:
         touches_nothing=is_view or is_question,
         is_empty=name in _EMPTY,
         read_by_host=name in _READ_BY_HOST,
-        is_collective=is_collective,
+        is_collective=collective,
     )
 
 
@@ -89,7 +102,7 @@ def accesses(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ac
 def _of_collective(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Accesses:
     name = op.name.rpartition("::")[2]
     first, rest = list(tensors_of(args[:1])), list(tensors_of(args[1:]))
-    if name in ("send", "isend") or (op.name.startswith("_c10d_functional") and name not in _IN_PLACE):
+    if name in ("send", "isend") or (not op.name.startswith("c10d::") and name not in _IN_PLACE):
         return Accesses(first + rest, list(tensors_of(kwargs)))  # `out=` of functional collectives
     return Accesses(first + rest if name in _IN_PLACE else rest, first)
 

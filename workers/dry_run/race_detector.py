@@ -86,7 +86,8 @@ class RaceDetector:
         actor.tick()
         self._note(touched, returned, actor, place, allocates_only=op.is_empty)
         if op.is_collective and isinstance(actor, Stream):
-            self._collectives.started(result, actor, everything)
+            if not op.is_waited_for:
+                self._collectives.started(result, actor, everything)
         elif on_device and (op.read_by_host or _blocks(op, args, kwargs, everything)):
             host().follow(actor.clock)
 

@@ -85,6 +85,109 @@ def test_a_kept_tensor_that_is_changed_in_place_is_an_error(changed: int) -> Non
         value.sum().backward()
 
 
+class Shared(nn.Module):
+    """Autograd saves its input for three layers, in one shape or another, and its transpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(4, 4, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.q(x) * self.k(x) + self.v(x.flatten(0, 1)).view_as(x)
+        return y + x.transpose(0, 1).exp().transpose(0, 1)
+
+
+def _moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each copy from here on."""
+    copies: list[int] = []
+    given = offload._copy
+
+    def noted(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
+        copies.extend(one.nbytes for one in sources)
+        given(sources, targets)
+
+    monkeypatch.setattr(offload, "_copy", noted)
+    return copies
+
+
+def _three_blocks() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Shared() for _ in range(3)))
+
+
+def test_memory_that_is_saved_several_times_is_copied_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, plain, copies = _three_blocks(), _three_blocks(), _moved(monkeypatch)
+    offload.offload_activations(model)
+    x, saved = torch.rand(2, 3, 4, requires_grad=True), set()
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, nn.Parameter) and tensor.shape != (4, 4):
+            saved.add((tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        expected = plain(x)
+    loss = model(x)
+    assert sum(copies) == sum(size for _, size in saved)
+    down = sum(copies)
+    loss.sum().backward()
+    expected.sum().backward()
+    assert sum(copies) == down + down // 3  # the last two blocks were still on the device
+    for found, given in zip(model.parameters(), plain.parameters(), strict=True):
+        assert found.grad is not None and given.grad is not None and torch.equal(found.grad, given.grad)
+
+
+def test_a_version_and_a_freed_storage_are_other_memory() -> None:
+    kept = offload._Offload().begin(True)
+    x = torch.rand(2, 3)
+
+    def number(tensor: torch.Tensor) -> int:
+        packed = offload._pack(kept, set, tensor)
+        assert packed.layout in (None, (tensor.shape, tensor.stride()))
+        found: int = packed.number
+        return found
+
+    views = [x, x.view(6), x.t(), x[1:], x[1].unsqueeze(0), x[:, 1:], x[:, 1:].clone()]
+    assert [number(view) for view in views] == [0, 0, 0, 1, 1, 2, 3]
+    x.add_(1)
+    assert number(x) == 4
+    # Its memory is freed, and its address may be another storage's next.
+    last = kept.tensors[number(torch.rand(5))]
+    assert last is not None
+    memory = offload._memory(last)
+    last.untyped_storage().resize_(0)
+    assert not kept._has(5, memory)
+
+
+def test_views_of_memory_in_any_order_come_back_as_they_were() -> None:
+    kept = offload._Offload().begin(True)
+    x = torch.rand(2, 3, 4)
+    views = [x, x.transpose(0, 2), x[1].t(), x[:, :2], x[:1].expand(5, 3, 4), x[:0], x.unsqueeze(1).transpose(1, 3)]
+    packed = [offload._pack(kept, set, view) for view in views]
+    kept.copy_down()
+    kept.free()
+    for view, one in zip(views, packed, strict=True):
+        assert torch.equal(offload._unpack(one), view)
+
+
+def test_the_device_has_shared_memory_until_its_last_user_has_it() -> None:
+    model = _three_blocks()
+    offload.offload_activations(model)
+    kept: list[Any] = []
+    given = offload._Kept.take
+
+    def take(one: Any, number: int) -> torch.Tensor:
+        found = given(one, number)
+        kept.append((one.tensors[number] is None, one._users[number] == 0))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offload._Kept, "take", take)
+        model(torch.rand(2, 3, 4)).sum().backward()
+    assert all(dropped == last for dropped, last in kept)
+    assert {dropped for dropped, _ in kept} == {False, True}
+
+
 def test_without_gradients_nothing_is_kept() -> None:
     model = blocks()
     offload.offload_activations(model)

@@ -1,10 +1,14 @@
-"""What the blocks of a model are, and which parameters ZeRO-3 can shard block by block."""
+"""What the blocks of a model are, which parameters ZeRO-3 can shard block by block, and what it gathers ahead."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
-from shardyard.strategies.data_parallel.fsdp import blocks, check_shared
+from shardyard.strategies.data_parallel.fsdp import _prefetch, blocks, check_shared
 from shardyard.strategies.layout import Refusal
 
 
@@ -72,3 +76,39 @@ def test_without_that_name_they_are_in_the_first_container() -> None:
     model.norm, model.layers, model.heads = (nn.LayerNorm(4), nn.ModuleList([nn.Linear(4, 4)]), nn.ModuleList())
     assert list(blocks(model)) == list(model.layers)
     assert list(blocks(nn.Linear(4, 4))) == []
+
+
+class _Requests(FSDPModule):
+    """As `fully_shard` makes a module, without a process group."""
+
+    def set_modules_to_forward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        self.__dict__["ahead"] = list(modules)
+
+
+def _sharded(module: nn.Module) -> None:
+    module.__class__ = type("Sharded", (_Requests, type(module)), {})
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_experts_are_requested_with_their_block(depth: int) -> None:
+    """Each block requests its own, and those of the blocks ahead. They hold most of a mixture's weights."""
+    model: Any = nn.Module()
+    model.embed, model.blocks = nn.Embedding(8, 4), nn.ModuleDict()
+    for name in ("a", "b", "c"):
+        block: Any = nn.Sequential(nn.Linear(4, 4))
+        block.mlp = nn.Module()
+        block.mlp.experts = nn.Linear(4, 4)
+        model.blocks[name] = block
+        _sharded(block.mlp.experts)
+        _sharded(block)
+    _sharded(model)
+    _prefetch(model, depth)
+    names = {module: name.removeprefix("blocks.") for name, module in model.named_modules()}
+    found = {name: [names[one] for one in module.ahead] for module, name in names.items() if hasattr(module, "ahead")}
+    ahead = ["a", "a.mlp.experts", "b", "b.mlp.experts", "c", "c.mlp.experts"]
+    assert found == {
+        "": ahead[: 2 * depth],
+        "a": ahead[1 : 2 + 2 * depth],
+        "b": ahead[3:],
+        "c": ["c.mlp.experts"],
+    }

@@ -1,9 +1,12 @@
 """On fake tensors of the CPU, which need no fake device."""
 
+import pytest
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from shardyard.workers.dry_run.even_routing import EvenRouting, value_of
 from shardyard.workers.dry_run.fake_tensors import FakeTensorMode, unset_fake_temporarily
+from shardyard.workers.models.moe import rows_each
 
 
 def rows(counts: torch.Tensor) -> list[int]:
@@ -16,15 +19,18 @@ def rows(counts: torch.Tensor) -> list[int]:
 
 def test_every_expert_gets_as_many_rows_and_none_is_dropped() -> None:
     with FakeTensorMode(), EvenRouting():
-        counts = torch.bincount(torch.empty(10, dtype=torch.int64), minlength=5)
-        assert rows(counts) == [3, 3, 2, 2, 0]
-        assert rows(counts[:4].view(2, 2).sum(1)) == [6, 4]
+        counts = rows_each(torch.empty(10, dtype=torch.int64), 4)
+        assert rows(counts) == [3, 3, 2, 2]
+        assert rows(counts.view(2, 2).sum(1)) == [6, 4]
 
 
-def test_rows_that_are_repeated_by_counts_have_their_number() -> None:
-    with FakeTensorMode(), EvenRouting():
-        counts = torch.bincount(torch.empty(10, dtype=torch.int64), minlength=3)[:2]
-        assert torch.arange(2).repeat_interleave(counts).shape == (10,)
+def test_counts_whose_host_would_wait_fail() -> None:
+    choices = torch.zeros(10, dtype=torch.int64)
+    with FakeTensorMode(allow_non_fake_inputs=True), EvenRouting():
+        counts = rows_each(choices, 2)
+        for count in (lambda: torch.bincount(choices, minlength=3), lambda: torch.arange(2).repeat_interleave(counts)):
+            with pytest.raises(DynamicOutputShapeException):
+                count()
 
 
 def test_what_is_no_count_has_no_value() -> None:

@@ -23,6 +23,7 @@ A, B, C = (torch.zeros(2) for _ in range(3))
         (torch.ops.c10d.recv_.default, ([A],), {}, [], [A]),
         (torch.ops._c10d_functional.all_reduce.default, (A, "sum", "0"), {}, [A], []),
         (torch.ops._c10d_functional.all_reduce_.default, (A, "sum", "0"), {}, [A], [A]),
+        (torch.ops._dtensor.shard_dim_alltoall.default, (A, 0, 1, "0"), {}, [A], []),
     ],
     ids=str,
 )
@@ -38,8 +39,9 @@ def test_views_and_questions_touch_nothing_and_empty_tensors_are_not_written() -
         assert operator_of(func).touches_nothing
     for func in (torch.ops.aten.add_.Tensor, torch.ops.aten.equal.default, torch.ops.c10d.barrier.default):
         assert not operator_of(func).touches_nothing
+    assert operator_of(torch.ops._dtensor.shard_dim_alltoall.default).is_collective
     assert operator_of(torch.ops.aten.empty.memory_format).is_empty
-    assert operator_of(torch.ops.aten.nonzero.default).read_by_host
+    assert all(operator_of(func.default).read_by_host for func in (torch.ops.aten.nonzero, torch.ops.aten.bincount))
 
 
 def test_arguments_are_found_by_place_or_name() -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from shardyard.workers.models.experts import Experts
 from shardyard.workers.models.init import initial_value
-from shardyard.workers.models.moe import Mixture, balance_loss, route, within_capacity, z_loss
+from shardyard.workers.models.moe import Mixture, balance_loss, route, rows_each, within_capacity, z_loss
 
 EXPERTS = 5
 
@@ -183,6 +183,12 @@ def test_an_expert_that_no_token_chose_has_a_gradient_of_zeros() -> None:
     chosen = layer.router(x).argmax().item()
     norms = layer.experts.gate.grad.flatten(1).norm(dim=1)
     assert [number for number, norm in enumerate(norms.tolist()) if norm] == [chosen]
+
+
+def test_rows_of_no_expert_are_counted_for_none() -> None:
+    place = torch.tensor([3, 0, 2, 0, 3, 3])
+    assert rows_each(place, 3).tolist() == place.bincount(minlength=4)[:3].tolist() == [2, 0, 1]
+    assert rows_each(place[:0], 3).tolist() == [0, 0, 0]
 
 
 def test_routes_in_fp32_at_least() -> None:
