@@ -21,8 +21,12 @@ it is d such grids, `tensor = (depth · q + row) · q + column`, which hold the 
 
 It may be a cube, too: `tensor = (depth · l + row) · l + column`, whose ranks hold different parameters.
 
-A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it, and an axis of
-the whole world has the world's. For an axis of one rank nothing is formed, and nothing is sent.
+A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it. Those of replicas
+have the world's if they have all ranks; on gloo, which does not run what a group has started in order, others have it too. For an axis of
+one rank nothing is formed, and nothing is sent.
+
+Beside the pipeline's group there is one for each pair of neighbours in it, for messages between stages: over one group a receive that is
+posted early would hold up later sends. Not on gloo, and not for two ranks.
 """
 
 from collections.abc import Mapping
@@ -36,7 +40,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from .context_axes import context_axes
 from .layout import Layout, Refusal
-from .process_groups import group_of_mine, group_of_one, reduces
+from .process_groups import group_of_mine, group_of_one, pairs_of_mine, reduces, runs_in_order
 from .zero_plus_plus_axes import zero_plus_plus_axes
 
 #: Data × context: the ranks that hold the same parameters and see different tokens.
@@ -54,10 +58,12 @@ SECONDARY, NODE, NODES = "secondary", "node", "nodes"
 #: A grid of tensor ranks: the axes along which the row, and the column, of a rank is counted; and which grid it is, of several. In a cube:
 #: the three axes.
 TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN = "tensor_depth", "tensor_row", "tensor_column"
+#: The axes over which gradients are summed and parameters gathered.
+_REPLICAS: Final = (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA], SECONDARY, NODE, NODES)
 #: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
 _PURPOSES: Final = (
     ("pipeline",),
-    (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA], SECONDARY, NODE, NODES),
+    _REPLICAS,
     ("tensor", TENSOR_DEPTH, TENSOR_ROW, TENSOR_COLUMN),
     ("context", "ring", "inner_ring", "outer_ring", "ulysses"),
     ("expert",),
@@ -95,6 +101,9 @@ class Mesh:
         default_factory=dict
     )  # axis → its `GROUPS` of more than one rank, if the layout has sharding groups
     reduces: bool = False  # whether the backend has a reduce-scatter that is worth it: see `collectives.py`
+    pairs: Mapping[int, dist.ProcessGroup] = field(
+        default_factory=dict
+    )  # rank of the world → the group of this rank and it, neighbours in a pipeline; empty where the pipeline's group has their messages
 
     def size(self, axis: str) -> int:
         return self.axes[axis].size
@@ -144,17 +153,17 @@ def make_mesh(layout: Layout, device: torch.device, limit: timedelta | None = No
         )
     if layout.servers:
         return Mesh(layout, device, _axes_with_servers(layout, device, limit), {}, reduces=reduces())
-    axes = _axes(layout, limit)
+    axes, pairs = _axes(layout, limit), _pairs(layout, limit)
     if layout.tensor_shape is not None:  # whose parameters are plain tensors, and its logits DTensors
         columns = {TENSOR_COLUMN: _alone(axes[TENSOR_COLUMN], device)}
-        return Mesh(layout, device, axes, columns, reduces=reduces())
+        return Mesh(layout, device, axes, columns, reduces=reduces(), pairs=pairs)
     # DTensors of the tensor axis need the same parent mesh as the axes that shard them further.
     parents = {REPLICA: _parent(_split(REPLICA, layout), axes, layout, device)}
     if layout.expert > 1 and layout.zero == 3:
         parents[EXPERT_REPLICA] = _parent((*_split(EXPERT_REPLICA, layout), "expert"), axes, layout, device)
     meshes = {name: parent[name] for parent in reversed(parents.values()) if parent for name in _names(parent)}
     hybrid = {axis: _within(parent, GROUPS[axis]) for axis, parent in parents.items() if parent and layout.shard}
-    return Mesh(layout, device, axes, meshes, hybrid, reduces())
+    return Mesh(layout, device, axes, meshes, hybrid, reduces(), pairs)
 
 
 def _split(replicas: str, layout: Layout) -> tuple[str, ...]:
@@ -227,13 +236,31 @@ def _spans(layout: Layout) -> dict[str, Span]:
 
 
 def _group(axis: str, span: Span, limit: timedelta | None) -> dist.ProcessGroup | None:
-    """The group of an axis: none for one rank, the world's for all ranks."""
+    """The group of an axis: none for one rank, the world's for all ranks if they may share it."""
+    size, _ = span
+    if size == 1:
+        return None
+    if size == dist.get_world_size() and (axis in _REPLICAS or not runs_in_order()):
+        return dist.group.WORLD
+    return group_of_mine(_parts(span), f"mesh_{axis}", limit)
+
+
+def _pairs(layout: Layout, limit: timedelta | None) -> dict[int, dist.ProcessGroup]:
+    """The groups of this rank and its neighbours in the pipeline; none on gloo, and none where the pipeline's own group has two ranks."""
+    ranks = layout.pipeline
+    if ranks < 3 or not runs_in_order():
+        return {}
+    owners = {stage: rank for rank in range(ranks) for stage in layout.stages_of(rank)}
+    ends_meet = any({owners[stage], owners[stage + 1]} == {0, ranks - 1} for stage in range(layout.stages - 1))
+    return pairs_of_mine(_parts(_spans(layout)["pipeline"]), ends_meet, "mesh_pipeline", limit)
+
+
+def _parts(span: Span) -> list[list[int]]:
+    """The world's ranks, divided into those that an axis connects."""
     size, stride = span
-    world = torch.arange(dist.get_world_size())
-    if size == 1 or size == len(world):
-        return None if size == 1 else dist.group.WORLD
-    parts = world.view(-1, size, stride).transpose(1, 2).reshape(-1, size)
-    return group_of_mine(parts.tolist(), f"mesh_{axis}", limit)
+    parts = torch.arange(dist.get_world_size()).view(-1, size, stride).transpose(1, 2).reshape(-1, size)
+    found: list[list[int]] = parts.tolist()
+    return found
 
 
 def _parent(

@@ -2,6 +2,10 @@
 
 Both ends of a message put it into the same round, and every rank runs its rounds in order. So ranks never wait for each other forever,
 also where a send completes only when it is received (NCCL). A message travels while its two ranks compute, until `wait`.
+
+Where the mesh has groups of pairs, a round's send and receive are started one after the other, each over that of its two ranks: in one
+batch the send would end only when the message from the other side has come, too. They add no deadlock: the last rank that sends in a
+round goes to one that only receives.
 """
 
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..mesh import Mesh
+from ..process_groups import in_pairs
 from ..telemetry.current import current, now
 from ..telemetry.step_tracer import Category
 from .p2p_trace import LANE
@@ -24,6 +29,7 @@ class Neighbours:
 
     def __init__(self, mesh: Mesh, towards: int, hidden: tuple[Sequence[int], torch.dtype]) -> None:
         self._group, self._device, self._hidden = mesh.group("pipeline"), mesh.device, hidden
+        self._pairs = mesh.pairs
         self._to, self._from = mesh.index("pipeline") + towards, mesh.index("pipeline") - towards
         self.arrived: dict[int, torch.Tensor] = {}
         self._works: Sequence[dist.Work] = ()
@@ -46,7 +52,12 @@ class Neighbours:
             self._category = "send" if coming is None else "receive"
             self._since = now() if coming is not None else None
             with current().tracer.span(self._category, f"start to {self._category}"):
-                self._works = dist.batch_isend_irecv(operations)
+                self._works = self._start(operations)
+
+    def _start(self, operations: list[dist.P2POp]) -> list[dist.Work]:
+        """Start the messages: in one batch, or each over the group of its pair."""
+        batches = [[one] for one in in_pairs(operations, self._pairs)] if self._pairs else [operations]
+        return [work for batch in batches for work in dist.batch_isend_irecv(batch)]
 
     def wait(self) -> None:
         """Until the round's messages have arrived and left."""

@@ -7,7 +7,7 @@ with gradients of weights, which can wait. 1F1B holds the activations of p − i
 Each micro-batch moves [micro-batch, seq, dim] over each boundary between ranks, forward and back.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from ..delayed_rules import alternates
 from ..fields import Inputs, stage_inputs
 from ..layout import Layout
 from ..mesh import Mesh
+from ..process_groups import in_pairs
 from ..runner import Runner
 from ..telemetry.clock_sync import Aligned
 from ..telemetry.current import current
@@ -76,11 +77,13 @@ _SCHEDULES: dict[str, Any] = {
 class OwnStage(PipelineStage):
     """A stage whose passes count as its rank's busy time, while the schedule around them waits for neighbours.
 
-    `data` is informed of passes that set gradients of weights without calling hooks, and within `last` of the stage's last pass.
+    `data` is informed of passes that set gradients of weights without calling hooks, and within `last` of the stage's last pass. `pairs`
+    has the groups over which its messages go, as `Mesh.pairs`.
     """
 
     data: DataStrategy
     last: Callable[[], AbstractContextManager[None]]
+    pairs: Mapping[int, dist.ProcessGroup]
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         span = current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index)
@@ -105,6 +108,18 @@ class OwnStage(PipelineStage):
             given = super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
             self.data.collect()
             return given
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return in_pairs(super().get_fwd_recv_ops(fwd_chunk_id), self.pairs)
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return in_pairs(super().get_fwd_send_ops(fwd_chunk_id), self.pairs)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return in_pairs(super().get_bwd_recv_ops(bwd_chunk_id), self.pairs)
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return in_pairs(super().get_bwd_send_ops(bwd_chunk_id), self.pairs)
 
 
 @dataclass(frozen=True)
@@ -152,7 +167,7 @@ class Pipeline(Runner):
         ]
         self._last_passes = LastPasses([list(part.parameters()) for part in parts], data)
         for number, stage in enumerate(stages):
-            stage.data, stage.last = data, partial(self._last_passes.of, number)
+            stage.data, stage.last, stage.pairs = data, partial(self._last_passes.of, number), mesh.pairs
         self._schedule = _make(layout, stages, self._microbatches, self._loss_of)
         self._pair = overlapped_pair(self._schedule, stages, parts, layout, mesh.device)
         return stages

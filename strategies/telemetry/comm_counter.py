@@ -179,12 +179,13 @@ def total(
 
 
 def axes_of(mesh: Mesh) -> dict[str, str]:
-    """Group name → mesh axis. Axes with the same ranks have one name, that which a spec uses where one does."""
+    """Group name → mesh axis. Axes with the same ranks have one name, that which a spec uses where one does. Pairs are of the pipeline."""
     groups = {name: axis.group for name, axis in mesh.axes.items() if axis.group is not None}
     ranks = {axis: tuple(dist.get_process_group_ranks(group)) for axis, group in groups.items()}
     by_preference = sorted(groups, key=lambda axis: (axis in mesh.layout.degrees, axis == REPLICA))
     names = {ranks[axis]: axis for axis in by_preference}  # the last one stays
-    return {group.group_name: names[ranks[axis]] for axis, group in groups.items()}
+    pairs: dict[str, str] = {group.group_name: "pipeline" for group in mesh.pairs.values()}
+    return {**pairs, **{group.group_name: names[ranks[axis]] for axis, group in groups.items()}}
 
 
 def group_of(args: Sequence[Any]) -> dist.ProcessGroup:

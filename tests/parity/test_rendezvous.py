@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from harness.layouts import DELAYED_LAYOUTS
+from harness.models import GPT2
 from harness.patience import PATIENCE_S
 from harness.ranks import spawn, train, train_rank
 
@@ -58,6 +59,55 @@ def train_with_rendezvous(rank: int, world: int, port: int, orders: str) -> Any:
 
     setattr(ranks, "group", group)  # noqa: B010  (this process is a rank's own)
     return train_rank(rank, world, port, orders)
+
+
+#: Layouts with groups of pairs, and what the spec says otherwise.
+PAIRED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "1f1b4": ({"pipeline": 4}, {}),
+    "interleaved3": ({"pipeline": 3, "schedule": "interleaved"}, {"model": {**GPT2, "layers": 6}, "global_batch": 12}),
+    "zbv3-tied": ({"pipeline": 3, "schedule": "zbv"}, {"model": {**GPT2, "layers": 6, "tied": True}}),
+    "zb-h1-4": ({"pipeline": 4, "schedule": "zb-h1"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_with_groups_of_pairs_it_equals_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    layout, changes = PAIRED[name]
+    spec = make_spec(layout, **{"steps": 3, **changes})
+    assert_equal(train(spec, root, f"pairs-{name}", work=train_in_pairs), one_process(spec), 1e-10)
+
+
+@pytest.mark.parametrize("name", ["2bw4", "pipedream4"])
+@pytest.mark.parametrize("clip_norm", [1.0, None])
+def test_without_a_flush_groups_of_pairs_change_nothing(
+    name: str, clip_norm: float | None, root: Path, make_spec: Make
+) -> None:
+    spec = make_spec(DELAYED_LAYOUTS[name], steps=5, optimizer={"lr": 3e-3, "clip_norm": clip_norm})
+    found = train(spec, root, f"pairs-{name}-{clip_norm}", work=train_in_pairs)
+    assert_equal(found, train(spec, root, f"gloo-{name}-{clip_norm}"), 1e-10)
+
+
+def train_in_pairs(rank: int, world: int, port: int, orders: str) -> Any:
+    """As with NCCL's groups: those of the mesh, and with a rendezvous what is started over a group runs in order."""
+    from shardyard.strategies import mesh
+    from shardyard.strategies.pipeline_parallel import neighbours, schedule
+
+    in_pairs, sizes = schedule.in_pairs, set()
+
+    def seen(*given: Any) -> Any:
+        operations = in_pairs(*given)
+        sizes.update(one.group.size() for one in operations)
+        return operations
+
+    for module, name, instead in (
+        (mesh, "runs_in_order", lambda: True),
+        (schedule, "in_pairs", seen),
+        (neighbours, "in_pairs", seen),
+    ):
+        setattr(module, name, instead)
+    found = train_with_rendezvous(rank, world, port, orders)
+    assert sizes == {2}
+    return found
 
 
 def test_a_message_leaves_when_it_is_received() -> None:

@@ -45,10 +45,15 @@ def groups_of(mesh: Mesh | None) -> dict[str, dist.ProcessGroup]:
     """
     world = dist.group.WORLD
     assert world is not None
-    found = {"world": world}
+    found, known = {"world": world}, [dist.get_process_group_ranks(world)]
     for name, axis in () if mesh is None or mesh.layout.servers else mesh.axes.items():
-        if axis.group is not None and axis.size > 1 and axis.group not in found.values():
+        if (
+            axis.group is not None
+            and axis.size > 1
+            and (ranks := dist.get_process_group_ranks(axis.group)) not in known
+        ):
             found[name] = axis.group
+            known.append(ranks)
     return found
 
 

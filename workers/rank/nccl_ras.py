@@ -31,8 +31,8 @@ PEERS_S: Final = 1
 GREETING_S: Final = 0.5
 #: Connections before the client gives up: to stopped processes, and to those of other jobs on this node.
 ATTEMPTS: Final = 16
-#: Maximum length of a status. One of 4096 ranks in five communicators each has about 14 MB.
-MOST_BYTES: Final = 16 << 20
+#: Maximum length of a status. One of 4096 ranks in eight communicators each has about 23 MB.
+MOST_BYTES: Final = 32 << 20
 #: Maximum length of any other line.
 MOST_LINE: Final = 4096
 

@@ -1,4 +1,6 @@
-"""What a rank does to form the groups of a mesh: a call per axis, whatever the number of ranks; and which ranks are in its groups."""
+"""What a rank does to form the groups of a mesh: a call per axis and a few for pairs in a pipeline, whatever the number of ranks; and which
+ranks are in its groups.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,26 +15,34 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardyard.strategies.layout import Layout, Refusal
 from shardyard.strategies.mesh import SERVER, Mesh, make_mesh
+from shardyard.strategies.telemetry.comm_counter import axes_of
 
 CPU = torch.device("cpu")
 
 #: Layouts of 512 ranks → groups formed beside the world's.
 LAYOUTS: list[tuple[dict[str, Any], int]] = [
     ({"data": 512}, 0),
+    ({"tensor": 512}, 1),
+    ({"pipeline": 512}, 3),
+    ({"context": 512}, 1),
+    ({"context": 512, "ulysses": 8}, 3),
+    ({"data": 512, "expert": 512, "zero": 1}, 1),
+    ({"data": 256, "pipeline": 2}, 2),
     ({"data": 512, "zero": 3, "shard": 8}, 2),
-    ({"data": 8, "tensor": 8, "pipeline": 8}, 3),
+    ({"data": 8, "tensor": 8, "pipeline": 8}, 5),
+    ({"data": 8, "tensor": 8, "pipeline": 8, "schedule": "interleaved"}, 5),
     ({"data": 64, "tensor": 8, "zero": 1}, 2),
     ({"data": 32, "context": 16}, 1),
-    ({"data": 4, "context": 8, "ulysses": 2, "tensor": 4, "pipeline": 4}, 6),
-    ({"data": 4, "context": 8, "ulysses": 2, "context_inner": "ring", "tensor": 4, "pipeline": 4}, 6),
+    ({"data": 4, "context": 8, "ulysses": 2, "tensor": 4, "pipeline": 4}, 8),
+    ({"data": 4, "context": 8, "ulysses": 2, "context_inner": "ring", "tensor": 4, "pipeline": 4}, 8),
     ({"data": 16, "context": 32, "ulysses": 2, "ring_window": 4}, 4),
-    ({"data": 64, "expert": 8, "pipeline": 8, "zero": 1}, 4),
+    ({"data": 64, "expert": 8, "pipeline": 8, "zero": 1}, 6),
     ({"data": 32, "zero": 3, "shard": 8, "tensor": 8, "pipeline": 2}, 5),
     ({"data": 512, "zero": 3, "zero_plus_plus": {"weights": "int8", "secondary": 8, "gradients": "int4"}}, 2),
     ({"data": 64, "zero": 3, "zero_plus_plus": {"secondary": 16, "gradients": "int4", "node": 8}, "tensor": 8}, 5),
-    ({"data": 64, "zero": 3, "shard": 32, "zero_plus_plus": {"gradients": "int8", "node": 8}, "pipeline": 8}, 6),
+    ({"data": 64, "zero": 3, "shard": 32, "zero_plus_plus": {"gradients": "int8", "node": 8}, "pipeline": 8}, 8),
     # Neighbours of a group hold different experts: torch shards theirs over a group of one, which is formed once.
-    ({"data": 64, "expert": 8, "zero": 3, "shard": 8, "pipeline": 8}, 6),
+    ({"data": 64, "expert": 8, "zero": 3, "shard": 8, "pipeline": 8}, 8),
 ]
 
 
@@ -60,7 +70,9 @@ def formed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize(("degrees", "groups"), LAYOUTS, ids=str)
-def test_one_formation_per_axis_at_512_ranks(degrees: dict[str, Any], groups: int, formed: list[Any]) -> None:
+def test_one_formation_per_axis_and_two_for_pairs_at_512_ranks(
+    degrees: dict[str, Any], groups: int, formed: list[Any]
+) -> None:
     layout = Layout.model_validate(degrees)
     assert layout.world_size == 512
     with fake_world(333, 512):
@@ -127,7 +139,7 @@ def _place(layout: Layout, replica: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("degrees", "groups"), LAYOUTS, ids=str)
-def test_a_world_bound_to_a_device_is_split_once_per_axis(
+def test_a_world_bound_to_a_device_is_split_once_per_axis_and_twice_for_pairs(
     degrees: dict[str, Any], groups: int, formed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NCCL is not here: `split_group` is replaced, and forms this rank's part on the fake backend."""
@@ -152,6 +164,67 @@ def test_a_world_bound_to_a_device_is_split_once_per_axis(
         for parts in splits:
             assert sorted(rank for part in parts for rank in part) == list(range(512))
             assert len(parts[0]) > 1 and len({len(part) for part in parts}) == 1
+
+
+#: Pipelines of ranks 0, 2, 4, …: layout → the pairs that rank 0 is in, and the formations for pairs.
+PIPELINES: list[tuple[dict[str, Any], list[list[int]], int]] = [
+    ({"pipeline": 3}, [[0, 2]], 2),
+    ({"pipeline": 3, "schedule": "interleaved"}, [[0, 2], [0, 4]], 3),
+    ({"pipeline": 4}, [[0, 2], [0, 6]], 2),
+    ({"pipeline": 4, "schedule": "interleaved"}, [[0, 2], [0, 6]], 2),
+    ({"pipeline": 5, "schedule": "zbv"}, [[0, 2]], 2),
+    ({"pipeline": 5, "schedule": "interleaved"}, [[0, 2], [0, 8]], 3),
+]
+
+
+@pytest.mark.parametrize(("degrees", "of_first", "calls"), PIPELINES, ids=str)
+def test_neighbours_in_a_pipeline_have_a_group_of_two(
+    degrees: dict[str, Any], of_first: list[list[int]], calls: int, formed: list[Any]
+) -> None:
+    """Both ranks have it under one name, and all ranks form equally many groups, so that later names are the same, too."""
+    layout, names = Layout.model_validate({"data": 2, **degrees}), dict[tuple[int, ...], set[str]]()
+    for rank in range(layout.world_size):
+        formed.clear()
+        with fake_world(rank, layout.world_size):
+            mesh = make_mesh(layout, CPU)
+            found = {other: dist.get_process_group_ranks(group) for other, group in mesh.pairs.items()}
+            assert all(ranks == sorted([rank, other]) for other, ranks in found.items())
+            assert {rank - 2, rank + 2} & set(range(layout.world_size)) <= found.keys()
+            assert len(formed) == 2 + calls  # and the axes of replicas and of the pipeline
+            if rank == 0:
+                assert sorted(found.values()) == of_first
+            for group in (*mesh.pairs.values(), mesh.group("pipeline"), mesh.group("replica")):
+                names.setdefault(tuple(dist.get_process_group_ranks(group)), set()).add(group.group_name)
+            assert set(axes_of(mesh).values()) == {"data", "pipeline"}
+    assert [ranks for ranks, several in names.items() if len(several) > 1] == []
+
+
+NAMED = ("data", "replica", "expert", "context", "pipeline")
+
+
+def test_axes_of_the_whole_world_share_its_group_only_if_they_are_of_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = [
+        {"data": 8, "expert": 8, "zero": 1},
+        {"context": 8, "ulysses": 2},
+        {"pipeline": 8, "schedule": "pipedream"},
+    ]
+    worlds = []
+    for backend in ("nccl", "gloo"):
+        monkeypatch.setattr(dist, "get_backend", lambda *_, backend=backend: backend)
+        for degrees in layouts:
+            with fake_world(3, 8):
+                mesh = make_mesh(Layout.model_validate(degrees), CPU)
+                whole = {axis for axis in NAMED if mesh.size(axis) == 8}
+                shared = {axis for axis in whole if mesh.group(axis) is dist.group.WORLD}
+                worlds.append((whole, shared, len(mesh.pairs)))
+    assert worlds == [
+        ({"data", "replica", "expert"}, {"data", "replica"}, 0),
+        ({"replica", "context"}, {"replica"}, 0),
+        ({"pipeline"}, set(), 2),
+        ({"data", "replica", "expert"}, {"data", "replica", "expert"}, 0),
+        ({"replica", "context"}, {"replica", "context"}, 0),
+        ({"pipeline"}, {"pipeline"}, 0),
+    ]
 
 
 def test_several_grids_are_the_innermost_replicas(formed: list[Any]) -> None:

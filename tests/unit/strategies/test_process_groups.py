@@ -31,6 +31,31 @@ def test_each_rank_forms_its_own_groups() -> None:
     ]
 
 
+def passed_on(rank: int, world: int, port: int) -> Any:
+    """What the rank before this one, in a ring of all, has sent over their pair's group, and the groups of the messages."""
+    import torch
+    import torch.distributed as dist
+
+    from shardyard.strategies.process_groups import in_pairs, pairs_of_mine
+
+    group(rank, world, port)
+    pairs = pairs_of_mine([list(range(world))], ends_meet=True, description="pairs")
+    arrived, to, source = torch.empty(1), (rank + 1) % world, (rank - 1) % world
+    messages = [
+        dist.P2POp(dist.isend, torch.tensor([10.0 * rank]), to, tag=to),
+        dist.P2POp(dist.irecv, arrived, source, tag=rank),
+    ]
+    assert in_pairs(messages, {}) == messages
+    rebuilt = in_pairs(messages, pairs)
+    for work in [work for one in rebuilt for work in dist.batch_isend_irecv([one])]:
+        work.wait()
+    return arrived.item(), [dist.get_process_group_ranks(one.group) for one in rebuilt]
+
+
+def test_messages_go_over_the_group_of_their_pair() -> None:
+    assert spawn(passed_on, 3) == [(20.0, [[0, 1], [0, 2]]), (0.0, [[1, 2], [0, 1]]), (10.0, [[0, 2], [1, 2]])]
+
+
 def limits(rank: int, world: int, port: int) -> list[float]:
     from datetime import timedelta
 
