@@ -23,7 +23,7 @@ LLAMA = {"dim": 1024, "heads": 8, "kv_heads": 2, "hidden": 3584, "layers": 4, "v
 GPT2 = {"family": "gpt2", "dim": 1024, "heads": 8, "hidden": 4096, "layers": 4, "vocab": 8192}
 MIXTURE = {**LLAMA, "family": "moe", "hidden": 1024, "experts": 4, "top_k": 2}
 #: Its blocks in the forward pass decide, gathered ahead.
-AHEAD = {**MIXTURE, "layers": 12, "vocab": 512}
+AHEAD = {**MIXTURE, "layers": 8, "vocab": 512}
 SHARED = {**MIXTURE, "shared_experts": 3, "balance": "bias"}
 NARROW = {"compute": "bf16", "gradients": "compute"}
 PACKED = {"seq_len": 1024, "documents": "packed"}
@@ -37,7 +37,7 @@ CORE: list[Case] = [
     ({}, {"model": {**LLAMA, "vocab": 300}, "recompute": "selective"}),  # a SwiGLU sets the peak, and not the logits
     ({"data": 4, "zero": 1}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
-    ({"data": 8, "expert": 2, "zero": 3, "micro_batch": 1}, {"model": AHEAD, "overlap": {"prefetch": 8}, **SHORT}),
+    ({"data": 8, "expert": 2, "zero": 3, "micro_batch": 1}, {"model": AHEAD, "overlap": {"prefetch": 7}, **SHORT}),
 ]
 FULL: list[Case] = [
     ({"data": 4, "zero": 1}, {"offload": {"optimizer": 1, "activations": True}, "model": {**LLAMA, "layers": 8}}),

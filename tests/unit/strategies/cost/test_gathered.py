@@ -1,4 +1,4 @@
-"""What ZeRO-3 holds beside its shards on gloo: the sums of several blocks are in transit at a time, unless others wait for each."""
+"""What ZeRO-3 holds beside its shards: blocks that are gathered ahead, and on gloo sums of several blocks, unless others wait for each."""
 
 from typing import Any
 
@@ -51,6 +51,22 @@ def setting(layout: dict[str, Any], device: DeviceKind = "cpu", prefetch: int = 
 def test_so_many_sums_are_in_transit(layout: dict[str, Any], prefetch: int, sums: int) -> None:
     assert gathered.sums_in_transit(setting(layout, prefetch=prefetch), BLOCKS) == sums
     assert gathered.sums_in_transit(setting(layout, "cuda", prefetch), BLOCKS) == 0
+
+
+@pytest.mark.parametrize(
+    ("layout", "prefetch", "ahead"),
+    [
+        ({"data": 4}, 2, 2),
+        ({"data": 4}, 9, BLOCKS - 1),
+        ({"data": 4, "pipeline": 2}, 2, None),
+        ({"data": 4, "zero": 2}, 2, None),
+    ],
+    ids=str,
+)
+def test_so_much_is_gathered_in_the_forward_pass(layout: dict[str, Any], prefetch: int, ahead: int | None) -> None:
+    """In fp32. Experts that are on no other rank are not sent ahead."""
+    found = gathered.in_forward(setting(layout, "cuda", prefetch), block=100, ends=7, blocks=BLOCKS, unshared=60)
+    assert found == (0 if ahead is None else 4 * (7 + 2 * 100 + ahead * 40))
 
 
 def test_more_in_transit_is_planned() -> None:
