@@ -10,6 +10,7 @@ from harness.processes import actors
 from harness.programs import lines, submitted
 
 from shardyard.api import spec_file
+from shardyard.service.schemas.job import Job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: An actor on each CPU, with a child in a session of its own. The file `pids` has the processes that the driver sees.
@@ -33,6 +34,11 @@ WAITS = "\ntime.sleep(600)\n"
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 
+def story(job: Job, printed: list[str]) -> str:
+    """A failure, whole: under load it may not come again."""
+    return "\n".join([job.message or "", *printed])
+
+
 def started(root: Path) -> dict[str, psutil.Process]:
     """The driver's processes, once all are there: by their names and ids."""
     until((root / "pids").exists, PATIENCE_S, "the driver to start")
@@ -51,7 +57,7 @@ def assert_ended(processes: dict[str, psutil.Process]) -> None:
 def test_a_driver_runs_in_a_cluster_of_its_own(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.wait(client.submit(EXAMPLES / "ray-job.yaml").id, timeout_s=PATIENCE_S)
-        assert job.state == "succeeded", (job.message, lines(client, job.id))
+        assert job.state == "succeeded", story(job, lines(client, job.id))
         assert "2 actors have counted to 4950" in lines(client, job.id)
 
 
@@ -65,7 +71,7 @@ def test_what_a_script_reports_to_ray_train_are_metrics_of_its_job(
     spec = spec_file.load(EXAMPLES / "ray-train.yaml") | {"ranks": workers, "code": {"dir": str(tmp_path)}}
     with plane.client() as client:
         job = client.wait(client.submit(spec).id, timeout_s=2 * PATIENCE_S)
-        assert job.state == "succeeded", (job.message, lines(client, job.id))
+        assert job.state == "succeeded", story(job, lines(client, job.id))
         curves = client.logged_curves(job.id, ["loss", "epoch"]).series
         assert curves["epoch"].mean == [0, 1, 2] and curves["epoch"].last_step == 2
         losses = [value for value in curves["loss"].mean if value is not None]
@@ -99,7 +105,7 @@ def test_a_kill_leaves_no_process_and_the_driver_starts_again(plane: ControlPlan
         killed.kill()
         assert_ended(found)
         done = client.wait(job.id, timeout_s=2 * PATIENCE_S)
-        assert done.state == "succeeded", (done.message, lines(client, job.id))
+        assert done.state == "succeeded", story(done, lines(client, job.id))
         assert "again" in lines(client, job.id)
         incident = client.incidents(job.id).items[-1]
         assert incident.cause == "rank_lost", incident
@@ -163,7 +169,7 @@ def test_workers_that_ray_train_starts_again_are_an_incident(
         job = submitted(client, tmp_path, TRAINER.format(once=once), ray=True)
         done = client.wait(job.id, timeout_s=3 * PATIENCE_S)
         printed = lines(client, job.id)
-        assert (done.state, done.budgets.repairs.used, done.attempt) == ("succeeded", 0, 1), (done.message, printed)
+        assert (done.state, done.budgets.repairs.used, done.attempt) == ("succeeded", 0, 1), story(done, printed)
         (incident,) = client.incidents(job.id).items
         assert (incident.cause, incident.rank) == ("ray_worker_failed", 1) and incident.node, incident
         assert message in incident.message, incident
@@ -209,7 +215,7 @@ def test_ray_trains_checkpoints_are_the_jobs(plane: ControlPlane, tmp_path: Path
         script = SAVER.replace("NAME", name)
         job = submitted(client, tmp_path, script, ray=True, policy={"max_retries": 1}, checkpoint={"keep": 1})
         done = client.wait(job.id, timeout_s=4 * PATIENCE_S)
-        assert (done.state, done.attempt) == ("succeeded", 2), (done.message, lines(client, job.id))
+        assert (done.state, done.attempt) == ("succeeded", 2), story(done, lines(client, job.id))
         begin = client.logged_curves(job.id, ["begin"]).series["begin"]
         assert begin.last_step == 4 and begin.mean == [0, 0, 2, 2, 2], begin
         (newest,) = [one for one in client.checkpoints(job.id).items if one.state == "present"]
@@ -224,7 +230,7 @@ def test_ray_trains_checkpoints_are_the_jobs(plane: ControlPlane, tmp_path: Path
         assert len(kept) == 1, kept
         continued = submitted(client, tmp_path, script, ray=True, resume_from=job.id)
         done = client.wait(continued.id, timeout_s=3 * PATIENCE_S)
-        assert done.state == "succeeded", (done.message, lines(client, continued.id))
+        assert done.state == "succeeded", story(done, lines(client, continued.id))
         begin = client.logged_curves(continued.id, ["begin"]).series["begin"]
         assert begin.last_step == 7 and begin.mean == [5, 5, 5], begin
 
@@ -237,7 +243,7 @@ def test_a_hang_of_ray_trains_workers_is_explained(plane: ControlPlane, tmp_path
     with plane.client() as client:
         job = submitted(client, tmp_path, TRAINER.format(once=once), ray=True, policy={"hang_timeout_s": 20})
         done = client.wait(job.id, timeout_s=4 * PATIENCE_S)
-        assert done.state == "succeeded", (done.message, lines(client, job.id))
+        assert done.state == "succeeded", story(done, lines(client, job.id))
         (incident,) = client.incidents(job.id).items
         assert (incident.cause, incident.rank) == ("hang", 1), incident
         assert "forgets" in incident.message and "all_reduce 2 of the world group" in incident.message, incident
