@@ -69,3 +69,16 @@ def test_a_module_of_the_users_own_waits_once_too(zero: int, dry: DryRunner) -> 
     # In a dry run its ranks seem to have logged new names, and exchange them after the read: a wait between two moments.
     assert waits(found.host_syncs) == {**STEP, ("strategies/telemetry/device_clock.py", "event"): 3}
     assert waits(found.validation_syncs) == {}
+
+
+@pytest.mark.full
+def test_messages_over_groups_of_pairs_meet_and_are_the_pipelines(dry: DryRunner) -> None:
+    """The last rank also sends to the first one."""
+    layout = {"pipeline": 3, "schedule": "interleaved"}
+    reports = {
+        rank: dry.report(layout, rank, model={"preset": "nano", "layers": 6}, global_batch=12) for rank in range(3)
+    }
+    assert disagreements(reports) == []
+    for rank, report in reports.items():
+        assert {message.other for message in report.messages} == {0, 1, 2} - {rank}
+        assert {one.axis for one in report.collectives if one.kind == "send"} == {"pipeline"}
