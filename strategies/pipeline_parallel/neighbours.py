@@ -4,8 +4,8 @@ Both ends of a message put it into the same round, and every rank runs its round
 also where a send completes only when it is received (NCCL). A message travels while its two ranks compute, until `wait`.
 
 Where the mesh has groups of pairs, a round's send and receive are started one after the other, each over that of its two ranks: in one
-batch the send would end only when the message from the other side has come, too. They add no deadlock: the last rank that sends in a
-round goes to one that only receives.
+batch the send would end only when the message from the other side has come, too. That adds no deadlock: the rank at which a round's
+messages end only receives, so the one before it sends and then receives, and so on.
 """
 
 from collections.abc import Sequence

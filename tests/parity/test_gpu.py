@@ -163,6 +163,32 @@ def _splits(rank: int, world: int, port: int) -> tuple[int, str, float]:
     return splits, str(dist.get_backend(mesh.group("tensor"))), number.item()
 
 
+def test_neighbours_in_a_pipeline_send_over_communicators_of_two() -> None:
+    """In each of the three splits one rank is alone. Each receives the number of the rank before it, and sends its own."""
+    _needs(3)
+    assert spawn(_sent_on, 3) == [(4, 2.0, 2), (4, 0.0, 2), (4, 1.0, 2)]
+
+
+def _sent_on(rank: int, world: int, port: int) -> tuple[int, float, int]:
+    """Splits of the world's communicator, what arrived, and the pairs of this rank."""
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.strategies.process_groups import in_pairs
+
+    device = group(rank, world, port, "cuda")
+    mesh = make_mesh(Layout(pipeline=world, schedule="interleaved"), device)
+    mine, theirs = torch.full((4,), float(rank), device=device), torch.empty(4, device=device)
+    messages = [
+        dist.P2POp(dist.isend, mine, (rank + 1) % world, mesh.group("pipeline")),
+        dist.P2POp(dist.irecv, theirs, (rank - 1) % world, mesh.group("pipeline")),
+    ]
+    for work in [work for one in in_pairs(messages, mesh.pairs) for work in dist.batch_isend_irecv([one])]:
+        work.wait()
+    assert dist.group.WORLD is not None
+    splits = dist.group.WORLD._get_backend(device).comm_split_count()  # type: ignore[attr-defined]
+    return splits, theirs[0].item(), len(mesh.pairs)
+
+
 def test_a_profile_of_memory_has_the_stacks_of_allocations(tmp_path: Path) -> None:
     _needs(1)
     device = torch.device("cuda", 0)
