@@ -3,13 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-import ray
-
-from shardyard.service.cluster import ray_connection
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.cluster.supervisor_handle import SupervisorHandle
-from shardyard.service.errors import ClusterError
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.exec_request import Exec
 
@@ -25,16 +20,3 @@ async def test_an_order_that_a_gang_does_not_know_is_not_taken(tmp_path: Path) -
     cluster = Cluster(Settings(data_dir=tmp_path, ray_address="127.0.0.1:1"))
     cluster._supervisors["shardyard-job-1-1"] = SupervisorHandle(Earlier())
     assert not await cluster.deliver("shardyard-job-1-1", Exec("exec-1", 0, ("ls",), 60))
-
-
-async def test_while_it_joins_its_cluster_no_call_joins_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On another cluster the gang would seem to be lost."""
-    addresses: list[str | None] = []
-    monkeypatch.setattr(ray, "init", lambda address=None, **_: addresses.append(address))
-    ray_connection.join("head:6379")
-    cluster = Cluster(Settings(data_dir=tmp_path, ray_address="head:6379"))
-    with pytest.raises(ClusterError):
-        await cluster.pull("shardyard-job-1-1", 0, 0.1)
-    assert addresses == ["head:6379"]

@@ -4,7 +4,6 @@ import asyncio
 import threading
 
 import pytest
-from ray.exceptions import RaySystemError
 
 from shardyard.service.cluster.ray_connection import in_thread
 from shardyard.service.errors import ClusterError, GangLost
@@ -34,12 +33,6 @@ async def test_errors_below_are_errors_of_the_cluster(error: Exception) -> None:
     with pytest.raises(ClusterError, match=str(error)) as caught:
         await in_thread(raising, 60.0, error)
     assert caught.value.__cause__ is error and caught.value.remedy
-
-
-async def test_errors_of_ray_are_errors_of_the_cluster() -> None:
-    error = RaySystemError("no cluster")
-    with pytest.raises(ClusterError, match="no cluster"):
-        await in_thread(raising, 60.0, error)
 
 
 @pytest.mark.parametrize("error", [ClusterError("known"), GangLost("lost"), KeyError("a mistake in our code")])
