@@ -45,8 +45,9 @@ def _answered(
 ) -> dict[str, Any]:
     connection.settimeout(ANSWER_S)
     content = json.dumps(request).encode() + b"\n"
-    sent = socket.send_fds(connection, [content], handles)  # perhaps a part
-    connection.sendall(content[sent:])
+    sent = socket.send_fds(connection, [content], handles)
+    if sent < len(content):  # to send nothing fails where the other side has answered already, and closed
+        connection.sendall(content[sent:])
     line = answers.readline()
     if not line:
         raise ConnectionError("the connection ended")
