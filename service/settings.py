@@ -250,20 +250,16 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _unset_where_empty(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Without what is empty and optional, as files of variables write what is not set."""
+        """Without what is blank and optional, as files of variables write what is not set."""
         optional = {name for name, one in cls.model_fields.items() if one.default is None}
-        return {name: value for name, value in given.items() if value != "" or name not in optional}
+        blank = {name for name, value in given.items() if isinstance(value, str) and not value.strip()}
+        return {name: value for name, value in given.items() if name not in blank & optional}
 
     @field_validator("storage")
     @classmethod
     def _absolute_address(cls, where: str) -> str:
         refuse_unreachable(where)
         return where if is_bucket(where) else str(_absolute_path(where))
-
-    @field_validator("token")
-    @classmethod
-    def _without_blanks(cls, token: SecretStr | None) -> SecretStr | None:
-        return token if token and token.get_secret_value().strip() else None
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod
@@ -276,7 +272,7 @@ class Settings(BaseSettings):
         if not isinstance(groups, str):
             return groups
         try:
-            return json.loads(groups) if groups.strip() else None
+            return json.loads(groups)
         except (ValueError, RecursionError) as error:
             raise ValueError(f'must be JSON such as [{{"nodes": 2, "cpus": 32, "gpus": 8}}]: {error}') from None
 

@@ -179,7 +179,7 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     strange = next((text for text in arguments if not _is_text(text)), None)
     if strange is not None:
-        return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [])
+        return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [], as_json=as_json)
     try:
         app(args=list(arguments), prog_name="shardyard")
     except ProgramEnded as ended:
@@ -225,7 +225,7 @@ def _findings(error: ShardyardError) -> list[FieldError]:
     return [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
 
 
-def _print_error(code: str, detail: str, errors: Sequence[FieldError], *, as_json: bool = False) -> int:
+def _print_error(code: str, detail: str, errors: Sequence[FieldError], *, as_json: bool) -> int:
     """Print an error to stderr, for programs as one line of JSON."""
     screen = Screen()
     if as_json:

@@ -111,7 +111,7 @@ class Streams:
         except httpx2.InvalidURL:  # the command is a part of it
             raise ApiError("command_too_long", "The command is longer than an address can be.") from None
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+            raise Unreachable(self.url, error) from None
 
 
 async def _read_refusal(answer: httpx2.Response) -> None:

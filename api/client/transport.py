@@ -53,7 +53,8 @@ class ApiError(Exception):
 class Unreachable(ApiError):
     """No control plane responds at the address."""
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, cause: str | Exception) -> None:
+        reason = str(cause) or type(cause).__name__
         finding = FieldError(message=reason, remedy=_remedy(url, reason))
         super().__init__("unreachable", f"No control plane answers at {url}.", None, [finding])
         self.url = url
@@ -118,7 +119,7 @@ class Tries:
         self._made += 1
         unconnected = isinstance(error, httpx2.ConnectError) and self._made == 1
         if unconnected or self._made >= self._most:
-            raise Unreachable(self._url, str(error) or type(error).__name__) from None
+            raise Unreachable(self._url, error) from None
         return PAUSES[min(self._made, len(PAUSES)) - 1]
 
     def again(self, answer: httpx2.Response) -> float | None:

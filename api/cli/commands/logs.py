@@ -1,7 +1,7 @@
 """`shardyard logs`: a job's log lines in order, those that match, or those around one line."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ....service.schemas.log import LogLine
+from ....service.schemas.log import LogLine, LogSearchResult
 from ...client import Client
 from ...client.requests import Level
 from ...errors import InvalidParameter
@@ -95,8 +95,8 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
     places = {"--around": around, "--tail": tail, "--after": after or None}
     _refuse_without_effect(limit, searches and not follow, regex and not search, places)
-    places_too = searches or around is not None
-    emit = screen.json if json else partial(_text, screen, rank=rank, places=places_too, timestamps=timestamps)
+    numbered = searches or around is not None
+    emit = screen.json if json else partial(_text, screen, rank=rank, numbered=numbered, timestamps=timestamps)
     with Client(url) as client:
         try:
             if searches and follow:
@@ -132,8 +132,9 @@ def _refuse_without_effect(limit: int | None, searches: bool, alone: bool, place
         raise InvalidParameter("--limit goes with a search without --follow, or --around.", remedy=remedy)
 
 
-def _text(screen: Screen, line: LogLine, *, rank: int | None, places: bool, timestamps: bool) -> None:
-    place = f"{line.position}: " if places else ""
+def _text(screen: Screen, line: LogLine, *, rank: int | None, numbered: bool, timestamps: bool) -> None:
+    """Print a line, with its place in the log and its time before it where they are wanted."""
+    place = f"{line.position}: " if numbered else ""
     when = f"{_utc(line.ts)} " if timestamps else ""
     screen.line(place + when + log_line(line.rank, line.text, rank))
 
@@ -159,11 +160,17 @@ def _say_removed(screen: Screen, removed: int, *, since: int) -> None:
         screen.say(f"The first {lines} removed by retention.")
 
 
+def _pages(
+    client: Client, job: str, wanted: _LogFilter, *, after: int, limit: int, follow: bool = False
+) -> Iterator[LogSearchResult]:
+    search = partial(client.search_pages, job, wanted.text, rank=wanted.rank, level=wanted.level, regex=wanted.regex)
+    within = partial(search, since=wanted.since, until=wanted.until)
+    return within(after=after, limit=limit, follow=follow, pause_s=_FOLLOW_S)
+
+
 def _follow(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFilter, after: int) -> None:
     """Print the lines that match, and those that come, until the job ends."""
-    text = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex, rank=wanted.rank)
-    found = text(since=wanted.since, until=wanted.until, after=after, limit=_PAGE, follow=True, pause_s=_FOLLOW_S)
-    for number, page in enumerate(found):
+    for number, page in enumerate(_pages(client, job, wanted, after=after, limit=_PAGE, follow=True)):
         if number == 0:
             _say_removed(screen, page.removed, since=after)
         _each(emit, page.lines)
@@ -171,10 +178,9 @@ def _follow(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFi
 
 def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _LogFilter, after: int, limit: int) -> None:
     """Search up to the limit, the end of the log, or a bound; then print how to continue."""
-    text = partial(client.search_pages, job, wanted.text, level=wanted.level, regex=wanted.regex)
-    look = partial(text, since=wanted.since, until=wanted.until)
     found, last, ended = 0, 0, False
-    for number, page in enumerate(islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES)):
+    pages = _pages(client, job, wanted, after=after, limit=min(limit, _PAGE))
+    for number, page in enumerate(islice(pages, _PAGES)):
         if number == 0:
             _say_removed(screen, page.removed, since=after)
         lines = page.lines[: limit - found]

@@ -280,7 +280,7 @@ class AsyncClient(
             with readable(self.url):
                 answer = await self._http.get(f"{self.url}/readyz")
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+            raise Unreachable(self.url, error) from None
         try:
             return Readiness.model_validate_json(answer.content)
         except ValueError:
@@ -340,4 +340,4 @@ class AsyncClient(
                     if event is not None:
                         yield event
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+            raise Unreachable(self.url, error) from None

@@ -11,7 +11,7 @@ from ....service.schemas.checkpoint import CheckpointFile, CheckpointFiles
 from ....workers.checkpoint.manifest import MANIFEST
 from .. import requests
 from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of, remove_other
-from ..transport import ApiError, Call, Tries, checked
+from ..transport import ApiError, Call, Tries, checked, readable
 from .runtime import HttpClient, for_each, in_thread, sleep
 
 T = TypeVar("T")
@@ -94,22 +94,23 @@ class AsyncDownloads(ABC):
         while True:
             headers = {} if file is None or not file.arrived else file.rest
             try:
-                async with self._http.stream(
-                    "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
-                ) as answer:
-                    if answer.status_code == 416 and file is not None:
-                        return await in_thread(file.finish)  # all of it has arrived
-                    if answer.is_success:
-                        begun, file = file, ArtifactFile(place, digest_of(answer.headers, digest))
-                        if file.begin(resumed=answer.status_code == 206, known=begun is not None):
-                            async for block in answer.aiter_bytes(1 << 20):
-                                file.write(block)
-                            return await in_thread(file.finish)
-                        continue
-                    pause = tries.again(answer)
-                    if pause is None:
-                        await answer.aread()
-                        checked(answer)
+                with readable(self.url):
+                    async with self._http.stream(
+                        "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
+                    ) as answer:
+                        if answer.status_code == 416 and file is not None:
+                            return await in_thread(file.finish)  # all of it has arrived
+                        if answer.is_success:
+                            begun, file = file, ArtifactFile(place, digest_of(answer.headers, digest))
+                            if file.begin(resumed=answer.status_code == 206, known=begun is not None):
+                                async for block in answer.aiter_bytes(1 << 20):
+                                    file.write(block)
+                                return await in_thread(file.finish)
+                            continue
+                        pause = tries.again(answer)
+                        if pause is None:
+                            await answer.aread()
+                            checked(answer)
             except httpx2.TransportError as error:
                 if file is not None and file.arrived > arrived:  # tries in a row without a byte count
                     tries, arrived = Tries(self.url, self._tries), file.arrived

@@ -279,7 +279,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             with readable(self.url):
                 answer = self._http.get(f"{self.url}/readyz")
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+            raise Unreachable(self.url, error) from None
         try:
             return Readiness.model_validate_json(answer.content)
         except ValueError:
@@ -339,4 +339,4 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                     if event is not None:
                         yield event
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+            raise Unreachable(self.url, error) from None

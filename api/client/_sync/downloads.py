@@ -12,7 +12,7 @@ from ....service.schemas.checkpoint import CheckpointFile, CheckpointFiles
 from ....workers.checkpoint.manifest import MANIFEST
 from .. import requests
 from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of, remove_other
-from ..transport import ApiError, Call, Tries, checked
+from ..transport import ApiError, Call, Tries, checked, readable
 from .runtime import HttpClient, for_each, in_thread, sleep
 
 T = TypeVar("T")
@@ -91,9 +91,12 @@ class Downloads(ABC):
         while True:
             headers = {} if file is None or not file.arrived else file.rest
             try:
-                with self._http.stream(
-                    "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
-                ) as answer:
+                with (
+                    readable(self.url),
+                    self._http.stream(
+                        "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
+                    ) as answer,
+                ):
                     if answer.status_code == 416 and file is not None:
                         return in_thread(file.finish)  # all of it has arrived
                     if answer.is_success:

@@ -93,6 +93,14 @@ def sources_record(settings: Settings, job: Job) -> Path:
     return record
 
 
+async def deleted(store: Store, settings: Settings, submit: Submit, many: int) -> list[Job]:
+    """So many jobs that have ended, with files in the storage, and were deleted."""
+    made = [await ended(store, settings, submit) for _ in range(many)]
+    for job in made:
+        await delete(store, job.id, "ada")
+    return made
+
+
 def are_gone(*folders: Path) -> bool:
     return not any(one.exists() for one in folders)
 
@@ -121,9 +129,7 @@ async def test_a_sweep_opens_each_storage_once(
     store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new client of a bucket costs half a second of CPU, and ten thousand jobs may be removed at once."""
-    made = [await ended(store, settings, submit) for _ in range(3)]
-    for job in made:
-        await delete(store, job.id, "ada")
+    made = await deleted(store, settings, submit, 3)
     opened: list[str] = []
 
     def noted(where: str) -> Folder:
@@ -382,9 +388,7 @@ async def test_many_events_are_removed_in_transactions_of_few_rows(
 async def test_a_storage_that_does_not_answer_delays_a_sweep_once_and_keeps_its_jobs(
     store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [await ended(store, settings, submit) for _ in range(3)]
-    for job in made:
-        await delete(store, job.id, "ada")
+    made = await deleted(store, settings, submit, 3)
     answers, asked = threading.Event(), []
 
     def silent(where: str) -> Folder:
