@@ -5,6 +5,7 @@ The trainers repeat the checks, and also check the checkpoint's files and the te
 
 import errno
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
 from ...workers.checkpoint.retention import complete, newest, step_of
 from ...workers.data.position import known_order, refuse_other_order
+from ...workers.models.continued_model import refuse_other_heads
 from ...workers.spec import TrainSpec
 from ...workers.storage.errors import StorageError
 from ...workers.storage.folder import Folder
@@ -36,11 +38,11 @@ def newest_checkpoint(where: str) -> str | None:
     """
     try:
         found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
-    except StorageError:
-        raise
     except RuntimeError:  # an unknown ~user
         return None
     except OSError as error:
+        if is_bucket(where) and isinstance(error, StorageError):
+            raise
         if error.errno in _NOT_THERE:
             return None
         message = f"{where[:200]} cannot be read: {error.strerror}."
@@ -109,11 +111,17 @@ def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local
             field="train.steps",
             remedy=f"Set it to more than {manifest.step}.",
         )
+    if manifest is not None and train.model.from_ is None:  # only the trainers see the folder of a published model
+        _refuse(lambda: refuse_other_heads(manifest.training.get("model"), train.architecture(vocab=256)))
     if train.resume_data == "restart":
         return
     order = manifest.training.get("data", {}) if manifest else known_order(source) if source else {}
+    _refuse(lambda: refuse_other_order(order, known_order(train)))
+
+
+def _refuse(check: Callable[[], None]) -> None:
     try:
-        refuse_other_order(order, known_order(train))
+        check()
     except Refusal as refusal:
         raise ResumeMismatch(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 

@@ -218,7 +218,11 @@ def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> N
     from shardyard.workers.storage.open_folder import folder_at
 
     spec = make_spec({"data": 2, "zero": 1}, steps=20, checkpoint={"every": 10, "keep": 1, "export": True})
+    killed = root / "checkpoints" / "exporting" / ".export-00000020.1.partial"  # within an export
+    killed.mkdir(parents=True)
+    (killed / "model.safetensors").touch()
     run = train(spec, root, "exporting")
+    assert not killed.exists()
     (reported,) = [data for kind, data in run["events"] if kind == "export"]
     assert reported["path"] == str(root / "checkpoints" / "exporting" / "export-00000020")
     (summary,) = [data for kind, data in run["events"] if kind == "summary"]

@@ -112,13 +112,13 @@ def _as_first_rank_sees(root: Folder, look: Callable[[], list[Folder]]) -> list[
     """`root`, or folders in it, as rank 0 sees them: other nodes may see a folder later. Collective."""
     seen: list[Any] = [_names(look) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(seen, src=0)
-    if isinstance(seen[0], StorageError):
+    if isinstance(seen[0], OSError):
         raise seen[0]
     return [root if where == root.where else root / where.rpartition("/")[2] for where in seen[0]]
 
 
-def _names(look: Callable[[], list[Folder]]) -> list[str] | StorageError:
+def _names(look: Callable[[], list[Folder]]) -> list[str] | OSError:
     try:
         return [path.where for path in look()]
-    except StorageError as error:
+    except OSError as error:
         return error

@@ -73,10 +73,10 @@ def export(
 ) -> Exported:
     """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
 
-    `beat` is called for each file that is verified or written. Raises `CheckpointError` if it cannot be exported, `StorageError`, and
-    `FileExistsError` if `out` is not empty.
+    `beat` is called for each file that is verified or written, and each part that is sent to a bucket. Raises `CheckpointError` if it
+    cannot be exported, `StorageError`, and `FileExistsError` if `out` is not empty.
     """
-    with out.filled(last=CONFIG) as partial:
+    with out.filled(CONFIG, beat) as partial:
         manifest = read(checkpoint)
         arch = _architecture(checkpoint, manifest)
         verify(checkpoint, manifest, beat)

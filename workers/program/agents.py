@@ -27,6 +27,7 @@ from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
 from .agent_messages import MOST_HELLO, checked_answer, checked_failure, checked_hello
 from .artifact_uploads import ArtifactUploads
+from .rank_request import AGAIN_S
 from .recorders import Recorders
 
 #: Seconds for a process to answer. The actor waits for 2 s (`rank/trainer_process.py`).
@@ -267,15 +268,31 @@ class Agents:
 
 
 def ended(name: str, stays: Callable[[], bool], look_s: float) -> bool:
-    """Wait, while `stays`, for the end of a program that the trainer process at this socket has started. Returns whether it failed."""
-    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(ConnectionError):
-        connection.connect("\0" + name)
+    """Wait, while `stays`, for the end of a program that the trainer process at this socket has started. Returns whether it failed.
+
+    A connection that ends without an answer was closed because its first line came late, on a node that stands still: another one waits.
+    """
+    while stays():
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect("\0" + name)
+            except ConnectionError:
+                return False  # it is gone, which its own actor reports
+            if answer := _end(connection, stays, look_s):
+                return answer == FAILED
+        time.sleep(AGAIN_S)
+    return False
+
+
+def _end(connection: socket.socket, stays: Callable[[], bool], look_s: float) -> bytes:
+    """How the program has ended; nothing if the connection has, or it need not be waited for any more."""
+    with contextlib.suppress(ConnectionError):
         connection.sendall(json.dumps({"pid": os.getpid(), "waits": True}).encode() + b"\n")
         connection.settimeout(look_s)
         while stays():
             with contextlib.suppress(TimeoutError):
-                return connection.recv(len(FAILED)) == FAILED
-    return False  # also if it is gone, which its own actor reports
+                return connection.recv(len(FAILED))
+    return b""
 
 
 @contextmanager

@@ -91,9 +91,10 @@ class Folder(ABC):
         return [do(thing) for thing in things]
 
     @abstractmethod
-    def filled(self, last: str) -> contextlib.AbstractContextManager[Path]:
+    def filled(self, last: str, beat: Callable[[], None] = lambda: None) -> contextlib.AbstractContextManager[Path]:
         """A local folder whose content this folder has after the block. If `last`, a file, is missing, the content is incomplete.
 
+        `beat` is called for each part that is sent after the block.
         Raises `FileExistsError` if this folder is not empty.
         """
 

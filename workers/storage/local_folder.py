@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -25,18 +25,23 @@ _MOST_ENTRIES: Final = 100_000
 
 _BLOCK_BYTES: Final = 1 << 20
 
+#: Errors that say something of a name: nothing is there, or nothing can be.
+_OF_NAME: Final = (*_MISSING, errno.ENAMETOOLONG, errno.EINVAL)
 #: Errors that say something of a file's content: it is not there, it is no file, or the disk cannot read it.
-_OF_CONTENT: Final = (*_MISSING, errno.EISDIR, errno.EINVAL, errno.EIO)
+_OF_CONTENT: Final = (*_OF_NAME, errno.EISDIR, errno.EIO)
 _REFUSED: Final = (errno.EACCES, errno.EPERM)
 
 
 @contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    """Raise StorageError for errors that say nothing of a file's content, such as ESTALE of a shared file system, or EMFILE."""
+def _reading(known: Container[int] = _OF_CONTENT) -> Iterator[None]:
+    """Raise StorageError for errors that say nothing of what is read, such as ESTALE of a shared file system, or EMFILE.
+
+    `known`: errors that do.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.errno in _OF_CONTENT:
+        if error.errno is None or error.errno in known:
             raise
         kind = StorageDenied if error.errno in _REFUSED else StorageUnreachable
         raise kind(error.errno, error.strerror, error.filename) from error
@@ -53,19 +58,24 @@ class LocalFolder(Folder):
         return LocalFolder(str(self._path / name))
 
     def folders(self) -> list[str]:
-        return [entry.name for entry in self._entries() if entry.is_dir()]
+        with _reading(_OF_NAME):
+            return [entry.name for entry in self._entries() if entry.is_dir()]
 
     def files(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for entry in self._entries():
-            with contextlib.suppress(FileNotFoundError):  # another rank has removed or renamed it since
+            with (
+                contextlib.suppress(FileNotFoundError),
+                _reading(_OF_NAME),
+            ):  # another rank has removed or renamed it since
                 if not entry.is_dir():
                     found[entry.name] = entry.stat().st_size
         return found
 
     def has(self, name: str) -> bool:
         try:
-            (self._path / name).stat()
+            with _reading(_OF_NAME):
+                (self._path / name).stat()
         except (
             OSError
         ) as error:  # `Path.exists` of Python 3.14 says no to every error, and what is not there is removed
@@ -135,7 +145,11 @@ class LocalFolder(Folder):
         shutil.rmtree(self._path, ignore_errors=True)
 
     @contextlib.contextmanager
-    def filled(self, last: str) -> Iterator[Path]:  # noqa: ARG002  (a rename needs no last file)
+    def filled(
+        self,
+        last: str,  # noqa: ARG002  (a rename needs no last file)
+        beat: Callable[[], None] = lambda: None,  # noqa: ARG002  (nor time)
+    ) -> Iterator[Path]:
         if self._path.exists() and (not self._path.is_dir() or any(self._path.iterdir())):
             raise FileExistsError(f"{self} is not an empty folder; name a new one.")
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +170,7 @@ class LocalFolder(Folder):
 
     def _entries(self) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(self._path) as entries:
+            with _reading(_OF_NAME), os.scandir(self._path) as entries:
                 found = list(islice(entries, _MOST_ENTRIES + 1))
         except (FileNotFoundError, NotADirectoryError):
             return []

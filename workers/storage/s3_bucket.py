@@ -116,9 +116,9 @@ class Bucket:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def upload(self, key: str, content: memoryview | FileContent) -> None:
-        """Write a large object in parts: it exists once all parts are written."""
-        self._in_parts(key, content.nbytes, BLOCK_BYTES, partial(self._put_part, key, content))
+    def upload(self, key: str, content: memoryview | FileContent, beat: Callable[[], None] = lambda: None) -> None:
+        """Write a large object in parts: it exists once all parts are written. `beat` is called for each part."""
+        self._in_parts(key, content.nbytes, BLOCK_BYTES, partial(self._put_part, key, content), beat)
 
     def copy(self, key: str, source: str, size: int) -> None:
         """Write an object of `size` bytes with the content of another of the bucket, which S3 copies."""
@@ -127,13 +127,23 @@ class Bucket:
         else:
             self.call("copy_object", Key=key, CopySource={"Bucket": self.name, "Key": source})
 
-    def _in_parts(self, key: str, nbytes: int, least: int, put: Callable[[str, int, int], dict[str, Any]]) -> None:
+    def _in_parts(
+        self,
+        key: str,
+        nbytes: int,
+        least: int,
+        put: Callable[[str, int, int], dict[str, Any]],
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         """Write an object in parts of at least `least` bytes. `put`: of the upload, the size of parts, and the first byte of one."""
         upload = self.call("create_multipart_upload", Key=key)["UploadId"]
         try:
             size = max(least, -(-nbytes // MOST_PARTS))
-            parts = {"Parts": list(ahead(partial(put, upload, size), range(0, nbytes, size)))}
-            self.call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload=parts)
+            parts = []
+            for part in ahead(partial(put, upload, size), range(0, nbytes, size)):
+                parts.append(part)
+                beat()
+            self.call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
         except BaseException:
             with contextlib.suppress(OSError):
                 self.abort(key, upload)

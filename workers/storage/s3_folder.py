@@ -6,6 +6,7 @@ it. Every listing is of one folder.
 
 import contextlib
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -80,10 +81,7 @@ class BucketFolder(Folder):
         return digest.hexdigest() if read == size else None
 
     def write(self, name: str, content: memoryview | FileContent) -> None:
-        if content.nbytes <= s3_bucket.BLOCK_BYTES:
-            self._bucket.put(self._key(name), bytes(content))
-        else:
-            self._bucket.upload(self._key(name), content)
+        _send(self._bucket, self._key(name), content, lambda: None)
 
     def copy_within(self, name: str, source: Folder, file: str, size: int) -> bool:
         """Have S3 copy another folder's file. False if that is in another bucket."""
@@ -121,15 +119,17 @@ class BucketFolder(Folder):
         return list(ahead(do, things))
 
     @contextlib.contextmanager
-    def filled(self, last: str) -> Iterator[Path]:
+    def filled(self, last: str, beat: Callable[[], None] = lambda: None) -> Iterator[Path]:
         if self._listed():
             raise FileExistsError(f"{self} is not an empty folder; name a new one.")
-        with tempfile.TemporaryDirectory(prefix="shardyard-") as folder:
+        with tempfile.TemporaryDirectory(prefix=_prefix_of_partial(self.where)) as folder:
             yield Path(folder)
             for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == last):
-                self.write(file.name, _mapped(file))
+                _send(self._bucket, self._key(file.name), _mapped(file), beat)
 
     def discard_partial(self, last: str) -> None:
+        for left in Path(tempfile.gettempdir()).glob(f"{_prefix_of_partial(self.where)}*"):
+            shutil.rmtree(left, ignore_errors=True)
         if not self.has(last):
             self.remove_all()
             with contextlib.suppress(OSError):  # such as of credentials that may not list uploads
@@ -149,6 +149,20 @@ class BucketFolder(Folder):
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}".removeprefix("/")
+
+
+def _send(bucket: Bucket, key: str, content: memoryview | FileContent, beat: Callable[[], None]) -> None:
+    """Write an object, in parts if it is large. `beat` is called for each."""
+    if content.nbytes > s3_bucket.BLOCK_BYTES:
+        bucket.upload(key, content, beat)
+    else:
+        bucket.put(key, bytes(content))
+        beat()
+
+
+def _prefix_of_partial(where: str) -> str:
+    """Of the names of local folders with what the folder at `where` is to have."""
+    return f"shardyard-{hashlib.sha256(where.encode()).hexdigest()[:16]}-"
 
 
 def _has_arrived(folder: Folder, name: str, content: bytes) -> bool:

@@ -22,6 +22,7 @@ from .ranks.handles import RankHandle
 from .ranks.members import Member
 
 T = TypeVar("T")
+Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ async def save_from_memory(members: Sequence[Member], broken: BrokenGang) -> Eme
             raise CheckpointError(f"step {step} is saved already")
         found = {rank: actor for (rank, held), actor in holders.items() if held == step}
         inventories = await _inventories(found, step)
-        shares = divided({rank: one.slices for rank, one in inventories.items()})
+        # On a thread: a large model takes seconds, and the actors end if they are not asked for a lease.
+        shares = await asyncio.to_thread(divided, {rank: one.slices for rank, one in inventories.items()})
         reported = 0 in inventories or step <= broken.merger.newest_step
         if reported and shares is not None and broken.complete(inventories):
             return await _write(found, inventories, shares, broken, began)
@@ -105,7 +107,7 @@ async def save_from_memory(members: Sequence[Member], broken: BrokenGang) -> Eme
 def divided(held: Mapping[int, Sequence[StoredSlice]]) -> dict[int, list[StoredSlice]] | None:
     """Which rank writes which of the slices that it holds, each once; None if they do not make up their tensors."""
     shares: dict[int, list[StoredSlice]] = {}
-    seen: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
+    seen: set[tuple[str, Ints, Ints]] = set()
     left: dict[str, int] = {}
     for rank, stored in sorted(held.items()):
         for one in stored:
@@ -118,18 +120,33 @@ def divided(held: Mapping[int, Sequence[StoredSlice]]) -> dict[int, list[StoredS
     return shares if left and not any(left.values()) and not _overlap(seen) else None
 
 
-def _overlap(slices: Iterable[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> bool:
+def _overlap(slices: Iterable[tuple[str, Ints, Ints]]) -> bool:
     """Whether two slices of a tensor have an element in common; those that fill it and overlap leave a hole."""
-    by_name: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    by_name: dict[str, list[tuple[Ints, Ints]]] = {}
     for name, offset, size in slices:
-        others = by_name.setdefault(name, [])
-        if any(_common(offset, size, *other) for other in others):
+        by_name.setdefault(name, []).append((offset, size))
+    return any(len(found) > 1 and _overlap_in_tensor(found) for found in by_name.values())
+
+
+def _overlap_in_tensor(slices: Sequence[tuple[Ints, Ints]]) -> bool:
+    """As `_overlap`, of (offset, size) in one tensor.
+
+    A slice is compared with those that reach its start in the dimension with the most cuts: of N rows or N columns with the one before.
+    """
+    cuts = [len(set(starts)) for starts in zip(*(offset for offset, _ in slices), strict=True)]
+    if not cuts:
+        return True  # a tensor without dimensions has one element
+    axis = cuts.index(max(cuts))
+    reaching: list[tuple[Ints, Ints]] = []
+    for offset, size in sorted(slices, key=lambda one: one[0][axis]):
+        reaching = [(start, far) for start, far in reaching if start[axis] + far[axis] > offset[axis]]
+        if any(_common(offset, size, *other) for other in reaching):
             return True
-        others.append((offset, size))
+        reaching.append((offset, size))
     return False
 
 
-def _common(a: tuple[int, ...], m: tuple[int, ...], b: tuple[int, ...], n: tuple[int, ...]) -> bool:
+def _common(a: Ints, m: Ints, b: Ints, n: Ints) -> bool:
     ends = zip(a, m, b, n, strict=True)
     return all(max(low, other) < min(low + size, other + far) for low, size, other, far in ends)
 

@@ -6,8 +6,10 @@ This file also writes what it reads: `for_checkpoint` and `for_snapshot` give th
 """
 
 import contextlib
+import queue
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.retention import folder
 from ..device_choices import continues_in
 from ..messages.event import sanitize, to_json
+from ..models.continued_model import other_numbers, refuse_other_heads
 from ..snapshot.header import UNFINISHED, segment_of
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
@@ -52,6 +55,8 @@ class SnapshotMemory:
     allocation: Allocation = field(default_factory=Allocation)
 
 
+#: Seconds for the manifest of a save that was perhaps not reported.
+MISSED_S: Final = 5.0
 #: Plain torchrun has no actor that would hold snapshots.
 NO_SNAPSHOTS: Final = SnapshotMemory()
 
@@ -138,18 +143,19 @@ class Restore(Callback):
     def _report_missed(self, step: int) -> None:
         """Report the save that was due before the restored step, if it is complete and was not reported before a rank died.
 
-        Storage that cannot be read now is no reason for a repair to fail: the next restore from a checkpoint reports it.
+        Storage that cannot be read now, or does not answer within `MISSED_S`, is no reason for a repair to fail: the next restore from a
+        checkpoint reports it.
         """
         run, known = self._saved.parts.run, self._state.newest_checkpoint
         every = run.train.checkpoint.every
         due = 0 if every is None else step // every * every
         if due == 0:
             return
-        with contextlib.suppress(OSError, CheckpointError):
+        with contextlib.suppress(OSError, CheckpointError, queue.Empty):
             path = folder(folder_at(run.checkpoints), due)
             if known == str(path):
                 return
-            manifest = read(path)
+            manifest = _read_within(MISSED_S, path)
             if manifest.training.get("events_attempt") == self._saved.attempt:
                 self._report(path, manifest)
 
@@ -183,7 +189,7 @@ class Restore(Callback):
         run, state = self._saved.parts.run, self._state
         resume = None if run.resume is None else folder_at(run.resume)
         own, warn = folder_at(run.checkpoints), self._reporter.incident
-        found = checkpoints.restore(own, resume, self._shares.shards, warn, state.locate, self._beat)
+        found = checkpoints.restore(own, resume, self._shares.shards, warn, self._accept, self._beat)
         if found is None:
             first_values = self._saved.parts.first_values
             if first_values is not None:
@@ -201,6 +207,30 @@ class Restore(Callback):
             self._report(found.path, found.manifest)
         if self._saved.is_first:
             say_precision(training.get("precision"), self._saved.parts.spec.precision.compute)
+            if said := other_numbers(training.get("model"), self._saved.parts.architecture):
+                sys.stderr.write(f"{said}\n")
+
+    def _accept(self, training: Mapping[str, Any], own: bool) -> None:
+        """Raises `Refusal` if a checkpoint is of another model or other data."""
+        refuse_other_heads(training.get("model"), self._saved.parts.architecture)
+        self._state.locate(training, own)
+
+
+def _read_within(seconds: float, path: Folder) -> Manifest:
+    """A checkpoint's manifest. Raises as `read`, and queue.Empty after this time: no call ends that waits for a mount without an answer."""
+    answers: queue.SimpleQueue[Manifest | Exception] = queue.SimpleQueue()
+
+    def look() -> None:
+        try:
+            answers.put(read(path))
+        except (OSError, CheckpointError) as error:
+            answers.put(error)
+
+    threading.Thread(target=look, name="missed checkpoint", daemon=True).start()
+    answer = answers.get(timeout=seconds)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def say_precision(before: str | None, now: str) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ....strategies.param_shard import ParamShard
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
-from ...huggingface.export import export
+from ...huggingface.export import CONFIG, export
 from ...messages.event import CheckpointEvent, ExportEvent
 from ...messages.stop_request import StopRequest
 from ...storage.open_folder import folder_at
@@ -132,6 +132,7 @@ class Checkpointing(Callback):
         out = self._root / f"export-{self._last:08d}"
         try:
             out.remove_all()  # the export of an earlier attempt that died right after it
+            out.discard_partial(CONFIG)  # or within it
             made = export(
                 folder_at(str(self._state.newest_checkpoint)),
                 out,

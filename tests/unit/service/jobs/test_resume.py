@@ -43,6 +43,17 @@ def test_a_manifest_that_is_seen_decides(field: str, checkpoint: str) -> None:
     assert refused.value.field == field and refused.value.remedy
 
 
+def test_a_model_with_other_heads_is_refused_whatever_its_data(tmp_path: Path) -> None:
+    saved = spec(model={"preset": "nano"}).architecture(vocab=256)
+    assert saved is not None
+    write(folder_at(tmp_path), Manifest(4, {"data": {}, "model": saved.model_dump()}, {}, {}))
+    check_resumed(spec(model={"preset": "nano"}), str(tmp_path), None, local_files=True)
+    other = spec(model={"preset": "nano", "heads": 2, "kv_heads": 1}, resume_data="restart")
+    with pytest.raises(ResumeMismatch, match="has 4, not 2") as refused:
+        check_resumed(other, str(tmp_path), None, local_files=True)
+    assert refused.value.field == "train.model.heads"
+
+
 def test_another_tokenizer_is_seen_where_one_of_them_is_bytes(tmp_path: Path) -> None:
     order = SampleOrder("text", "a digest", 256, 0.05, 0)
     write(folder_at(tmp_path), Manifest(4, {"data": Position(order, 8).state(4)}, {}, {}))

@@ -1,6 +1,8 @@
 """A restore beats for as long as it reads and tries again, so that slow storage is no hang."""
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,3 +74,20 @@ def test_each_try_at_storage_that_does_not_answer_beats(tmp_path: Path, monkeypa
             LocalFolder(str(tmp_path)), None, [piece(torch.zeros(2))], nothing, nothing, lambda: beats.append(1)
         )
     assert len(beats) == 3
+
+
+def test_a_listing_that_fails_for_a_while_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, values = LocalFolder(str(tmp_path)), torch.arange(4.0)
+    manifest = saved(root, 3, values)
+    usual, stale = os.scandir, [OSError(errno.ESTALE, os.strerror(errno.ESTALE)) for _ in range(2)]
+
+    def scandir(path: Path) -> Any:
+        if stale:
+            raise stale.pop()
+        return usual(path)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing) == restore.Restored(
+        folder(root, 3), manifest, own=True
+    )

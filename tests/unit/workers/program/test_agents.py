@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from shardyard.workers.messages.rank_event import FailedEvent
 from shardyard.workers.program import agents as module
 from shardyard.workers.program import rank_request
 from shardyard.workers.program.agent_messages import MOST_HELLO
-from shardyard.workers.program.agents import Agents, facts_of, listening
+from shardyard.workers.program.agents import Agents, ended, facts_of, listening
 from shardyard.workers.program.python_agent import sitecustomize
 from shardyard.workers.thread_stacks import MOST_THREADS
 
@@ -311,6 +312,29 @@ def test_a_request_that_no_service_answers_or_that_is_nonsense_is_ended() -> Non
             assert answers.readline() == b"{}\n"
             connection.sendall(nonsense + b"\n")
             assert not answers.readline(), nonsense[:10]
+
+
+def test_a_wait_for_the_end_of_a_program_outlives_connections_whose_first_line_came_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual, late = module.checked_hello, [TimeoutError(), TimeoutError()]
+
+    def checked(line: bytes) -> Any:
+        if late:
+            raise late.pop()
+        return usual(line)
+
+    monkeypatch.setattr(module, "checked_hello", checked)
+    with listening(print) as agents, ThreadPoolExecutor(1) as pool:
+        failed = pool.submit(ended, agents.name, lambda: True, 0.01)
+        while not agents._waiting:
+            assert not failed.done(), "the program has not ended"
+        agents.release(failed=True)
+        assert failed.result(PATIENCE_S)
+        agents.close()
+        assert not ended(agents.name, lambda: True, 0.01), (
+            "its actor reports the end of the process that has started the program"
+        )
 
 
 def test_the_stacks_of_a_driver_are_added_to_those_of_a_worker_with_a_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,3 +134,29 @@ def test_an_error_that_says_nothing_of_the_content_is_the_storages(
         with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
             read()
         assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ESTALE, StorageUnreachable),
+        (errno.EIO, StorageUnreachable),
+        (errno.EACCES, StorageDenied),
+        (errno.EINVAL, OSError),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_a_listing_that_fails_says_nothing_of_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[OSError]
+) -> None:
+    folder = LocalFolder(str(tmp_path))
+
+    def failed(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "stat", failed)
+    monkeypatch.setattr(os, "scandir", failed)
+    for look in (folder.folders, folder.files, lambda: folder.has("manifest.json")):
+        with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
+            look()
+        assert type(raised.value) is kind

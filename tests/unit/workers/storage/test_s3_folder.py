@@ -259,6 +259,8 @@ def test_a_folder_made_here_appears_with_its_last_file(prefix: str, tmp_path: Pa
     out = folder_at(prefix) / "export"
     with pytest.raises(ValueError, match="cut off"), out.filled(last="config.json") as local:
         (local / "model").write_bytes(b"weights")
+        out.discard_partial("config.json")
+        assert not local.exists(), "what a process that was killed has left on its disk"
         raise ValueError("cut off")
     assert out.files() == {}
     with out.filled(last="config.json") as local:
@@ -268,3 +270,13 @@ def test_a_folder_made_here_appears_with_its_last_file(prefix: str, tmp_path: Pa
     assert out.files() == {"config.json": 2, "empty": 0, "model": 7} and not local.exists()
     with pytest.raises(FileExistsError, match="not an empty folder"), out.filled(last="config.json"):
         raise AssertionError
+
+
+def test_each_part_of_a_folder_made_here_beats(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_bucket, "BLOCK_BYTES", 5 << 20)
+    beats: list[int] = []
+    with (folder_at(prefix) / "export").filled("config.json", lambda: beats.append(1)) as local:
+        (local / "config.json").write_bytes(b"{}")
+        (local / "model").write_bytes(bytes(11 << 20))
+        assert not beats
+    assert len(beats) == 4

@@ -1,5 +1,13 @@
+"""What of a broken gang's memory makes up a checkpoint. With real gangs: tests/parity/test_emergency_checkpoint.py."""
+
+import random
+from itertools import product
+
+import pytest
+
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.snapshot.header import StoredSlice
+from shardyard.workers.supervisor import emergency_checkpoint
 from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, divided, save_and_emit
 from shardyard.workers.supervisor.event_merger import EventMerger
 
@@ -20,6 +28,41 @@ def test_a_tensor_with_a_hole_is_not_whole() -> None:
     assert divided({0: [stored("w", 0, 4)], 1: [stored("w", 2, 4)]}) is None, (
         "they fill eight elements, but not the tensor"
     )
+
+
+@pytest.mark.parametrize("cuts", [(512, 1), (1, 512), (64, 8)], ids=["rows", "columns", "grid"])
+def test_slices_of_many_ranks_are_compared_with_their_neighbours_alone(
+    cuts: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, compared = emergency_checkpoint._common, 0
+
+    def common(*slices: tuple[int, ...]) -> bool:
+        nonlocal compared
+        compared += 1
+        return usual(*slices)
+
+    monkeypatch.setattr(emergency_checkpoint, "_common", common)
+    whole = (1024, 1024)
+    size = (1024 // cuts[0], 1024 // cuts[1])
+    held = [
+        StoredSlice("w", (row * size[0], column * size[1]), size, "torch.float32", whole, 0, 0)
+        for row, column in product(range(cuts[0]), range(cuts[1]))
+    ]
+    random.Random(0).shuffle(held)
+    found = divided({rank: [one] for rank, one in enumerate(held)})
+    assert found == {rank: [one] for rank, one in enumerate(held)}
+    assert compared <= 8 * len(held)
+
+
+def test_slices_that_fill_a_tensor_and_overlap_in_one_dimension_alone_are_not_whole() -> None:
+    def at(row: int, column: int, size: tuple[int, int]) -> StoredSlice:
+        return StoredSlice("w", (row, column), size, "torch.float32", (4, 4), 0, 0)
+
+    quarters = [at(0, 0, (2, 2)), at(0, 2, (2, 2)), at(2, 0, (2, 2)), at(2, 2, (2, 2))]
+    assert divided(dict(enumerate([one] for one in quarters))) is not None
+    assert divided(dict(enumerate([one] for one in (*quarters[:3], at(1, 1, (2, 2)))))) is None
+    scalar = StoredSlice("step", (), (), "torch.float32", (), 0, 4)
+    assert divided({0: [scalar], 1: [scalar]}) == {0: [scalar]}
 
 
 def test_who_holds_nothing_of_a_tensor_knows_it_by_name() -> None:
