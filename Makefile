@@ -146,12 +146,12 @@ loss-curves: venv ## Validation losses of 2bw and pipedream beside 1f1b's, as a 
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 GPU_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.gpu' tests)
 gpu-check: ## On one CUDA GPU, with torch, numpy and pydantic: figures as JSON and a table; then the GPU tests, where their packages are
-	PYTHONPATH=typings $(GPU_PYTHON) benchmarks/gpu.py $(GPU_ARGS)
-	@found=$$(PYTHONPATH=typings:tests $(GPU_PYTHON) -c "import pytest_asyncio, pytest_timeout, conftest" 2>&1 | tail -n 1); \
+	@PYTHONPATH=typings $(GPU_PYTHON) benchmarks/gpu.py $(GPU_ARGS); figures=$$?; \
+	found=$$(PYTHONPATH=typings:tests $(GPU_PYTHON) -c "import pytest_asyncio, pytest_timeout, conftest" 2>&1 | tail -n 1); \
 	case "$$found" in \
 	*"No module named"*) echo "The GPU tests were left out: a package that they need is missing ($$found)." ;; \
 	*) PYTHONPATH=typings $(GPU_PYTHON) -m pytest -m gpu $(GPU_TESTS) $(PYTEST_ARGS) ;; \
-	esac
+	esac && exit $$figures
 
 clean: ## Remove all that make made: .venv, tools, builds, caches
 	rm -rf .venv .tools build *.egg-info $(UI)/dist $(UI)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

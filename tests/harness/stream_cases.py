@@ -304,6 +304,8 @@ def checkpoints(without: str) -> None:
     errors: list[Exception] = []
     with RaceDetector().watching():
         _leave_out(without)
+        _replace(torch.cuda, "cudart", _Runtime)
+        _replace(torch.cuda, "device", contextlib.nullcontext)
         buffer = StagingBuffer(shards, CUDA)
 
         def write() -> None:

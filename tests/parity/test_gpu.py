@@ -182,6 +182,8 @@ def _sent_on(rank: int, world: int, port: int) -> tuple[int, float, int]:
         dist.P2POp(dist.isend, mine, (rank + 1) % world, mesh.group("pipeline")),
         dist.P2POp(dist.irecv, theirs, (rank - 1) % world, mesh.group("pipeline")),
     ]
+    if rank == world - 1:  # the first message of a pair waits for its other side, and not all may wait in a circle
+        messages.reverse()
     for work in [work for one in in_pairs(messages, mesh.pairs) for work in dist.batch_isend_irecv([one])]:
         work.wait()
     assert dist.group.WORLD is not None

@@ -135,6 +135,16 @@ def test_without_a_package_of_the_tests_they_are_left_out_and_it_says_which(tmp_
     assert said.startswith("The GPU tests were left out: ") and "No module named 'httpx2'" in said
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_after_a_figure_that_failed_the_gpu_tests_run_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f'{ALONE}\nif "benchmarks/gpu.py" in sys.argv:\n    raise SystemExit(1)\n'
+    )
+    done = make(tmp_path, before=f"{tmp_path}:")
+    assert done.returncode != 0
+    assert "The GPU tests were left out: " in done.stdout, "the second part has run"
+
+
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_all_tests_that_need_a_gpu_are_collected(tmp_path: Path) -> None:

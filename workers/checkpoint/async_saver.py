@@ -64,6 +64,11 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._ended: queue.SimpleQueue[Saved | Exception] = queue.SimpleQueue()
 
+    @property
+    def missing(self) -> int:
+        """Bytes of host memory that the first save takes, about."""
+        return 0 if self._buffer is not None else sum(shard.tensor.nbytes for shard in self._shards)
+
     def save(
         self,
         step: int,

@@ -11,6 +11,7 @@ import torch
 
 from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.param_shard import ParamShard
+from ..pinned_memory import CudaPinning, PinnedMemory
 from . import safetensors_header
 from .manifest import Tensor, TensorSlice
 
@@ -31,10 +32,14 @@ class StagingBuffer:
         self.slices: list[TensorSlice] = []
         cuda = device.type == "cuda"
         size = start + sum(shard.tensor.nbytes for shard in self._shards)
-        if file is None:
-            self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
-        else:
+        self._pinned: PinnedMemory | None = None
+        if file is not None:
             self._memory = file.zeros_like(torch.empty(size, dtype=torch.uint8, device="meta"))
+        elif cuda:
+            self._pinned = PinnedMemory(size, CudaPinning(device))
+            self._memory = self._pinned.content
+        else:
+            self._memory = torch.empty(size, dtype=torch.uint8)
         self._memory[:start] = torch.frombuffer(bytearray(begins), dtype=torch.uint8)
         self._device, self._stream = device, torch.cuda.Stream(device) if cuda else None
         self._copied: torch.cuda.Event | None = None

@@ -66,8 +66,14 @@ def measured(groups: Mapping[str, dist.ProcessGroup], sizes: Sequence[int], devi
             for collective in COLLECTIVES:
                 speeds.append(_speed(span, axis, collective, size))
     nodes = _gathered(socket.gethostname())
-    backend = str(dist.get_backend(next(iter(groups.values()))))
+    backend = _backend(next(iter(groups.values())), device)
     return Report(backend, dist.get_world_size(), tuple(nodes), tuple(speeds), tuple(_links(nodes, device)))
+
+
+def _backend(group: dist.ProcessGroup, device: torch.device) -> str:
+    """The backend of this kind of device, such as `nccl`: a group may have one for each kind."""
+    of_kinds = dict(one.split(":") for one in dist.get_backend_config(group).split(","))
+    return of_kinds[device.type]
 
 
 def _speed(span: _Span, axis: str, collective: str, size: int) -> Speed:

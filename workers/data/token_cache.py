@@ -31,7 +31,7 @@ FORMAT = 1
 LOCK_TIMEOUT_S = 6 * 3600.0
 #: Tokens up to this size are compared with their checksum whenever they are opened; for larger ones only the size is compared.
 _VERIFIED_BYTES = 64 << 20
-#: The digest of a file at least this large is cached, so that a start does not read 10 GB to find its cache.
+#: The digest of a file at least this large is cached, and those of smaller ones if all are: a start does not read 10 GB to find its cache.
 _REMEMBERED_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 
@@ -174,36 +174,48 @@ def _dtype(vocab: int) -> str:
 
 
 def _key(files: list[Source], tokenizer: Tokenizer, cache: Path, beat: Callable[[], None]) -> str:
-    corpus = [[source.field, _digest(source.path, cache, beat)] for source in files]
+    digests = _digests([source.path for source in files], cache, beat)
+    corpus = [[source.field, digest] for source, digest in zip(files, digests, strict=True)]
     return hashlib.sha256(json.dumps([FORMAT, tokenizer.digest, corpus]).encode()).hexdigest()[:32]
 
 
-def _digest(path: Path, cache: Path, beat: Callable[[], None]) -> str:
-    """sha256 of a file's content. A large file's is cached under its path and stamp."""
+def _digests(paths: Sequence[Path], cache: Path, beat: Callable[[], None]) -> list[str]:
+    """sha256 of each file's content. That of a large file is cached, and those of the others together if they are much to read."""
     try:
-        if path.stat().st_size < _REMEMBERED_BYTES:
-            return _content_digest(path, beat)
-        return _remembered_digest(path, cache, beat)
+        sizes = {path: path.stat().st_size for path in paths}
+        small = [path for path in paths if sizes[path] < _REMEMBERED_BYTES]
+        together = [[path] for path in paths if sizes[path] >= _REMEMBERED_BYTES]
+        if sum(sizes[path] for path in small) >= _REMEMBERED_BYTES:
+            together.append(small)
+        known: dict[Path, str] = {}
+        for each in together:
+            known |= zip(each, _remembered_digests(each, cache, beat), strict=True)
+        return [known.get(path) or _content_digest(path, beat) for path in paths]
     except OSError as error:
+        if error.filename not in [str(path) for path in paths]:
+            raise  # of the cache
         raise DataError(
             "unreadable_file",
-            f"{path} cannot be read: {error.strerror}.",
+            f"{error.filename} cannot be read: {error.strerror}.",
             "Check that the file exists and that this process may read it.",
         ) from error
 
 
-def _remembered_digest(path: Path, cache: Path, beat: Callable[[], None]) -> str:
-    stamp = _stamp(path)
-    name = hashlib.sha256(json.dumps([str(path.resolve()), *stamp]).encode()).hexdigest()[:32]
+def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], None]) -> list[str]:
+    """Those of these files, from the cache or into it, under their paths and stamps."""
+    stamps = [_stamp(path) for path in paths]
+    known = [[str(path.resolve()), *stamp] for path, stamp in zip(paths, stamps, strict=True)]
+    name = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
     memory = cache / f"{name}.sha256"
     with locked(cache / f"{name}.lock", beat=beat):
         if memory.exists():
-            return memory.read_text()
-        digest = _content_digest(path, beat)
+            return memory.read_text().split()
+        digests = [_content_digest(path, beat) for path in paths]
         # A file that was written within the clock's last ticks could change again with the same stamp: its digest is not cached yet.
-        if _stamp(path) == stamp and time.time_ns() - max(stamp[2:]) > 2_000_000_000:
-            write_whole(memory, [digest.encode()])
-        return digest
+        newest = max(max(stamp[2:]) for stamp in stamps)
+        if [_stamp(path) for path in paths] == stamps and time.time_ns() - newest > 2_000_000_000:
+            write_whole(memory, ["\n".join(digests).encode()])
+        return digests
 
 
 def _content_digest(path: Path, beat: Callable[[], None] = _no_beat) -> str:

@@ -24,6 +24,7 @@ class Demand:
     limits: tuple[MemoryLimit, ...]
     holder: int | None = None
     replicas: Mapping[int, int] = field(default_factory=dict)  # rank → bytes of its replicas that this rank's actor has
+    later: int = 0  # bytes that it will need for the copy from which a checkpoint is written
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def shortage(demands: Sequence[Demand]) -> str | None:
         return None
     limit, others = worst.limit, len(worst.ranks) - 1
     return (
-        f"Snapshots on the node of rank {worst.ranks[0]} and {others} more need {gigabytes(worst.bytes)} beside what they have, and "
-        f"{gigabytes(max(limit.free, 0))} of {gigabytes(limit.total)} are free ({limit.name})"
+        f"Snapshots and checkpoints on the node of rank {worst.ranks[0]} and {others} more need {gigabytes(worst.bytes)} "
+        f"beside what they have, and {gigabytes(max(limit.free, 0))} of {gigabytes(limit.total)} are free ({limit.name})"
     )
 
 
@@ -64,7 +65,7 @@ def _needs(demands: Sequence[Demand]) -> list[_Need]:
         for limit in demand.limits:
             known = limits.setdefault(limit.key, limit)
             limits[limit.key] = min(known, limit, key=lambda one: one.free)  # they are read one after the other
-            needed[limit.key] += demand.missing
+            needed[limit.key] += demand.missing + demand.later
             ranks.setdefault(limit.key, []).append(rank)
         if demand.holder is not None:
             holder = demands[demand.holder]

@@ -1,6 +1,7 @@
 """Assembles one rank's training: the parts, the loop, and the callbacks. Only this file determines their order."""
 
 import socket
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -77,6 +78,7 @@ def assemble(
     snapshots = Snapshots(memory.slots, every, shares.kept, device, instruments, notifier)
     saved = SavedState(parts, state, outbox, reporter.is_first)
     checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
+    allocation = replace(memory.allocation, later=checkpointing.missing)
     callbacks = [
         Restore(saved, memory, shares, snapshots, reporter, instruments.heartbeat.starting),
         # First after a step: no other callback may send anything before the probe's own collectives.
@@ -97,7 +99,7 @@ def assemble(
         # Before the snapshot, because it includes the path of the newest checkpoint.
         checkpointing,
         # Last: when it flushes the buffered events, they include all events of the step.
-        Snapshotting(snapshots, saved.for_snapshot, outbox, instruments, memory.allocation, reporter),
+        Snapshotting(snapshots, saved.for_snapshot, outbox, instruments, allocation, reporter),
     ]
     return _kind(parts.spec)(parts, state, batches, Callbacks(callbacks), reporter, instruments)
 

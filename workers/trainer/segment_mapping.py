@@ -3,43 +3,12 @@
 Rules that it keeps: memory that the device may still write to is never unmapped; memory that cannot be pinned costs speed and no run.
 """
 
-import contextlib
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from ..pinned_memory import Pinning
 from ..snapshot import shared_memory
-
-
-class Pinning(Protocol):
-    """Pins host memory, so that a device copies into it directly. Both methods return 0, or the number of an error."""
-
-    def register(self, address: int, size: int) -> int: ...
-
-    def unregister(self, address: int) -> int: ...
-
-
-class CudaPinning:
-    """Pins for CUDA. The numbers are those of `cudaError_t`."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def register(self, address: int, size: int) -> int:
-        with torch.cuda.device(self._device):  # the current device of a new thread is device 0
-            code = int(torch.cuda.cudart().cudaHostRegister(address, size, 0))
-            if code:
-                self._clear()
-        return code
-
-    def unregister(self, address: int) -> int:
-        with torch.cuda.device(self._device):
-            return int(torch.cuda.cudart().cudaHostUnregister(address))
-
-    def _clear(self) -> None:
-        """Clear the runtime's last error of this thread, which the next kernel would report as its own."""
-        with contextlib.suppress(RuntimeError):
-            torch.zeros(1, device=self._device)
 
 
 class SegmentMapping:

@@ -15,9 +15,10 @@ from typing import Any, Final
 import torch
 
 from ...strategies.param_shard import ParamShard
+from ..pinned_memory import CudaPinning, Pinning
 from ..snapshot import shared_memory
 from ..snapshot.header import aligned
-from .segment_mapping import CudaPinning, Pinning, SegmentMapping
+from .segment_mapping import SegmentMapping
 
 #: Bytes for the facts beside the table of slices: 500 events of a kilobyte each, and the state of loop and optimizer.
 FACTS_ROOM: Final = 512 << 10

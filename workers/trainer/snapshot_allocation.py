@@ -25,16 +25,17 @@ class Allocation:
     """Allocates the segments of all ranks, or of none.
 
     `holder`: the rank whose actor holds replicas of this rank's snapshots. `replicas`: rank → bytes of its replicas that this rank's
-    actor has already.
+    actor has already. `later`: bytes that this rank will take for its first checkpoint.
     """
 
     holder: int | None = None
     replicas: Mapping[int, int] = field(default_factory=dict)
     limits: Callable[[], tuple[MemoryLimit, ...]] = memory_limits
+    later: Callable[[], int] = lambda: 0
 
     def refusal(self, segments: SegmentWriter) -> str | None:
         """Allocate this rank's segments. Returns why no rank may take snapshots; None if all may. Collective."""
-        mine = Demand(segments.bytes, segments.missing, self.limits(), self.holder, self.replicas)
+        mine = Demand(segments.bytes, segments.missing, self.limits(), self.holder, self.replicas, self.later())
         why = shortage(_gathered(mine)) or _first_error(_gathered(_allocated(segments)))
         return None if why is None else f"{why}. {REMEDY}."
 

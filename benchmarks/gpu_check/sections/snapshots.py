@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
+from shardyard.workers.pinned_memory import CudaPinning
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.trainer.callbacks.snapshotting import Snapshotting
 from shardyard.workers.trainer.optimizer import optimizer_shards
 from shardyard.workers.trainer.restore import SnapshotMemory
-from shardyard.workers.trainer.segment_mapping import CudaPinning, SegmentMapping
+from shardyard.workers.trainer.segment_mapping import SegmentMapping
 from shardyard.workers.trainer.segment_writer import SegmentWriter
+from shardyard.workers.trainer.snapshot_cost import cost_on
 
 from ..checks import Check, Place, Skip
 from ..engine import Engine, interleaved, ratios
@@ -88,7 +90,7 @@ def _felt(at: Place, every: int | None) -> Iterator[Line]:
             Engine(at, model.spec(snapshot={"every": every}), SnapshotMemory(fds)) as taking,
             Engine(at, model.spec()) as plain,
         ):
-            taking.block(2 * at.sizes.warm)  # until the engine has chosen the interval
+            taking.block(cost_on(at.device).steps + 1)  # until the engine has chosen the interval
             pairs = interleaved(at, taking.block, plain.block, lambda: _length(taking))
             refused = [one["message"] for one in taking.of_kind("incident")]
     finally:
@@ -102,5 +104,8 @@ def _felt(at: Place, every: int | None) -> Iterator[Line]:
 def _length(taking: Engine) -> int:
     """Steps of a block: whole intervals between two snapshots, as the engine has chosen them."""
     (callback,) = (one for one in taking.loop.callbacks.ordered if isinstance(one, Snapshotting))
-    every = min(callback.snapshots._every or 1, LONGEST)
+    every = callback.snapshots._every
+    if every is None:
+        raise RuntimeError("the engine has not chosen how often it takes snapshots")
+    every = min(max(every, 1), LONGEST)
     return -(-taking.at.sizes.steps // every) * every

@@ -87,6 +87,10 @@ class Checkpointing(Callback):
         """Whether the state after `step` is saved."""
         return self._is_last(step) or (self._spec.every is not None and step % self._spec.every == 0)
 
+    def missing(self) -> int:
+        """Bytes of host memory that the first save will take."""
+        return self._saver.missing
+
     def wait(self) -> None:
         """Wait until no save is being written."""
         self._saver.wait()

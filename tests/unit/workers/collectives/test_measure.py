@@ -6,8 +6,11 @@ import sys
 from itertools import combinations
 
 import pytest
+import torch
+import torch.distributed as dist
 from harness.ranks import group, spawn
 
+from shardyard.workers.collectives import measure
 from shardyard.workers.collectives.measure import ends, rounds
 from shardyard.workers.collectives.report import COLLECTIVES
 
@@ -26,11 +29,6 @@ def test_links_are_between_nodes_where_there_are_several() -> None:
 
 def values(rank: int, world: int, port: int) -> dict[str, list[float]]:
     """What each collective leaves on a rank, of float32 elements that are all rank + 1; what is received beside them begins as zeros."""
-    import torch
-    import torch.distributed as dist
-
-    from shardyard.workers.collectives import measure
-
     device = group(rank, world, port)
     whole = dist.group.WORLD
     assert whole is not None
@@ -113,3 +111,14 @@ def test_every_rank_times_the_same_groups(layout: dict[str, object], axes: list[
             assert list(groups_of(make_mesh(Layout.model_validate(layout), torch.device("cpu")))) == axes
         finally:
             dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("backend", ["gloo", "cpu:gloo,cuda:gloo"])
+def test_the_backend_is_that_of_the_device_alone(backend: str) -> None:
+    """Groups on GPUs have two: gloo for what is on the host."""
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert dist.group.WORLD is not None
+        assert measure._backend(dist.group.WORLD, torch.device("cpu")) == "gloo"
+    finally:
+        dist.destroy_process_group()

@@ -197,6 +197,25 @@ def test_a_large_files_digest_is_remembered_until_it_changes(
     assert len(list(folder.glob("*.sha256"))) == 2
 
 
+def test_digests_of_many_small_files_are_remembered_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank asks at each start and repair, and a corpus of files below 64 MiB may have a terabyte."""
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1000)
+    monkeypatch.setattr(time, "time_ns", lambda: 2**62)
+    folder, sources, read = tmp_path / "cache", [tmp_path / name for name in ("a", "b", "c")], list[Path]()
+    for source, size in zip(sources, (600, 600, 1200), strict=True):
+        source.write_text(source.name * size)
+    usual = token_cache._content_digest
+    monkeypatch.setattr(token_cache, "_content_digest", lambda path, *rest: (read.append(path), usual(path, *rest))[1])
+    key = prepare(spec(*sources), folder).key
+    assert sorted(path for path in read if path in sources) == sources
+    read.clear()
+    assert prepare(spec(*sources), folder).key == key and not set(read) & set(sources)
+    sources[1].write_text("d" * 600)
+    os.utime(sources[1], (1, 1))
+    assert prepare(spec(*sources), folder).key != key
+    assert [path for path in read if path in sources] == sources[:2], "not the large one"
+
+
 def test_a_file_that_was_just_written_is_not_remembered(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ def gang(count: int, size: float, *limits: MemoryLimit) -> list[Demand]:
 def test_the_ranks_of_a_node_need_their_memory_together() -> None:
     assert shortage(gang(4, 10, limit(51))) is None
     assert shortage(gang(5, 10, limit(51))) == (
-        "Snapshots on the node of rank 0 and 4 more need 50.0 GB beside what they have, and 51.0 GB of 200.0 GB are free "
+        "Snapshots and checkpoints on the node of rank 0 and 4 more need 50.0 GB beside what they have, and 51.0 GB of 200.0 GB are free "
         "(the host's memory)"
     ), "10 GB must stay free"
 
@@ -62,3 +62,11 @@ def test_small_snapshots_need_no_large_margin() -> None:
 
 def test_without_known_limits_everything_fits() -> None:
     assert shortage(gang(2, 10)) is None
+
+
+def test_the_copy_from_which_checkpoints_are_written_has_its_room() -> None:
+    """It is made by the first save, which may be the last step's: then a lack of memory would cost the run."""
+    four = [replace(demand, later=5 * GB) for demand in gang(4, 10, limit(71))]
+    assert shortage(four) is None
+    why = shortage([replace(demand, limits=(limit(65),)) for demand in four])
+    assert why is not None and "need 60.0 GB beside what they have" in why

@@ -5,8 +5,9 @@ import pytest
 import torch
 from harness.counted_pinning import CountedPinning, mappings_of
 
+from shardyard.workers.pinned_memory import CudaPinning
 from shardyard.workers.snapshot import shared_memory
-from shardyard.workers.trainer.segment_mapping import CudaPinning, SegmentMapping
+from shardyard.workers.trainer.segment_mapping import SegmentMapping
 
 SIZE = 3 * shared_memory.START
 

@@ -37,6 +37,13 @@ def test_memory_that_does_not_fit_is_not_allocated(segments: SegmentWriter, alon
     assert "\n" not in why and sum(map(shared_memory.allocated, fds)) == 0
 
 
+def test_room_that_a_checkpoint_will_take_is_not_used(segments: SegmentWriter, alone: None) -> None:
+    enough = MemoryLimit("pod", "memory.max of the cgroup /pod", 1 << 30, 8 << 20)
+    why = Allocation(limits=lambda: (enough,), later=lambda: 6 << 20).refusal(segments)
+    assert why is not None and "need 9.6 MB" in why
+    assert Allocation(limits=lambda: (enough,)).refusal(segments) is None
+
+
 def test_an_error_of_the_kernel_is_a_refusal(
     segments: SegmentWriter, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
