@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from ...service.errors import ShardyardError
 from ...service.schemas.problem import FieldError
@@ -181,9 +182,13 @@ def run(arguments: Sequence[str]) -> int:
     if strange is not None:
         return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [], as_json=as_json)
     try:
-        app(args=list(arguments), prog_name="shardyard")
+        code = app(args=list(arguments), prog_name="shardyard", standalone_mode=not as_json)
     except ProgramEnded as ended:
         return ended.status
+    except TyperException as error:  # a wrong command line, which typer prints itself unless it is for a program
+        return _print_error("invalid_request", error.format_message(), [], as_json=as_json)
+    except typer.Abort:
+        return ExitCode.ERROR
     except SystemExit as exit_:
         return _code(exit_.code, arguments)
     except ApiError as error:
@@ -196,7 +201,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
         return _print_error("os_error", f"{where}{error.strerror or error}.", [], as_json=as_json)
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _is_text(argument: str) -> bool:

@@ -125,7 +125,9 @@ def _check_named(document: Mapping[str, Any], found: list[str]) -> None:
     """Refuse a spec that names a file or folder of its code that is not uploaded. Else a node would find that out, once the job runs."""
     env, mounts = ({**one} if isinstance(one := document.get(key), Mapping) else {} for key in ("env", "files"))
     folders = {str(folder) for name in found for folder in PurePosixPath(name).parents}
-    ends = {*found, *(posixpath.normpath(str(target)) for target in mounts)}  # below a link or a mount anything may be
+    targets = {posixpath.normpath(str(target)) for target in mounts}
+    folders |= {str(folder) for target in targets for folder in PurePosixPath(target).parents}  # which the mount makes
+    ends = {*found, *targets}  # below a link or a mount anything may be
     for field, given in (
         ("env.python", env.get("python")),
         ("env.conda", env.get("conda")),

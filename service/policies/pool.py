@@ -4,12 +4,13 @@ A job's devices may have to be together: GPUs of one model, nodes of one zone or
 serve a job together are a part of the pool. Most clusters have one part.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Final, Literal, Self, cast
 
 from ...workers.messages.gang_spec import ANY_MODELS
+from .packing import groups_on, placed
 
 Device = Literal["cpu", "cuda"]
 DeviceChoice = Literal["auto", "cpu", "cuda"]
@@ -152,6 +153,7 @@ class Pool:
         self.cores_free = [machine.cores_free for machine in self.machines]
         self._blocked = _Blocked()
         self._parts: dict[tuple[str, Within | None, str | None], list[list[int]]] = {}
+        self._lasting: dict[Waiting, tuple[bool, bool]] = {}
 
     # Which nodes may serve a job together.
 
@@ -204,8 +206,16 @@ class Pool:
 
     def has_room_when_whole(self, job: Waiting) -> bool:
         """Whether the job fits on the nodes of the full cluster, or on the present ones. What is away may have any label."""
-        away = not self.restricts(job) or sum(self.whole) > self.capacity
-        return (away and _pack(self.whole, job) is not None) or self._fits(self.here, job)
+        return self._room_of_all(job)[0]
+
+    def _room_of_all(self, job: Waiting) -> tuple[bool, bool]:
+        """`has_room_when_whole`, and whether it fits on the nodes in use. What is given to jobs changes neither: equal jobs ask once."""
+        alike = replace(job, id="", others=(), least=None)
+        if alike not in self._lasting:
+            away = not self.restricts(job) or sum(self.whole) > self.capacity
+            whole = (away and _pack(self.whole, job) is not None) or self._fits(self.here, job)
+            self._lasting[alike] = whole, self._fits(self.in_use, job)
+        return self._lasting[alike]
 
     def never(self, job: Waiting) -> str | None:
         """Why the cluster can never run the job, as far as its capacity is known, or None."""
@@ -220,7 +230,7 @@ class Pool:
         largest = max((*self.whole, *self.here))
         if job.tensor > largest:
             return f"A tensor group of {job.tensor} needs one node; the largest node has {largest} {self.noun}."
-        room = max(_groups(nodes, job.tensor) for nodes in (self.whole, self.here))
+        room = max(groups_on(nodes, job.tensor) for nodes in (self.whole, self.here))
         return f"{_grouped(job)}; the cluster's nodes have room for {room}."
 
     def absent(self, job: Waiting) -> Wait | None:
@@ -228,7 +238,7 @@ class Pool:
         never = self.never(job)
         if never is not None:
             return Wait(job.id, "waiting_for_nodes", never)
-        if self._fits(self.in_use, job):
+        if self._room_of_all(job)[1]:
             return None
         if self.restricts(job):
             message = f"{_needs(job)}{self._on(job)}; {self._has(self.in_use, job)}; see `shardyard nodes`."
@@ -237,7 +247,7 @@ class Pool:
             return None
         here, cordoned = sum(self.in_use), self.capacity - sum(self.in_use)
         if job.devices <= here:
-            has = f"the nodes in use have room for {_groups(self.in_use, job.tensor)}"
+            has = f"the nodes in use have room for {groups_on(self.in_use, job.tensor)}"
             return Wait(job.id, "waiting_for_nodes", f"{_grouped(job)}, {has}; see `shardyard nodes`.")
         away = self.most - self.capacity
         if not away:
@@ -366,35 +376,15 @@ def _image(name: str) -> str:
     return f"the image {name}" if name else "the cluster's own image"
 
 
+def _pack(free: Sequence[int], job: Waiting) -> list[int] | None:
+    """The free ranks of each node after the job's tensor groups, each on one node, and its spares are placed. None if they do not fit."""
+    after = placed(free, job.world_size // job.tensor, job.tensor)
+    return None if after is None else placed(after, job.spares, 1)
+
+
 def _needs(job: Waiting) -> str:
     return _grouped(job) if job.tensor > 1 else f"Needs {job}"
 
 
 def _grouped(job: Waiting) -> str:
     return f"Needs {job.world_size} ranks in tensor groups of {job.tensor}"
-
-
-def _groups(nodes: Sequence[int], size: int) -> int:
-    """Number of tensor groups that fit on nodes with these numbers of ranks, each on one node."""
-    return sum(ranks // size for ranks in nodes)
-
-
-def _pack(free: Sequence[int], job: Waiting) -> list[int] | None:
-    """The free ranks of each node after the job's tensor groups, each on one node, and its spares are placed. None if they do not fit."""
-    after = _placed(free, job.world_size // job.tensor, job.tensor)
-    return None if after is None else _placed(after, job.spares, 1)
-
-
-def _placed(free: Collection[int], groups: int, size: int) -> list[int] | None:
-    """The free ranks of each node after `groups` groups are placed, each on one node. None if they do not fit.
-
-    The nodes with most free ranks are used first.
-    """
-    after = list(free)
-    for place in sorted(range(len(after)), key=lambda place: (-after[place], place)):
-        if not groups:
-            break
-        taken = min(groups, after[place] // size)
-        groups -= taken
-        after[place] -= taken * size
-    return None if groups else after

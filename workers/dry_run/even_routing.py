@@ -60,6 +60,8 @@ class EvenRouting(DispatchMode):
         Loads are counted by this operator too, and have no such number, but no host reads them.
         """
         experts = len(counts) - 1
+        if experts < 1:  # the loads of a single expert
+            return
         each, more = divmod(choices.numel(), experts)
         with unset_fake_temporarily():
             rows = torch.full((experts + 1,), each, dtype=torch.int64)

@@ -62,6 +62,20 @@ def test_an_error_has_its_code_and_is_json_for_programs(capsys: pytest.CaptureFi
     assert said["code"] == "unreachable" and said["errors"][0]["remedy"] == "Start one with: shardyard up"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["list", "--json", "--bogus"], "--bogus"), (["logs", "--json"], "JOB"), (["jobbs", "--json"], "jobbs")],
+)
+def test_a_wrong_command_line_is_json_for_programs(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 1
+    said = json.loads(capsys.readouterr().err)
+    assert said["code"] == "invalid_request" and named in said["detail"]
+    assert run(["list", "--json", "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
 def test_letters_that_the_output_cannot_show_are_written_out(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("# \u2192\nname: tiny\ncommand: [python, a.py]\n")
     code = "import sys; from shardyard.api.cli.main import run; sys.exit(run(['schema', '--help']) or print('\u2192'))"

@@ -183,6 +183,7 @@ def test_a_name_that_is_not_uploaded_is_refused_before_the_upload(
     "named",
     [
         {"env": {"python": "requirements.txt"}, "cwd": "src"},
+        {"files": {"data/train": "s3://bucket/corpus"}, "cwd": "data"},
         {"env": {"python": "./requirements.txt"}, "cwd": "./src/."},
         {"env": {"python": ["einops"]}, "cwd": "."},
         {"env": {"python": "/shared/requirements.txt"}, "cwd": "/shared"},

@@ -1,7 +1,10 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardyard.service.policies import pool
 from shardyard.service.policies.queue import (
     Device,
     DeviceChoice,
@@ -36,6 +39,22 @@ def test_the_first_that_must_wait_holds_up_those_behind_it() -> None:
     assert a == Start("a", "cpu")
     assert b == Wait("b", "waiting_for_devices", "Needs 8 ranks, 4 of 8 CPU ranks are free; waiting for 4 more.")
     assert isinstance(c, Wait) and c.reason == "waiting_for_turn"
+
+
+def test_equal_jobs_that_wait_are_packed_onto_the_cluster_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred of them are judged in each turn of the dispatcher, on a thousand nodes or more."""
+    usual, asked = pool.placed, 0
+
+    def placed(*given: Any) -> list[int] | None:
+        nonlocal asked
+        asked += 1
+        return usual(*given)
+
+    monkeypatch.setattr(pool, "placed", placed)
+    machines = [node(cuda=8, cuda_free=0) for _ in range(50)]
+    found = decide([job(f"j{number}", 64, 8, "cuda") for number in range(200)], machines, {}, None)
+    assert {type(one) for one in found} == {Wait} and len(found) == 200
+    assert asked < 20
 
 
 def test_devices_of_another_kind_are_another_queue() -> None:

@@ -24,6 +24,14 @@ def test_every_expert_gets_as_many_rows_and_none_is_dropped() -> None:
         assert rows(counts.view(2, 2).sum(1)) == [6, 4]
 
 
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_sum_into_fewer_than_two_numbers_counts_no_experts(length: int) -> None:
+    with FakeTensorMode(), EvenRouting():
+        counts = torch.zeros(length, dtype=torch.int64)
+        counts.scatter_add_(0, torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64))
+        assert value_of(counts) is None
+
+
 def test_counts_whose_host_would_wait_fail() -> None:
     choices = torch.zeros(10, dtype=torch.int64)
     with FakeTensorMode(allow_non_fake_inputs=True), EvenRouting():
