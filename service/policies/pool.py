@@ -163,23 +163,11 @@ class Pool:
         if wants not in self._parts:
             found: dict[tuple[str, str, str], list[int]] = {}
             for place, machine in enumerate(self.machines):
-                key = self._key(machine, job)
+                key = _part_of(machine, job, self.device)
                 if key is not None:
                     found.setdefault(key, []).append(place)
             self._parts[wants] = [found[key] for key in sorted(found)]
         return self._parts[wants]
-
-    def _key(self, machine: Machine, job: Waiting) -> tuple[str, str, str] | None:
-        """Equal for machines that may serve the job together; None if this one may not serve it."""
-        if (
-            job.image not in (machine.image, None)
-            or (job.model and machine.model.casefold() != job.model.casefold())
-            or (job.within is not None and not getattr(machine, job.within))
-        ):
-            return None
-        model = "" if self.device == "cpu" or job.gpu == ANY_MODELS else machine.model
-        zone = machine.zone if job.within else ""
-        return model, zone, machine.domain if job.within == "domain" else ""
 
     def restricts(self, job: Waiting) -> bool:
         """Whether not all machines may serve the job together, or some have too few cores for all their GPUs."""
@@ -341,7 +329,7 @@ class Pool:
         images = {machine.image for machine in self.machines}
         if job.image is not None and job.image not in images:
             return f"the cluster's nodes have {', '.join(_image(name) for name in sorted(images))}"
-        if job.within and any(self._key(machine, replace(job, within=None)) for machine in self.machines):
+        if job.within and any(_part_of(machine, replace(job, within=None), self.device) for machine in self.machines):
             return f"no node has a label of its {_TOGETHER[job.within]}"
         models = sorted({machine.model for machine in self.machines} - {""})
         return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
@@ -365,6 +353,19 @@ def give(pools: Pools, device: Device, job: Waiting) -> None:
                 fit = max(0, floor(pool.cores_free[place] / pool.machines[place].cores_per_rank + 1e-6))
                 pool.left -= max(0, pool.free[place] - fit)
                 pool.free[place] = min(pool.free[place], fit)
+
+
+def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, str] | None:
+    """Equal for machines that may serve the job together; None if this one may not serve it."""
+    if (
+        job.image not in (machine.image, None)
+        or (job.model and machine.model.casefold() != job.model.casefold())
+        or (job.within is not None and not getattr(machine, job.within))
+    ):
+        return None
+    model = "" if device == "cpu" or job.gpu == ANY_MODELS else machine.model
+    zone = machine.zone if job.within else ""
+    return model, zone, machine.domain if job.within == "domain" else ""
 
 
 def _wants_cores(job: Waiting, device: Device) -> bool:
