@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.service import capacity
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
 from shardyard.service.jobs import submit as submitting
@@ -108,3 +110,26 @@ async def test_what_was_configured_last_counts(store: Store, settings: Settings)
         api = settings.model_copy(update={"capacity": None})
         with pytest.raises(TooManyRanks, match=f"the cluster has {gpus} GPUs"):
             await submit(store, api, 64, "cuda")
+
+
+async def test_a_process_without_the_clusters_name_adds_no_cluster(store: Store, settings: Settings) -> None:
+    """Nodes under `prod`, and an API that has no name of a cluster: the nodes of `prod` are all there are."""
+    prod, rows = (
+        settings.model_copy(update={"cluster": "prod"}),
+        [{**n.model_dump(), "seen_at": time.time()} for n in GPU_NODES],
+    )
+    async with store.read() as tx:
+        assert [one.inventory.machines for one in await capacity.known(tx, settings)] == [[]]
+    async with store.write() as tx:
+        await nodes.replace(tx, rows, "prod")
+        await capacity.remember(tx, prod, GPU_NODES)
+    async with store.read() as tx:
+        (only,) = await capacity.known(tx, settings)
+    assert [row["id"] for row in only.rows] == ["gpu-0", "gpu-1"] and only.inventory.whole["cuda"] == [8, 8]
+    with pytest.raises(TooManyRanks, match="the cluster has 16 GPUs"):
+        await submit(store, settings, 64, "cuda")
+    async with store.write() as tx:
+        await nodes.replace(tx, [], "prod")
+    async with store.read() as tx:
+        (away,) = await capacity.known(tx, settings)
+    assert (away.rows, away.inventory.whole["cuda"]) == ([], [8, 8])
