@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .nodes import fleet, machine_of
+from .nodes import fleet, living_clusters, machine_of
 from .policies import queue
 from .schemas.node import ClusterNode
 from .settings import NodeGroup, Settings
@@ -67,8 +67,8 @@ async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> qu
 
 
 async def known(tx: AsyncConnection, settings: Settings) -> list[Nodes]:
-    """The clusters whose nodes or capacity are known, by name. If none are, this process's own, which is empty."""
-    found = {*await nodes.clusters(tx), *await capacities.clusters(tx)}
+    """The clusters whose nodes or capacity are known and that are not gone for good, by name. If there is none, this process's own."""
+    found = await living_clusters(tx) & (await nodes.clusters(tx) | await capacities.clusters(tx))
     if settings.capacity is not None:
         found.add(settings.cluster)
     return [await _nodes(tx, settings, name) for name in sorted(found) or [settings.cluster]]
