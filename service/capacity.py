@@ -5,11 +5,12 @@ dispatcher stores it for all processes. For an embedded cluster, which is one ma
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .nodes import fleet, machine_of
+from .nodes import fleet, living_clusters, machine_of
 from .policies import queue
 from .schemas.node import ClusterNode
 from .settings import NodeGroup, Settings
@@ -18,12 +19,12 @@ from .store import capacities, nodes
 
 async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[ClusterNode]) -> None:
     """Store the capacity of the settings, or the present one if it is the largest so far."""
-    known = {row["device"]: row for row in await capacities.of(tx, settings.cluster)}
+    stored = {row["device"]: row for row in await capacities.of(tx, settings.cluster)}
     living = [queue.machine(node.cpu, 0, node.gpu, 0, 1) for node in found if node.alive]
     for device in queue.DEVICES:
         here = _sorted(machine.capacity[device] for machine in living)
         configured = None if settings.capacity is None else _configured(settings.capacity, device)
-        row = known.get(device)
+        row = stored.get(device)
         if configured is None and row is not None and settings.ray_address is not None and not _outgrown(row, here):
             continue
         most = here if configured is None else configured
@@ -46,24 +47,31 @@ async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.
     return {device: [each * ranks[device] for each in most[device]] for device in queue.DEVICES if most.get(device)}
 
 
-async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Inventory:
-    """A cluster's living nodes and its capacity."""
+@dataclass(frozen=True)
+class Nodes:
+    """A cluster's living nodes, and its devices as the queue sees them."""
+
+    rows: Sequence[RowMapping]
+    inventory: queue.Inventory
+
+
+async def _nodes(tx: AsyncConnection, settings: Settings, cluster: str) -> Nodes:
     among = await fleet(tx, cluster)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    return queue.Inventory(machines, settings.max_ranks, await whole(tx, settings, cluster))
+    return Nodes(among.alive, queue.Inventory(machines, settings.max_ranks, await whole(tx, settings, cluster)))
 
 
-async def inventories(tx: AsyncConnection, settings: Settings) -> list[queue.Inventory]:
-    """The inventory of every known cluster, including this one."""
-    known = {settings.cluster, *(row["cluster"] for row in await nodes.all_nodes(tx))}
-    return [await inventory(tx, settings, cluster) for cluster in sorted(known)]
+async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Inventory:
+    """A cluster's living nodes and its capacity."""
+    return (await _nodes(tx, settings, cluster)).inventory
 
 
-async def living(tx: AsyncConnection, settings: Settings) -> list[Sequence[RowMapping]]:
-    """The living nodes of every known cluster, in the order of `inventories`."""
-    rows = await nodes.all_nodes(tx)
-    known = sorted({settings.cluster, *(row["cluster"] for row in rows)})
-    return [[row for row in rows if row["cluster"] == name and row["alive"]] for name in known]
+async def known(tx: AsyncConnection, settings: Settings) -> list[Nodes]:
+    """The clusters whose nodes or capacity are known and that are not gone for good, by name. If there is none, this process's own."""
+    found = await living_clusters(tx) & (await nodes.clusters(tx) | await capacities.clusters(tx))
+    if settings.capacity is not None:
+        found.add(settings.cluster)
+    return [await _nodes(tx, settings, name) for name in sorted(found) or [settings.cluster]]
 
 
 def _configured(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:

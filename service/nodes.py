@@ -15,7 +15,7 @@ from .policies import queue
 from .schemas.node import Cordon, DeviceCapacity, ElasticRanks, Node, NodeAllocation
 from .schemas.system import NodeUse
 from .settings import Settings
-from .store import cordons, jobs, node_history, nodes, system_samples
+from .store import clusters, cordons, jobs, node_history, nodes, system_samples
 from .store.engine import Store
 
 #: An id may be shortened to this number of characters if it still identifies one node.
@@ -24,6 +24,8 @@ _SHORTEST = 6
 _NAMED = 64
 #: Seconds after which a sample of a node no longer says what it uses.
 _USE_S = 60.0
+#: Seconds without a look of its dispatcher after which a cluster is gone for good.
+_GONE_S = 86_400.0
 
 
 def machine_of(row: RowMapping | Mapping[str, Any], settings: Settings, cordoned: bool = False) -> queue.Machine:
@@ -58,6 +60,11 @@ async def fleet(tx: AsyncConnection, cluster: str) -> Fleet:
     return Fleet(alive, sorted(mine.keys() - set(spared)), spared)
 
 
+async def living_clusters(tx: AsyncConnection) -> set[str]:
+    """The clusters that are not gone for good."""
+    return {name for name, age in (await clusters.ages(tx)).items() if age <= _GONE_S}
+
+
 async def all_nodes(store: Store, settings: Settings) -> list[Node]:
     """The cluster's machines as last seen; empty until a dispatcher has seen them."""
     async with store.read() as tx:
@@ -67,34 +74,40 @@ async def all_nodes(store: Store, settings: Settings) -> list[Node]:
 async def _records(tx: AsyncConnection, settings: Settings) -> list[Node]:
     held = await cordons.holding(tx)
     faults = await cordons.counts(tx, settings.rules.cordon.window_s)
-    rows = await nodes.all_nodes(tx)
+    living = await living_clusters(tx)
+    found = await nodes.all_nodes(tx)
+    rows = [{**row, "alive": row["alive"] and row["cluster"] in living} for row in found]
     uses = await system_samples.of_nodes(tx, time.time() - _USE_S)
-    spared = {node for name in {row["cluster"] for row in rows} for node in (await fleet(tx, name)).spared}
-    named = {row["id"]: _gangs(row)[:_NAMED] for row in rows}
+    spared = {node for name in living for node in (await fleet(tx, name)).spared}
+    named = {(row["cluster"], row["id"]): _gangs(row)[:_NAMED] for row in rows}
     holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
     return [
         Node(
             **row,
             use=NodeUse(**uses[row["id"]]) if row["id"] in uses else None,
             devices=_devices(row, settings),
-            held=[_holding(holders[job], share, settings) for job, share in named[row["id"]] if job in holders],
+            held=[
+                _holding(holders[job], share, settings)
+                for job, share in named[row["cluster"], row["id"]]
+                if job in holders
+            ],
             held_more=max(0, len(_gangs(row)) - _NAMED),
             faults=faults.get(row["id"], 0),
             cordon=_cordon(held.get(row["id"])),
-            in_use=bool(row["alive"]) and (row["id"] not in held or row["id"] in spared),
+            in_use=row["alive"] and (row["id"] not in held or row["id"] in spared),
         )
         for row in rows
     ]
 
 
-def _gangs(row: RowMapping) -> list[tuple[str, Mapping[str, float]]]:
+def _gangs(row: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
     """The jobs whose gangs are on a living node, and the share of each, the largest first."""
     shares = sorted(row["gangs"], key=lambda share: (-share["gpu"], -share["cpu"], share["gang"]))
     named = [(job_of(share["gang"]), share) for share in shares] if row["alive"] else []
     return [(gang[0], share) for gang, share in named if gang is not None]
 
 
-def _devices(row: RowMapping, settings: Settings) -> list[DeviceCapacity]:
+def _devices(row: Mapping[str, Any], settings: Settings) -> list[DeviceCapacity]:
     machine = machine_of(row, settings)
     return [
         DeviceCapacity(kind=kind, all=machine.capacity[kind], free=machine.free[kind])
@@ -166,7 +179,8 @@ async def _find(tx: AsyncConnection, wanted: str) -> str:
     rows = await nodes.all_nodes(tx)
     exact = [row["id"] for row in rows if row["id"] == wanted]
     begins = [row["id"] for row in rows if len(wanted) >= _SHORTEST and row["id"].startswith(wanted)]
-    found = exact or begins or [row["id"] for row in rows if row["host"] == wanted]
+    hosts = [row["id"] for row in rows if row["host"] == wanted]
+    found = [*dict.fromkeys(exact or begins or hosts)]  # a cluster that was renamed has the same ids
     if not found:
         raise NodeNotFound(
             f"There is no node {wanted[:80]!r}.", remedy="See `shardyard nodes` for the nodes that are known."

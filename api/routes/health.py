@@ -69,9 +69,10 @@ def _failed(error: DatabaseError) -> Check:
 async def _cluster(context: Context) -> Check:
     machines = await nodes.all_nodes(context.store, context.settings)
     patience_s = 5 * context.settings.nodes_s + 15
-    ages = [(datetime.now(UTC) - node.seen_at).total_seconds() for node in machines if node.alive and node.seen_at]
-    if not ages:
-        return Check(ok=False, message="No dispatcher has seen a machine of the cluster yet.")
-    if min(ages) > patience_s:
+    alive, now = [node for node in machines if node.alive], datetime.now(UTC)
+    ages = [(now - node.seen_at).total_seconds() for node in alive or machines if node.seen_at]
+    if ages and min(ages) > patience_s:
         return Check(ok=False, message=f"No dispatcher has seen the cluster for {min(ages):.0f} s.")
-    return Check(ok=True, message=f"{len(ages)} machine{'s' if len(ages) > 1 else ''}.")
+    if not alive:
+        return Check(ok=False, message="No dispatcher has seen a machine of the cluster yet.")
+    return Check(ok=True, message=f"{len(alive)} machine{'s' if len(alive) > 1 else ''}.")

@@ -17,7 +17,7 @@ from ..settings import Settings
 from ..store import cluster_samples, clusters, jobs, node_history, system_samples
 from ..store.engine import Store
 
-#: Seconds for which changes of nodes, and attempts that were on them, are kept.
+#: Seconds for which changes of nodes, attempts that were on them, and clusters without a dispatcher are kept.
 KEPT_S: Final = 8 * 86_400.0
 #: Seconds after which a sample of a node no longer says what it uses.
 _FRESH_S: Final = 60.0
@@ -104,6 +104,7 @@ async def record(store: Store, settings: Settings) -> None:
         await cluster_samples.remove_old(tx, now)
         await node_history.end_with_attempts(tx, now - _LEFT_OPEN_S)
         await node_history.remove_old(tx, now - KEPT_S)
+        await clusters.remove_old(tx, KEPT_S, but=cluster)
     ids = sorted(nodes)
     for start in range(0, len(ids), _AT_ONCE):
         async with store.write() as tx:

@@ -18,13 +18,14 @@ from ...workers.device_choices import Capability
 from ...workers.gpu_models import GpuModel, gpus_of_ray
 from ...workers.models.presets import Architecture
 from ...workers.spec import TrainSpec
+from ..capacity import Nodes
 from ..errors import DoesNotFit, InvalidLayout, InvalidSpec, ShardyardError
 from ..policies import queue
 from ..settings import Settings
 from ..spec import JobSpec
 from . import advice, queued_job
 from .advice import AdviceRequest, Cpus
-from .memory_plan import Nodes, gpu_models, size
+from .memory_plan import gpu_models, size
 
 #: What changes neither a layout's time nor its memory: trials of a sweep over it share one search.
 _WITHOUT_EFFECT: Final[Any] = {"seed": True, "schedule": True, "optimizer": {"lr", "weight_decay"}}
@@ -142,13 +143,21 @@ def _fixed(asked: search.Question) -> str:
 
 
 def of_cluster(spec: JobSpec, clusters: Sequence[Nodes], settings: Settings) -> Devices:
-    """Those of the cluster that has most of them for this job. Raises InvalidSpec if its GPUs are of a model that is not known."""
+    """Those of the cluster that has most of them for this job, GPUs before CPUs.
+
+    Raises InvalidSpec if its GPUs are of a model that is not known.
+    """
     auto = spec.train.layout.auto or AutoLayout()
-    waiting = replace(queued_job.waiting(spec), world_size=auto.world or 1, tensor=1)  # not yet what the spec fixes
-    kind = queue.resolved(waiting, clusters[0].inventory)
-    waiting = replace(waiting, wanted=kind)
-    cluster = max(clusters, key=lambda one: _most(waiting, one.inventory))
-    most, per_node = _most(waiting, cluster.inventory), _per_node(kind, cluster.inventory)
+    asked = replace(queued_job.waiting(spec), world_size=auto.world or 1, tensor=1)  # not yet what the spec fixes
+
+    def place(one: Nodes) -> tuple[bool, bool, int]:
+        kind = queue.resolved(asked, one.inventory)
+        able = queue.impossible(asked, one.inventory) is None
+        return able, kind == "cuda", _most(replace(asked, wanted=kind), one.inventory)
+
+    cluster = max(clusters, key=place)
+    kind, most = queue.resolved(asked, cluster.inventory), place(cluster)[-1]
+    waiting, per_node = replace(asked, wanted=kind), _per_node(kind, cluster.inventory)
 
     def room(world: int, tensor: int) -> bool:
         return queue.impossible(replace(waiting, world_size=world, tensor=tensor), cluster.inventory) is None

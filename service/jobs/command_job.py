@@ -46,7 +46,7 @@ async def new_row(
     await files.look(lambda _: program_checkpoints.check(spec, settings))
     resume = await program_checkpoints.resolved(store, settings, spec, files)
     async with store.read() as tx:
-        clusters = await capacity.inventories(tx, settings)
+        clusters = [one.inventory for one in await capacity.known(tx, settings)]
         code = await code_archives.named_by(tx, spec) if uploaded else None
         await secrets.sealed(tx, spec.secrets)
     validation.check_ranks(spec, spec.sizes[-1], clusters)

@@ -22,8 +22,8 @@ from ...workers.device_choices import DeviceFacts
 from ...workers.fitting_changes import Change, smallest_change
 from ...workers.gpu_models import GpuModel, gpus_of_ray
 from ...workers.models.presets import Architecture
-from ...workers.planned_memory import PlannedMemory
 from ...workers.spec import TrainSpec, facts_of
+from ..capacity import Nodes
 from ..errors import DoesNotFit
 from ..policies import queue
 from ..schemas.memory_plan import KindBytes, MemoryPlan
@@ -32,15 +32,8 @@ from ..spec import JobSpec
 from . import queued_job, validation
 
 _GIB: Final = 2**30
+_BY_CHOICE: Final[tuple[queue.Device, ...]] = ("cuda", "cpu")
 _FORCE: Final = "Or set resources.force to true to try all the same."
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """A cluster's living nodes, and its devices as the queue sees them."""
-
-    rows: Sequence[RowMapping]
-    inventory: queue.Inventory
 
 
 @dataclass(frozen=True)
@@ -73,52 +66,69 @@ def planned(
 ) -> Planned | None:
     """The plan of the spec's layout. None if the model's numbers are not known here, and its submitter sent none.
 
-    Raises DoesNotFit unless `resources.force`.
+    It is for the first kind of devices, of those that clusters give the job, on which it may fit. Raises DoesNotFit if there is none,
+    unless `resources.force`.
     """
-    architecture = checked.architecture
-    if architecture is None:
-        return _by_dry_run(spec, spec.train.planned, checked, clusters, settings)
-    waiting = queued_job.waiting(spec)
-    facts = device_facts(spec, clusters)
-    most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
-    judge = partial(_verdict, architecture=architecture, device=facts, clusters=most)
+    if checked.architecture is None and spec.train.planned is None:
+        return None
+    model, kinds = queued_job.waiting(spec).model, _kinds(spec, clusters, checked.least_ranks(spec))
+    answers = []
+    for facts, those in kinds:
+        answer = _judged(spec, checked, facts, [_cluster(one, facts.kind, settings, max, model) for one in those])
+        if answer.verdict.fits is not False or answer.smaller:
+            return answer
+        answers.append(answer)
+    if spec.resources.force:
+        return answers[0]
+    if checked.architecture is None:
+        raise DoesNotFit(_message(answers[0]), field="train.layout", remedy=f"{own_plan.KNOBS} {_FORCE}")
+    facts, those = kinds[0]
+    least = [_cluster(one, facts.kind, settings, min, model) for one in those]
+    raise _refusal(spec, checked.architecture, answers[0], least, those)
+
+
+def _judged(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, clusters: Sequence[Cluster]) -> Planned:
+    """The plan for devices of one kind: by formulas, or the one that came with the spec."""
+    if checked.architecture is None:
+        return _by_dry_run(spec, checked, facts, clusters)
+    judge = partial(_verdict, architecture=checked.architecture, device=facts, clusters=clusters)
     whole, found = judge(spec.train)
     layouts = (_with_degree(spec.train, layout.data) for layout in checked.elastic_layouts)
     smaller = found.fits is False and any(judge(layout)[1].fits is not False for layout in layouts)
-    answer = Planned(whole, found, facts, smaller)
-    if found.fits is False and not smaller and not spec.resources.force:
-        least = [_cluster(cluster, facts.kind, settings, min, waiting.model) for cluster in clusters]
-        raise _refusal(spec, architecture, answer, least, clusters)
-    return answer
+    return Planned(whole, found, facts, smaller)
 
 
-def _by_dry_run(
-    spec: JobSpec,
-    given: PlannedMemory | None,
-    checked: validation.Checked,
-    clusters: Sequence[Nodes],
-    settings: Settings,
-) -> Planned | None:
+def _by_dry_run(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, clusters: Sequence[Cluster]) -> Planned:
     """The plan that came with the spec. On a smaller layout of an elastic job a rank holds as much or more."""
-    if given is None:
-        return None
-    waiting, facts = queued_job.waiting(spec), device_facts(spec, clusters)
-    most = [_cluster(cluster, facts.kind, settings, max, waiting.model) for cluster in clusters]
-    plan = own_plan.plan_of(given, facts.kind)
-    found = verdict(plan, facts.kind, spec.world_size, most)
-    others = (verdict(plan, facts.kind, layout.world_size, most) for layout in checked.elastic_layouts)
+    assert spec.train.planned is not None
+    plan = own_plan.plan_of(spec.train.planned, facts.kind)
+    found = verdict(plan, facts.kind, spec.world_size, clusters)
+    others = (verdict(plan, facts.kind, layout.world_size, clusters) for layout in checked.elastic_layouts)
     smaller = found.fits is False and any(other.fits is not False for other in others)
-    answer = Planned(plan, found, facts, smaller)
-    if found.fits is False and not smaller and not spec.resources.force:
-        raise DoesNotFit(_message(answer), field="train.layout", remedy=f"{own_plan.KNOBS} {_FORCE}")
-    return answer
+    return Planned(plan, found, facts, smaller)
 
 
 def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
-    """The devices that the job would get now. GPUs count as old only if all of them are known to be."""
+    """The devices that the job would get now: GPUs if a cluster has them for it."""
+    return _kinds(spec, clusters, spec.world_size)[0][0]
+
+
+def _kinds(spec: JobSpec, clusters: Sequence[Nodes], least: int) -> list[tuple[DeviceFacts, list[Nodes]]]:
+    """The kinds of devices that the job may get, GPUs first, and the clusters that would give it these.
+
+    Clusters that are too small for `least` ranks of it count only if all are.
+    """
     waiting = queued_job.waiting(spec)
-    device = queue.resolved(waiting, clusters[0].inventory)
-    models = [models for cluster in clusters for models in gpu_models(cluster, waiting.model)]
+    smallest = replace(waiting, world_size=least)
+    able = [one for one in clusters if queue.impossible(smallest, one.inventory) is None] or clusters
+    kinds = [queue.resolved(waiting, one.inventory) for one in able]
+    found = {kind: [one for one, its in zip(able, kinds, strict=True) if its == kind] for kind in _BY_CHOICE}
+    return [(_facts(kind, those, waiting.model), those) for kind, those in found.items() if those]
+
+
+def _facts(device: queue.Device, clusters: Sequence[Nodes], model: str) -> DeviceFacts:
+    """GPUs count as old only if all of them are known to be."""
+    models = [models for cluster in clusters for models in gpu_models(cluster, model)]
     if device == "cpu" or not all(models):
         return DeviceFacts(device)
     newest = max((model.capability for several in models for model in several), default=None)

@@ -59,13 +59,13 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
         spec = _by_hand(spec)
         checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
-        clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
+        known = await capacity.known(tx, settings)
+    clusters = [one.inventory for one in known]
     if isinstance(spec, CommandSpec):
         validation.check_ranks(spec, spec.sizes[-1], clusters)
         return elastic.columns_of_command(spec)
     assert checked is not None
     validation.check_ranks(spec, checked.least_ranks(spec), clusters)
-    known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     return elastic.columns(spec, checked.batch, checked.elastic_layouts)
 

@@ -166,7 +166,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     spec = spec.model_copy(update={"train": own_plan.kept(spec.train)})
     checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
-        clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
+        known = await capacity.known(tx, settings)
         await secrets.sealed(tx, spec.secrets)
         version = await models.to_resume(tx, spec.train.resume_from, "train.resume_from")
         source = await _source(tx, spec.train.resume_from, version)
@@ -180,14 +180,13 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
     if resume is not None:
         async with store.read() as tx:
             await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
-    known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
     if spec.train.undecided:
         devices = auto_layout.of_cluster(spec, known, settings)
         spec = await files.search(partial(auto_layout.decided, spec, checked.architecture, devices))
         checked = validation.on_its_layout(spec.train, checked)
-    validation.check_ranks(spec, checked.least_ranks(spec), clusters)
+    validation.check_ranks(spec, checked.least_ranks(spec), [one.inventory for one in known])
     plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
-    device = memory_plan.device_facts(spec, known)
+    device = memory_plan.device_facts(spec, known) if plan is None else plan.device
     of_layout = elastic.columns(spec, checked.batch, checked.elastic_layouts)
     row = new_columns(spec) | of_layout | {"resume": resume, "steps": spec.train.steps}
     architecture = checked.architecture

@@ -18,9 +18,12 @@ from ..store import logs as log_rows
 from ..store import rank_samples as rank_rows
 from ..store import steps as step_rows
 from ..store.engine import Store
+from ..store.log_search import Size
 from ..store.packing.rank_sample import sample_of
 from .steps import FIELDS
 
+#: Bytes of log lines at which a batch ends: an API process keeps many (`api/http/single_flight.py`).
+LOG_BYTES = 1 << 20
 _PLAIN: Final = Scope()
 
 
@@ -46,17 +49,23 @@ async def tail(
         events = await event_rows.after(tx, job, cursor.event, limit) if more_events else ()
         steps = await step_rows.after(tx, job, cursor.step, limit) if head["step_pos"] > cursor.step else ()
         more_logs = scope.logs and head["log_pos"] > cursor.log
-        lines = await log_rows.after(tx, job, scope.rank, cursor.log, limit) if more_logs else ()
+        most = Size(limit, LOG_BYTES)
+        lines, cut = await log_rows.after(tx, job, scope.rank, cursor.log, most) if more_logs else ((), False)
         more_ranks = scope.ranks and head["rank_pos"] > cursor.ranks
         samples = await rank_rows.before(tx, job, None, 1) if more_ranks else ()
-    items = _in_order(cursor, limit, events, steps, lines, samples)
+    ends = [rows[-1]["ts"] for rows in (events, steps) if len(rows) == limit]
+    ends += [lines[-1]["ts"]] if cut else []
+    items = _in_order(cursor, min(ends, default=inf), events, steps, lines, samples)
     state = State(head["state"])
-    done = state in FINAL and max(len(events), len(steps), len(lines)) < limit
+    done = state in FINAL and not ends
     return Tail(items, items[-1].cursor if items else cursor, state, done)
 
 
-def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, samples: Any) -> list[TailItem]:
-    """By time, but each table in the order of its positions; of equal times the events last, so that an end is last."""
+def _in_order(cursor: Cursor, cut: float, events: Any, steps: Any, lines: Any, samples: Any) -> list[TailItem]:
+    """By time, but each table in the order of its positions; of equal times the events last, so that an end is last.
+
+    `cut`: where the first table ends that was cut, and may continue before the other tables' next rows; there the answer ends.
+    """
     parts = (
         [
             TailItem("rank_metrics", row["ts"], sample_of(row).model_dump(), Cursor(ranks=row["position"]))
@@ -67,8 +76,6 @@ def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, s
         [TailItem(row["kind"], row["ts"], row["data"], Cursor(event=row["position"])) for row in events],
     )
     items = []
-    # A table that was cut at the limit may continue before the other tables' next rows: stop where the first cut table ends.
-    cut = min((part[-1].ts for part in parts if len(part) == limit), default=inf)
     merged = list(merge(*parts, key=attrgetter("ts")))
     # If a clock was set back, nothing may lie before the cut: then progress matters more than order.
     for item in list(takewhile(lambda item: item.ts <= cut, merged)) or merged:

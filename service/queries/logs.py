@@ -1,9 +1,9 @@
 """A job's log: its lines page by page, and a search, which scans a bounded part of the log per request and returns how far it came.
 
 A log may have any length, so no request searches or loads a whole one. A client that has not found enough asks again
-after the position reached. A request is bounded in lines, bytes and seconds. It searches one part after the other and checks the clock
-in between. A search has its own connection, so that other requests continue. Lines are compared with a pattern in a thread, which checks
-the clock after each line.
+after the position reached. A page is bounded in lines and bytes, a search in lines, bytes and seconds. It searches one part after the
+other and checks the clock in between. A search has its own connection, so that other requests continue. Lines are compared with a pattern
+in a thread, which checks the clock after each line.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ from .log_pattern import LogPattern
 
 __all__ = ["Level", "LogFilter", "Stream", "around", "line_of", "page", "search"]
 
+#: Bytes of text at which a page of lines ends.
+PAGE_BYTES = 4 << 20
 #: What one request searches: at most this, ...
 STRETCH = Size(lines=20_000, bytes=32 << 20)
 #: ... and no further part after this many seconds.
@@ -37,30 +39,35 @@ LIMIT_S = 5.0
 async def page(
     store: Store, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
 ) -> Logs:
-    """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound."""
+    """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound.
+
+    They are fewer where `PAGE_BYTES` of text are reached: then `next` is set, or `tail` leaves out earlier lines.
+    """
     async with store.read() as tx:
         found = await existing(tx, job)
-        if tail is not None:
-            rows = await log_rows.last(tx, found["id"], rank, tail)
+        if tail is None:
+            rows, more = await log_rows.after(tx, found["id"], rank, after, Size(limit, PAGE_BYTES))
         else:
-            rows = await log_rows.after(tx, found["id"], rank, after, limit + 1)
+            rows, _ = await log_rows.before(tx, found["id"], rank, found["log_pos"] + 1, Size(tail, PAGE_BYTES))
+            more = False
         removed = await log_rows.removed(tx, found)
-    if tail is not None:
-        return Logs(lines=[line_of(row) for row in rows], removed=removed)
-    lines = [line_of(row) for row in rows[:limit]]
-    return Logs(lines=lines, next=lines[-1].position if len(rows) > limit else None, removed=removed)
+    lines = [line_of(row) for row in rows]
+    return Logs(lines=lines, next=lines[-1].position if more else None, removed=removed)
 
 
 async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
-    """Lines about position `position`, of one rank or all: half of `limit` before it, the rest from it on. Raises JobNotFound."""
+    """Lines about position `position`, of one rank or all: half of `limit` before it, the rest from it on. Raises JobNotFound.
+
+    They are fewer where half of `PAGE_BYTES` are reached, before it or from it on.
+    """
     async with store.read() as tx:
         found = await existing(tx, job)
-        before = await search_rows.before(tx, found["id"], rank, position, limit // 2)
-        rest = await log_rows.after(tx, found["id"], rank, position - 1, limit - len(before) + 1)
+        half = PAGE_BYTES // 2
+        before, _ = await log_rows.before(tx, found["id"], rank, position, Size(limit // 2, half))
+        rest, more = await log_rows.after(tx, found["id"], rank, position - 1, Size(limit - len(before), half))
         removed = await log_rows.removed(tx, found)
-    lines = [line_of(each) for each in [*before, *rest]][:limit]
-    following = lines[-1].position if len(before) + len(rest) > limit else None
-    return Logs(lines=lines, next=following, removed=removed)
+    lines = [line_of(each) for each in [*before, *rest]]
+    return Logs(lines=lines, next=lines[-1].position if more else None, removed=removed)
 
 
 async def search(store: Store, job: str, wanted: LogFilter, *, after: int = 0, limit: int = 100) -> LogSearchResult:

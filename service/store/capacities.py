@@ -18,3 +18,9 @@ async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[fl
 
 async def of(tx: AsyncConnection, cluster: str) -> Sequence[RowMapping]:
     return (await tx.execute(select(capacities).where(capacities.c.cluster == cluster))).mappings().all()
+
+
+async def clusters(tx: AsyncConnection) -> set[str]:
+    """The clusters that had a device."""
+    found = await tx.execute(select(capacities.c.cluster, capacities.c.nodes))
+    return {row.cluster for row in found if row.nodes}

@@ -1,10 +1,10 @@
 """SQL of the table `clusters`: the dispatcher that polled a cluster last. A fresh entry reserves the cluster's name."""
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .cluster_tables import clusters
+from .cluster_tables import capacities, clusters, nodes
 from .dialect import insert, unix_now
 
 
@@ -40,5 +40,20 @@ async def locked(tx: AsyncConnection, name: str) -> RowMapping | None:
 
 
 async def leave(tx: AsyncConnection, owner: str) -> None:
-    """Delete the entries of a dispatcher that ends in order, so that no other dispatcher waits until they expire."""
-    await tx.execute(delete(clusters).where(clusters.c.owner == owner))
+    """End the freshness of the entries of a dispatcher that ends in order, so that no other dispatcher waits until they expire."""
+    fresh = clusters.c.fresh_until > unix_now(tx)
+    await tx.execute(update(clusters).where(clusters.c.owner == owner, fresh).values(fresh_until=unix_now(tx)))
+
+
+async def ages(tx: AsyncConnection) -> dict[str, float]:
+    """Cluster → seconds since its entry was fresh or, without an entry, since its nodes were seen. Negative while it is fresh."""
+    seen = select(nodes.c.cluster, unix_now(tx) - func.max(nodes.c.seen_at)).group_by(nodes.c.cluster)
+    entries = select(clusters.c.name, unix_now(tx) - clusters.c.fresh_until)
+    return {name: age for statement in (seen, entries) for name, age in await tx.execute(statement)}
+
+
+async def remove_old(tx: AsyncConnection, kept_s: float, but: str) -> None:
+    """Delete all clusters older than `kept_s`, with their nodes and capacity. `but`: a cluster that stays."""
+    old = [name for name, age in (await ages(tx)).items() if age > kept_s and name != but]
+    for column in (clusters.c.name, nodes.c.cluster, capacities.c.cluster):
+        await tx.execute(delete(column.table).where(column.in_(old)))

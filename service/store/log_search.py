@@ -76,12 +76,6 @@ async def matching(tx: AsyncConnection, job_id: str, wanted: LogFilter, span: Sp
     return (await tx.execute(statement)).mappings().all()
 
 
-async def before(tx: AsyncConnection, job_id: str, rank: int | None, position: int, count: int) -> Sequence[RowMapping]:
-    """The last `count` lines before a position, in order."""
-    statement = select(logs).where(*_mine(job_id, rank), logs.c.position < position)
-    return (await tx.execute(statement.order_by(logs.c.position.desc()).limit(count))).mappings().all()[::-1]
-
-
 def _mine(job_id: str, rank: int | None) -> list[ColumnElement[bool]]:
     return [logs.c.job_id == job_id, *([] if rank is None else [logs.c.rank == rank])]
 

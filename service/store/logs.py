@@ -1,7 +1,8 @@
 """SQL of the table `logs`: one row per line; positions are common to all ranks and attempts of a job."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.engine import RowMapping
@@ -9,7 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import log_sizes
 from .jobs import take_positions
+from .log_search import Size
 from .tables import logs
+
+#: Lines of one statement: a batch of a live stream, and one more.
+_AT_ONCE: Final = 512
 
 
 async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -27,15 +32,47 @@ async def removed(tx: AsyncConnection, job: RowMapping) -> int:
     return int(first.scalar_one() or job["log_pos"] + 1) - 1
 
 
-async def after(tx: AsyncConnection, job_id: str, rank: int | None, position: int, limit: int) -> Sequence[RowMapping]:
-    statement = _of(job_id, rank).where(logs.c.position > position).order_by(logs.c.position).limit(limit)
-    return (await tx.execute(statement)).mappings().all()
+async def after(
+    tx: AsyncConnection, job_id: str, rank: int | None, position: int, most: Size
+) -> tuple[Sequence[RowMapping], bool]:
+    """The first lines after a position, in order, as many as `most` allows; and whether there are more.
+
+    Of bytes, at most one line is returned after `most.bytes` of text are reached.
+    """
+    statement = _of(job_id, rank).order_by(logs.c.position)
+    return await _cut(tx, statement, position, most, operator.gt)
 
 
-async def last(tx: AsyncConnection, job_id: str, rank: int | None, count: int) -> Sequence[RowMapping]:
-    """The last `count` lines, in order."""
-    statement = _of(job_id, rank).order_by(logs.c.position.desc()).limit(count)
-    return (await tx.execute(statement)).mappings().all()[::-1]
+async def before(
+    tx: AsyncConnection, job_id: str, rank: int | None, position: int, most: Size
+) -> tuple[Sequence[RowMapping], bool]:
+    """The last lines before a position, as `after`."""
+    statement = _of(job_id, rank).order_by(logs.c.position.desc())
+    found, more = await _cut(tx, statement, position, most, operator.lt)
+    return found[::-1], more
+
+
+async def _cut(
+    tx: AsyncConnection,
+    statement: Select[*tuple[Any, ...]],
+    position: int,
+    most: Size,
+    beyond: Callable[[Any, Any], Any],
+) -> tuple[list[RowMapping], bool]:
+    """The first rows of `statement` beyond a position, read by parts, so that few are read that are not returned."""
+    found: list[RowMapping] = []
+    left = most
+    while True:
+        count = min(left.lines + 1, _AT_ONCE)
+        rows = (await tx.execute(statement.where(beyond(logs.c.position, position)).limit(count))).mappings().all()
+        for row in rows:
+            if left.empty:
+                return found, True
+            found.append(row)
+            left -= Size(1, len(row["text"].encode()))
+        if len(rows) < count:
+            return found, False
+        position = found[-1]["position"]
 
 
 async def first_beginning(

@@ -27,8 +27,8 @@ async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]], cluste
 
 
 async def all_nodes(tx: AsyncConnection, cluster: str | None = None) -> Sequence[RowMapping]:
-    """The nodes of one cluster, or of all."""
-    statement = select(nodes).order_by(nodes.c.host, nodes.c.id)
+    """The nodes of one cluster, or of all. Of one that several clusters have the row that was seen last is first."""
+    statement = select(nodes).order_by(nodes.c.host, nodes.c.id, nodes.c.seen_at.desc())
     if cluster is not None:
         statement = statement.where(nodes.c.cluster == cluster)
     return (await tx.execute(statement)).mappings().all()

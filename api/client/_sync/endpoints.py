@@ -160,7 +160,10 @@ class Endpoints(MetricEndpoints):
         tail: int | None = None,
         around: int | None = None,
     ) -> Logs:
-        """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it."""
+        """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it.
+
+        An answer ends at 4 MiB of text: go on with `after=next`. Of `tail` the newest lines are in it.
+        """
         return self._send(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
     def search_logs(  # noqa: PLR0913 - a condition each

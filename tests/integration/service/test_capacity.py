@@ -2,21 +2,24 @@
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.service import capacity
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
 from shardyard.service.jobs import submit as submitting
+from shardyard.service.nodes import all_nodes
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import NodeGroup, Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
-from shardyard.service.store import nodes
+from shardyard.service.store import clusters, nodes
 from shardyard.service.store.engine import Store
 
 from ..inprocess_cluster import InProcessCluster
@@ -108,3 +111,55 @@ async def test_what_was_configured_last_counts(store: Store, settings: Settings)
         api = settings.model_copy(update={"capacity": None})
         with pytest.raises(TooManyRanks, match=f"the cluster has {gpus} GPUs"):
             await submit(store, api, 64, "cuda")
+
+
+async def test_a_process_without_the_clusters_name_adds_no_cluster(store: Store, settings: Settings) -> None:
+    """Nodes under `prod`, and an API that has no name of a cluster: the nodes of `prod` are all there are."""
+    prod = settings.model_copy(update={"cluster": "prod"})
+    rows = [{**node.model_dump(), "seen_at": time.time()} for node in GPU_NODES]
+    async with store.read() as tx:
+        assert [one.inventory.machines for one in await capacity.known(tx, settings)] == [[]]
+    async with store.write() as tx:
+        await clusters.put(tx, "prod", "its dispatcher", 15.0)
+        await nodes.replace(tx, rows, "prod")
+        await capacity.remember(tx, prod, GPU_NODES)
+    async with store.read() as tx:
+        (only,) = await capacity.known(tx, settings)
+    assert [row["id"] for row in only.rows] == ["gpu-0", "gpu-1"] and only.inventory.whole["cuda"] == [8, 8]
+    with pytest.raises(TooManyRanks, match="the cluster has 16 GPUs"):
+        await submit(store, settings, 64, "cuda")
+    async with store.write() as tx:
+        await nodes.replace(tx, [], "prod")
+    async with store.read() as tx:
+        (away,) = await capacity.known(tx, settings)
+    assert (away.rows, away.inventory.whole["cuda"]) == ([], [8, 8])
+
+
+@pytest.mark.parametrize("polled", [True, False], ids=["its entry is old", "it has no entry"])
+async def test_a_cluster_that_is_gone_for_good_does_not_count(store: Store, settings: Settings, polled: bool) -> None:
+    """Its machines are shown as lost, and no job is accepted for them. After an hour without a dispatcher it still counts."""
+
+    async def last_polled(hours: float) -> None:
+        then = time.time() - hours * 3600
+        async with store.write() as tx:
+            await nodes.replace(tx, [{**node.model_dump(), "seen_at": then} for node in GPU_NODES], "gone")
+            if polled:
+                await clusters.put(tx, "gone", "its dispatcher", -hours * 3600)
+
+    here = GPU_NODES[0].model_copy(update={"id": "here", "host": "here"})
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**here.model_dump(), "seen_at": time.time()}], "prod")
+        await capacity.remember(tx, settings.model_copy(update={"cluster": "prod"}), [here])
+        await capacity.remember(tx, settings.model_copy(update={"cluster": "gone"}), GPU_NODES)
+    await last_polled(hours=1)
+    assert (await submit(store, settings, 16, "cuda")).state == State.QUEUED
+    assert [node.alive for node in await all_nodes(store, settings)] == [True, True, True]
+    await last_polled(hours=25)
+    with pytest.raises(TooManyRanks, match="the cluster has 8 GPUs"):
+        await submit(store, settings, 16, "cuda")
+    shown = await all_nodes(store, settings)
+    assert [(node.id, node.alive, node.in_use) for node in shown if node.cluster == "gone"] == [
+        ("gpu-0", False, False),
+        ("gpu-1", False, False),
+    ]
+    assert [(node.id, node.alive) for node in shown if node.cluster == "prod"] == [("here", True)]

@@ -34,15 +34,15 @@ export interface LogEnd {
   removed: number;
 }
 
-async function fetchLines(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogEnd> {
-  const { lines, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query, signal });
+async function newest(id: string, rank: number | null, tail: number, signal?: AbortSignal): Promise<LogEnd> {
+  const { lines, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, tail }, signal });
   return { lines: lines.map(toLine), removed };
 }
 
-/** Lines after a position, at most as many as the API allows at once; `next` is null at the end. Raises `Problem`. */
-export async function linesAfter(id: string, rank: number | null, after: number, signal?: AbortSignal): Promise<{ lines: readonly LogLine[]; next: number | null }> {
-  const { lines, next } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, after, limit: 10_000 }, signal });
-  return { lines: lines.map(toLine), next };
+/** Lines after a position, at most as many as the API allows at once; fewer if they are long. `next` is null at the end. Raises `Problem`. */
+export async function linesAfter(id: string, rank: number | null, after: number, signal?: AbortSignal, limit = 10_000): Promise<LogEnd & { next: number | null }> {
+  const { lines, next, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, after, limit }, signal });
+  return { lines: lines.map(toLine), next, removed };
 }
 
 /**
@@ -56,12 +56,12 @@ export async function continueLogs(
   signal?: AbortSignal,
 ): Promise<LogEnd> {
   const last = known?.lines.at(-1);
-  if (known === undefined || last === undefined) return fetchLines(id, { rank, tail: TAIL }, signal);
-  const news = await fetchLines(id, { rank, after: last.position, limit: BATCH }, signal);
-  // More than a batch behind: what lies between would not be kept anyway once the newest `KEEP` lines are here.
-  const newest = news.lines.length < BATCH ? news : await fetchLines(id, { rank, tail: KEEP }, signal);
-  const lines = append(known.lines, newest.lines);
-  return lines === known.lines && newest.removed === known.removed ? known : { lines, removed: newest.removed };
+  if (known === undefined || last === undefined) return newest(id, rank, TAIL, signal);
+  const news = await linesAfter(id, rank, last.position, signal, BATCH);
+  // Further behind: what lies between, and before it, is no longer kept once the newest lines are here.
+  if (news.next !== null) return newest(id, rank, KEEP, signal);
+  const lines = append(known.lines, news.lines);
+  return lines === known.lines && news.removed === known.removed ? known : { lines, removed: news.removed };
 }
 
 function append(lines: readonly LogLine[], news: readonly LogLine[]): readonly LogLine[] {

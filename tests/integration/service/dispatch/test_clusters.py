@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from harness.patience import PATIENCE_S
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from shardyard.service.dispatch import cluster_history
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.nodes import all_nodes
+from shardyard.service.nodes import all_nodes, cordon, find_past
 from shardyard.service.queries import jobs as job_queries
 from shardyard.service.queries import live_tail
 from shardyard.service.schemas.cursor import Cursor
@@ -21,7 +22,8 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
-from shardyard.service.store import nodes
+from shardyard.service.store import capacities, clusters, nodes
+from shardyard.service.store.cluster_tables import nodes as node_table
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import attempts
 from shardyard.service.store.tables import jobs as table
@@ -201,3 +203,55 @@ async def test_of_two_clusters_one_reports_why_a_job_waits(
         [None, "Needs 8 ranks, 0 of 8 CPU ranks are free; waiting for 8 more."],
         [None, "Needs 4 ranks, 0 of 4 CPU ranks are free; waiting for 4 more."],
     ]
+
+
+async def test_a_node_of_a_renamed_cluster_is_one_node(store: Store, tmp_path: Path, dispatching: Dispatching) -> None:
+    """Until the old name is forgotten, its id is stored under both."""
+    before, after = named(tmp_path, "before"), named(tmp_path, "after")
+    for settings in (before, after):
+        cluster = a_cluster("a")
+        dispatcher = dispatching.start(settings, cluster)
+        await looked(store, cluster)
+        await dispatching.end(dispatcher)
+    assert await known(store) == {("before", "node-a"), ("after", "node-a")}
+    held = await cordon(store, after, "node-a", 600.0, "a fan", "eve")
+    assert (held.cluster, held.cordon is not None, held.in_use) == ("after", True, False)
+    assert (await cordon(store, after, "host-a", 600.0, "a fan", "eve")).cluster == "after"
+    async with store.read() as tx:
+        assert (await find_past(tx, "host-a")).cluster == "after"
+
+
+async def test_a_cluster_without_a_dispatcher_for_eight_days_is_forgotten(
+    store: Store, tmp_path: Path, dispatching: Dispatching
+) -> None:
+    """Its nodes, capacity and entry, by the dispatcher of another one, which keeps those of clusters that went later."""
+    for name in ("old", "recent", "new"):
+        cluster = a_cluster(name)
+        dispatcher = dispatching.start(named(tmp_path, name), cluster)
+        await looked(store, cluster)
+        await dispatching.end(dispatcher)
+    days = 86_400.0
+    async with store.write() as tx:
+        await clusters.put(tx, "old", "one", -8.1 * days)
+        await clusters.put(tx, "recent", "two", -7.9 * days)
+        await tx.execute(update(node_table).values(seen_at=0.0))
+    await cluster_history.record(store, named(tmp_path, "new"))
+    assert await known(store) == {("recent", "node-recent"), ("new", "node-new")}
+    async with store.read() as tx:
+        assert await capacities.clusters(tx) == {"recent", "new"}
+        assert (await clusters.ages(tx)).keys() == {"recent", "new"}
+
+
+async def test_a_cluster_without_nodes_has_an_age_when_its_dispatcher_has_ended(
+    store: Store, tmp_path: Path, dispatching: Dispatching
+) -> None:
+    cluster = a_cluster("a")
+    dispatcher = dispatching.start(named(tmp_path, "a"), cluster)
+    await looked(store, cluster)
+    cluster.machines = []
+    await looked(store, cluster)
+    async with store.read() as tx:
+        assert (await clusters.fresh(tx)).keys() == {"a"}
+    await dispatching.end(dispatcher)
+    async with store.read() as tx:
+        assert await clusters.fresh(tx) == {} and 0 <= (await clusters.ages(tx))["a"] < PATIENCE_S

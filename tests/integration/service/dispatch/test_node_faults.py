@@ -1,6 +1,7 @@
 """A node that breaks attempts again and again is cordoned in the transaction that stores the last fault."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -44,7 +45,7 @@ async def _two_nodes(store: Store) -> None:
 
 
 async def machines(store: Store, *ids: str) -> None:
-    rows = [{**NODE, "id": id_, "host": f"host-{id_[-1]}", "memory_bytes": 1, "seen_at": 0.0} for id_ in ids]
+    rows = [{**NODE, "id": id_, "host": f"host-{id_[-1]}", "memory_bytes": 1, "seen_at": time.time()} for id_ in ids]
     async with store.write() as tx:
         await node_rows.replace(tx, rows)
 

@@ -2,14 +2,17 @@
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from shardyard.service.capacity import Nodes
 from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
 from shardyard.service.jobs import advice
 from shardyard.service.jobs.advice import AdviceRequest, Cpus
-from shardyard.service.jobs.auto_layout import Devices, decided
+from shardyard.service.jobs.auto_layout import Devices, decided, of_cluster
+from shardyard.service.policies.queue import Inventory, machine
+from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.sweeps.request import spec_of, trial_document
@@ -201,3 +204,27 @@ def test_what_cannot_be_known_is_refused() -> None:
     with pytest.raises(InvalidSpec) as sizes:
         decided(own, None, Devices(Cpus(4), 4))
     assert sizes.value.field == "train.model"
+
+
+def nodes(count: int, cpus: float, gpus: float = 0.0) -> Nodes:
+    """A cluster of equal nodes, with GPUs of one model."""
+    row = {"cpu": cpus, "gpu": gpus, "gpu_model": "H100" if gpus else "", "host_memory_bytes": 64 << 30}
+    return Nodes(cast(Any, [row] * count), Inventory([machine(cpus, 0.0, gpus, 0.0, 1)] * count))
+
+
+@pytest.mark.parametrize(
+    ("world", "other", "expected"),
+    [
+        (None, nodes(1, 64.0, 8.0), ("H100", 8)),
+        (16, nodes(1, 64.0, 8.0), ("CPU", 64)),
+        (16, nodes(1, 8.0, 8.0), ("CPU", 48)),
+    ],
+    ids=["GPUs first", "GPUs too few, cores enough", "both too few"],
+)
+def test_of_several_clusters_the_best_one_is_taken_whatever_its_name(
+    world: int | None, other: Nodes, expected: tuple[str, int]
+) -> None:
+    clusters = [nodes(2, 24.0), other]
+    for order in (clusters, clusters[::-1]):
+        devices = of_cluster(job({"auto": {"world": world}}), order, Settings(cpu_ranks_per_core=1))
+        assert (devices.name, devices.most) == expected

@@ -4,8 +4,9 @@ from typing import Any, cast
 
 import pytest
 
+from shardyard.service.capacity import Nodes
 from shardyard.service.errors import DoesNotFit
-from shardyard.service.jobs.memory_plan import Nodes, device_facts, planned
+from shardyard.service.jobs.memory_plan import Planned, device_facts, planned
 from shardyard.service.jobs.validation import check_layout
 from shardyard.service.policies.queue import Inventory, machine
 from shardyard.service.settings import Settings
@@ -90,3 +91,44 @@ def test_on_cpus_its_ranks_share_the_node_with_what_is_on_the_host() -> None:
 def test_an_own_module_without_a_plan_has_none() -> None:
     spec = own(None)
     assert planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings()) is None
+
+
+def cores(*nodes: float, memory: int = 64 * GIB) -> Nodes:
+    """A cluster without GPUs."""
+    rows: list[Any] = [{"cpu": cpus, "gpu": 0.0, "gpu_model": "", "host_memory_bytes": memory} for cpus in nodes]
+    return Nodes(cast(Any, rows), Inventory([machine(cpus, 0.0, 0.0, 0.0, 1) for cpus in nodes]))
+
+
+def large(zero: int) -> JobSpec:
+    model = {"preset": "7B", "vocab": 32_000}
+    train = {"model": model, "layout": {"data": 8, "zero": zero}, "steps": 1, "global_batch": 8, "precision": "bf16"}
+    return JobSpec.model_validate({"name": "a", "train": train})
+
+
+def both_orders(spec: JobSpec, *clusters: Nodes) -> list[Planned | None]:
+    orders = (clusters, clusters[::-1])
+    return [planned(spec, check_layout(spec.train, 32_000), order, Settings()) for order in orders]
+
+
+def test_of_several_clusters_one_with_gpus_for_the_job_decides_whatever_its_name() -> None:
+    for nodes in ((8.0, 8.0), (2.0,)):
+        clusters = [cores(*nodes), cluster("H100")]
+        assert {device_facts(large(3), order) for order in (clusters, clusters[::-1])} == {DeviceFacts("cuda", (9, 0))}
+        first, second = both_orders(large(3), *clusters)
+        assert first is not None and first == second
+        assert (first.record().device, first.record().fits) == ("cuda", True)
+
+
+def test_a_cluster_whose_gpus_are_too_few_decides_nothing() -> None:
+    few = Nodes(cluster("H100").rows, Inventory([machine(4.0, 0.0, 4.0, 0.0, 1)]))
+    answers = both_orders(large(3), few, cores(8.0, 8.0, memory=256 * GIB))
+    assert [None if one is None else one.record().device for one in answers] == ["cpu", "cpu"]
+
+
+def test_a_job_is_refused_if_each_cluster_that_is_large_enough_refuses_it() -> None:
+    for small in (cores(8.0, 8.0), cores(2.0)):
+        for order in ([small, cluster("H100")], [cluster("H100"), small]):
+            with pytest.raises(DoesNotFit, match="a GPU has"):
+                planned(large(0), check_layout(large(0).train, 32_000), order, Settings())
+    roomy = both_orders(large(0), cores(8.0, memory=2048 * GIB), cluster("H100"))
+    assert [(one.record().device, one.record().fits) for one in roomy if one] == [("cpu", True)] * 2
