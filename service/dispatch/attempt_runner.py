@@ -180,7 +180,8 @@ class Attempt:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
             preflight = await needs_preflight(tx, job, avoided)
             if job["resume"] and job["checkpoint"] is None:  # it may have been removed while the job waited
-                await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], "resume_from")
+                field = "train.resume_from" if "train" in job["spec"] else "resume_from"
+                await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], field)
         try:
             spec = gang_spec(job, attempt, self.settings, avoided, preflight)
         except (ValueError, TypeError, KeyError) as error:

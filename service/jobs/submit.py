@@ -169,6 +169,8 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
         await secrets.sealed(tx, spec.secrets)
         version = await models.to_resume(tx, spec.train.resume_from, "train.resume_from")
+        # A clone names the folder with which its job began: what the catalogue knows of it says more than that it is gone.
+        await checkpoint_catalogue.refuse_unusable_path(tx, spec.train.resume_from or "", "train.resume_from")
         source = await _source(tx, spec.train.resume_from, version)
         reported = None if source is None else await event_rows.newest(tx, source["id"], "plan")
     resume = None
