@@ -179,9 +179,11 @@ class Attempt:
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
             preflight = await needs_preflight(tx, job, avoided)
-            if job["resume"] and job["checkpoint"] is None:  # it may have been removed while the job waited
-                field = "train.resume_from" if "train" in job["spec"] else "resume_from"
-                await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], field)
+        if job["resume"] and job["checkpoint"] is None:
+            try:  # a gang that a dispatcher started before it died may have read the checkpoint already
+                await self._retry(partial(self.cluster.pull, attempt["gang"], 0, 0.0), _TRIES)
+            except GangLost:
+                await _refuse_removed(self.store, job)
         try:
             spec = gang_spec(job, attempt, self.settings, avoided, preflight)
         except (ValueError, TypeError, KeyError) as error:
@@ -275,6 +277,13 @@ class Attempt:
                     log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+
+
+async def _refuse_removed(store: Store, job: RowMapping) -> None:
+    """Raise CheckpointDeleted or CheckpointCorrupt if the checkpoint to begin with was removed or damaged while the job waited."""
+    field = "train.resume_from" if "train" in job["spec"] else "resume_from"
+    async with store.read() as tx:
+        await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], field)
 
 
 class _UnreadableError(Exception):

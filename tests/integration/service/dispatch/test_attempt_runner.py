@@ -25,7 +25,7 @@ from shardyard.service.store import checkpoints
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import jobs as job_rows
 
-from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
+from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 from .dispatching import dispatching, ended, eventually, job_history, states, steps, submit, until
 
 Ends = Callable[[Store, str, str], Awaitable[Job]]
@@ -86,6 +86,34 @@ async def test_a_job_whose_source_lost_the_checkpoint_while_it_waited_takes_no_d
         await ended(store, source)
     assert (job.state, job.reason, job.attempt) == (State.FAILED, "checkpoint_deleted", 1)
     assert "step 10" in (job.message or "") and [spec.name for spec in cluster.specs] == [f"shardyard-{source.id}-1"]
+
+
+async def test_a_gang_that_has_read_its_checkpoint_goes_on_when_the_source_loses_it(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Its dispatcher dies before the gang reports anything, so that the next one starts it again."""
+    restored = asyncio.Event()
+
+    async def reports_late(gang: Gang) -> None:
+        await restored.wait()
+        await train(gang)
+
+    cluster.script = reports_late
+    source = await submit(store, settings)
+    await submitting.cancel(store, source.id, "tester")
+    job = await submit(store, settings)
+    resume = f"{settings.storage}/{source.id}/step-00000010"
+    async with store.write() as tx:
+        await tx.execute(job_rows.update().where(job_rows.c.id == job.id).values(resume=resume))
+    async with dispatching(store, settings, cluster):
+        await eventually(lambda: bool(cluster.living))
+    assert (await jobs.get_job(store, job.id)).state == State.PLACING
+    async with store.write() as tx:
+        await checkpoints.put(tx, source.id, 10, "deleted")
+    restored.set()
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.attempt, job.message) == (State.SUCCEEDED, 1, None)
 
 
 async def test_a_gang_learns_which_nodes_are_cordoned(
