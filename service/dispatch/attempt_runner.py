@@ -37,7 +37,7 @@ from ..orders import refusal
 from ..policies.retry import SECRET_UNAVAILABLE, SPEC_UNREADABLE
 from ..queries import checkpoint_catalogue
 from ..settings import Settings
-from ..states import State
+from ..states import HOLDING, State
 from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
@@ -249,11 +249,13 @@ class Attempt:
         return Cause(self.lease.owner, time.time(), reason, message)
 
     async def _lose(self, cause: Cause) -> None:
+        """End the attempt without its gang's word. Does nothing if its end is stored: an answer of the database may have been lost."""
         async with self.store.write() as tx:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
-            await lose_attempt(tx, job, cause, self.settings.rules.backoff)
+            if job["state"] in HOLDING:
+                await lose_attempt(tx, job, cause, self.settings.rules.backoff)
 
     async def _clear(self, gang: str) -> None:
         """Remove the gang. If that fails, the dispatcher's sweep removes it later."""
