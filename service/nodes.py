@@ -110,6 +110,14 @@ def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) ->
     return NodeAllocation(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
 
 
+async def last_seen(store: Store) -> tuple[int, float | None]:
+    """How many machines are alive, and how many seconds ago a dispatcher saw one of them; None without any. Reads no machine's record."""
+    async with store.read() as tx:
+        living = [row for row in await nodes.seen(tx) if row["alive"]]
+    last = max((row["last"] for row in living), default=None)
+    return sum(row["count"] for row in living), None if last is None else time.time() - last
+
+
 async def cordon(store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str) -> Node:
     """Keep new gangs away from a node (id, start of an id, or host) for `seconds`, or until it is uncordoned if that is None.
 
