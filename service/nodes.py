@@ -123,6 +123,18 @@ def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) ->
     return NodeAllocation(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
 
 
+async def last_seen(store: Store) -> tuple[int, float | None]:
+    """How many machines are alive, and how many seconds ago a dispatcher saw one of them, or else a lost one; None without any.
+
+    Reads no machine's record.
+    """
+    async with store.read() as tx:
+        living, rows = await living_clusters(tx), await nodes.seen(tx)
+    alive = [row for row in rows if row["alive"] and row["cluster"] in living]
+    last = max((row["last"] for row in alive or rows), default=None)
+    return sum(row["count"] for row in alive), None if last is None else time.time() - last
+
+
 async def cordon(store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str) -> Node:
     """Keep new gangs away from a node (id, start of an id, or host) for `seconds`, or until it is uncordoned if that is None.
 

@@ -37,7 +37,7 @@ from ..orders import refusal
 from ..policies.retry import SECRET_UNAVAILABLE, SPEC_UNREADABLE
 from ..queries import checkpoint_catalogue
 from ..settings import Settings
-from ..states import State
+from ..states import HOLDING, State
 from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
@@ -179,8 +179,11 @@ class Attempt:
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
             preflight = await needs_preflight(tx, job, avoided)
-            if job["resume"] and job["checkpoint"] is None:  # it may have been removed while the job waited
-                await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], "resume_from")
+        if job["resume"] and job["checkpoint"] is None:
+            try:  # a gang that a dispatcher started before it died may have read the checkpoint already
+                await self._retry(partial(self.cluster.pull, attempt["gang"], 0, 0.0), _TRIES)
+            except GangLost:
+                await _refuse_removed(self.store, job)
         try:
             spec = gang_spec(job, attempt, self.settings, avoided, preflight)
         except (ValueError, TypeError, KeyError) as error:
@@ -246,11 +249,13 @@ class Attempt:
         return Cause(self.lease.owner, time.time(), reason, message)
 
     async def _lose(self, cause: Cause) -> None:
+        """End the attempt without its gang's word. Does nothing if its end is stored: an answer of the database may have been lost."""
         async with self.store.write() as tx:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
-            await lose_attempt(tx, job, cause, self.settings.rules.backoff)
+            if job["state"] in HOLDING:
+                await lose_attempt(tx, job, cause, self.settings.rules.backoff)
 
     async def _clear(self, gang: str) -> None:
         """Remove the gang. If that fails, the dispatcher's sweep removes it later."""
@@ -274,6 +279,13 @@ class Attempt:
                     log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+
+
+async def _refuse_removed(store: Store, job: RowMapping) -> None:
+    """Raise CheckpointDeleted or CheckpointCorrupt if the checkpoint to begin with was removed or damaged while the job waited."""
+    field = "train.resume_from" if "train" in job["spec"] else "resume_from"
+    async with store.read() as tx:
+        await checkpoint_catalogue.refuse_unusable_path(tx, job["resume"], field)
 
 
 class _UnreadableError(Exception):

@@ -102,7 +102,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Dispatch until cancelled. Then the leases are released, and the gangs keep running."""
-        code_storage, removing = code_archives.CodeStorage(self.settings), retention.removing()
+        code_storage, removing = code_archives.CodeStorage(self.settings), retention.Removals()
 
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, code_storage)

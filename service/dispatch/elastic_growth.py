@@ -1,13 +1,14 @@
 """Lets elastic jobs that train with fewer replicas than they may take more when devices stay free.
 
-Waiting jobs come first. Devices must have been free for the job's grace time. A job that was placed
-recently keeps its size (`elastic.SETTLED`), so that devices that come and go do not move it all the time. A gang that grows
-saves and ends as after a change of layout. A command starts again, and so it grows only after it has saved a checkpoint in its present
-attempt. Only the dispatcher that manages a job lets it grow.
+Jobs that wait for such devices, or for cores that the job would take, come first. Devices must have been free for the job's grace time.
+A job that was placed recently keeps its size (`elastic.SETTLED`), so that devices that come and go do not move it all the time. A gang
+that grows saves and ends as after a change of layout. A command starts again, and so it grows only after it has saved a checkpoint in its
+present attempt. Only the dispatcher that manages a job lets it grow.
 """
 
 import time
 from collections.abc import Collection, Mapping, Sequence, Set
+from typing import NamedTuple
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,7 +19,7 @@ from ..ids import job_of
 from ..jobs import elastic, queued_job
 from ..jobs.transitions import Cause, move
 from ..nodes import fleet, machine_of
-from ..policies.queue import Machine, Start, Waiting, decide, queues, restricted
+from ..policies.queue import Device, Machine, Start, Wait, Waiting, decide, queues, restricted
 from ..settings import Settings
 from ..states import State
 from ..store import events, jobs
@@ -35,8 +36,8 @@ class Growth:
         """Let those jobs under these leases grow for which there has been room for the grace time."""
         async with store.read() as tx:
             small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and elastic.larger(row)]
-            wanted = await _wanted(tx, settings, {row["device"] for row in small})
-            small = [row for row in small if row["device"] not in wanted]
+            wanted = await _wanted(tx, settings, {_takes(row) for row in small})
+            small = [row for row in small if _takes(row) not in wanted]
             room = await _room(tx, settings, small) if small else {}
         now = time.monotonic()
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
@@ -46,16 +47,32 @@ class Growth:
                 await _grow(store, row, row["world_size"] + room[row["id"]], actor)
 
 
-async def _wanted(tx: AsyncConnection, settings: Settings, devices: Collection[str]) -> Set[str]:
-    """Those of the devices for which jobs wait in the queue."""
-    if not devices:
+class _Takes(NamedTuple):
+    """What ranks take of a node: devices, and on GPUs perhaps cores beside them."""
+
+    device: Device
+    cores: bool
+
+
+def _takes(row: RowMapping) -> _Takes:
+    return _Takes(row["device"], row["device"] == "cpu" or queued_job.wants(row["spec"])["cpus"] > 0)
+
+
+async def _wanted(tx: AsyncConnection, settings: Settings, kinds: Collection[_Takes]) -> Set[_Takes]:
+    """Those of the kinds of which jobs in the queue wait for a part."""
+    if not kinds:
         return set()
     stand = queues(await jobs.shapes(tx), await capacity.inventory(tx, settings, settings.cluster))
+    waiting = {
+        shape: _Takes(at, at == "cpu" or Waiting.of(shape).cpus > 0)
+        for shape, at in stand.items()
+        if not isinstance(at, Wait)
+    }
     found = set()
-    for device in devices:
-        shapes = [shape for shape, place in stand.items() if place == device]
+    for kind in kinds:
+        shapes = [shape for shape, one in waiting.items() if one.device == kind.device or (one.cores and kind.cores)]
         if shapes and await jobs.any_wants_devices(tx, shapes, settings.cluster):
-            found.add(device)
+            found.add(kind)
     return found
 
 

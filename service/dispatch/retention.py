@@ -6,8 +6,10 @@ A job that is removed loses its files first, then its records, then its row. Eve
 dies leaves the job's row, and the next sweep continues. Each transaction removes a bounded number of rows, so others wait only shortly.
 """
 
+import asyncio
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from ...strategies.layout import Refusal
 from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below, is_bucket
-from ..blocking_calls import BlockingCalls
+from ..blocking_calls import in_own_thread
 from ..ids import parse
 from ..settings import Settings
 from ..store import removals
@@ -28,21 +30,47 @@ log = logging.getLogger(__name__)
 #: Storages that a sweep keeps open, as each job may have its own: a new client of a bucket costs half a second of CPU, and 13 MB while it
 #: is kept.
 _OPENED: Final = 8
-#: Removals that may stand still at the same time, on storages that do not answer, before the others wait, too.
-_AT_ONCE: Final = 8
+#: Storages of jobs' own whose removals may stand still at the same time, before no removal begins in another of them. Each holds a thread.
+_STANDING: Final = 32
 #: Seconds after which a sweep goes on without a removal, which continues beside it.
 _LIMIT_S: Final = 600.0
 #: The actor of jobs that are deleted by age.
 ACTOR: Final = "retention"
 
 
-def removing(limit_s: float = _LIMIT_S) -> BlockingCalls:
-    """The threads that remove files, for all sweeps of a dispatcher."""
-    return BlockingCalls("retention", _AT_ONCE, limit_s)
+class Removals:
+    """The removals of files that run, for all sweeps of a dispatcher: one at a time in a storage, which may not answer."""
+
+    def __init__(self, limit_s: float = _LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._running: dict[str, asyncio.Task[None]] = {}  # by the root of the storage
+
+    @property
+    def running(self) -> Sequence[str]:
+        """Storages in which a removal runs."""
+        return [*self._running]
+
+    def may_begin(self, root: str, own: bool) -> bool:
+        """Whether the storage is free. `own`: it is a job's own, of which there may be any number."""
+        return root not in self._running and not (own and len(self._running) >= _STANDING)
+
+    async def do(self, root: str, work: Callable[[], None]) -> None:
+        """Returns and raises as `work`. Raises TimeoutError after the time limit; `work` then ends when it can."""
+        task = self._running[root] = asyncio.create_task(in_own_thread("retention", work))
+        task.add_done_callback(partial(self._end, root))
+        await asyncio.wait({task}, timeout=self._limit_s)
+        if not task.done():
+            raise TimeoutError(errno.ETIMEDOUT, f"No answer within {self._limit_s:g} s")
+        task.result()
+
+    def _end(self, root: str, task: asyncio.Task[None]) -> None:
+        del self._running[root]
+        if not task.cancelled():
+            task.exception()  # after the time limit no caller asks for it: the next sweep fails as well, or not
 
 
-async def sweep(store: Store, settings: Settings, calls: BlockingCalls | None = None) -> None:
-    """Remove all that is due. What fails is logged, and tried again by the next sweep. `calls`: as of `removing`; None: its own."""
+async def sweep(store: Store, settings: Settings, running: Removals | None = None) -> None:
+    """Remove all that is due. What fails is logged, and tried again by the next sweep. `running`: of all sweeps; None: its own."""
     if settings.keep_jobs_days > 0:
         await _delete_old(store, settings.keep_jobs_days)
     kept = {
@@ -54,7 +82,7 @@ async def sweep(store: Store, settings: Settings, calls: BlockingCalls | None = 
     for kind, days in kept.items():
         await _remove_old(store, kind, days)
     await size_retention.fit(store, settings)  # before what may wait for a storage
-    await _Files(settings, calls or removing()).remove_deleted(store)
+    await _Files(settings, running or Removals()).remove_deleted(store)
     if settings.keep_jobs_days > 0:
         await repeat(store, partial(removals.remove_old_sweep, days=settings.keep_jobs_days))
 
@@ -74,15 +102,18 @@ async def _remove_old(store: Store, kind: str, days: float) -> None:
 
 
 class _Files:
-    """The files of deleted jobs, during one sweep. A storage that did not answer once is left to the next sweep."""
+    """The files of deleted jobs, during one sweep. A storage that did not answer once, or in which a removal still runs, is left to
+    a later sweep."""
 
-    def __init__(self, settings: Settings, calls: BlockingCalls) -> None:
-        self._settings, self._calls = settings, calls
+    def __init__(self, settings: Settings, running: Removals) -> None:
+        self._settings, self._removals = settings, running
         self._opened = lru_cache(_OPENED)(folder_at)
         self._silent: set[str] = set()
 
     async def remove_deleted(self, store: Store) -> None:
         after, settings = "", self._settings
+        for root in self._removals.running:
+            log.warning("a removal of files in %s still runs; no other begins there before it ends", root)
         while True:
             async with store.write() as tx:
                 await removals.begin(tx, settings.undelete_s, settings.cluster, JOBS)
@@ -98,16 +129,17 @@ class _Files:
         """Remove a job's checkpoints, what was exported beside them, logged files, and the record of its sources. Whether none is left."""
         assert parse("job", job_id) is not None  # it names the folders that are removed
         saves = spec.get("train", spec).get("checkpoint") or {}
+        own = below(saves["uri"], job_id) if saves.get("uri") else None
         for where in (
-            below(saves.get("uri") or self._settings.storage, job_id),
+            own or below(self._settings.storage, job_id),
             self._settings.artifacts(job_id),
             self._settings.files(job_id),
         ):
             root = where.removesuffix(f"/{job_id}") or "/"
-            if root in self._silent:
+            if root in self._silent or not self._removals.may_begin(root, own=where == own):
                 return False
             try:
-                await self._calls.do(partial(_removed, self._opened, root, job_id))
+                await self._removals.do(root, partial(_removed, self._opened, root, job_id))
             except (OSError, Refusal) as error:
                 log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
                 if isinstance(error, TimeoutError):

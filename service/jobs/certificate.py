@@ -10,6 +10,7 @@ from ..queries.jobs import existing, get_job
 from ..schemas.certificate import Certificate
 from ..schemas.job import Job
 from ..store import certificates as rows
+from ..store import jobs
 from ..store.engine import Store
 
 
@@ -24,7 +25,9 @@ async def attach(store: Store, job: str, certificate: Certificate, actor: str) -
         remedy = "Make another with: shardyard verify --job JOB"
         raise InvalidCertificate(str(error), field="signature", remedy=remedy) from None
     async with store.write() as tx:
-        row = await existing(tx, job)
+        found = (await existing(tx, job))["id"]
+        await jobs.lock(tx, found)  # a change of its layout comes before, or removes the certificate
+        row = await existing(tx, found)
         _refuse_another(row["id"], row["spec"].get("train"), certificate)
         await rows.put(
             tx,

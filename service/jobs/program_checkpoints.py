@@ -61,6 +61,7 @@ async def resolved(store: Store, settings: Settings, spec: CommandSpec, files: S
     async with store.read() as tx:
         version = await models.to_resume(tx, spec.resume_from, _FIELD)
         source = None if version is not None else await find(tx, spec.resume_from)
+        await checkpoint_catalogue.refuse_unusable_path(tx, spec.resume_from, _FIELD)  # a clone's may be gone
     named = spec.resume_from
     if version is not None:
         found, named = str(version["path"]), models.pinned_text(version)

@@ -77,9 +77,8 @@ def resume_from_path(path: str, settings: Settings) -> str:
         return path  # only the trainers see it
     found = newest_checkpoint(path)
     if found is None:
-        raise _unknown(
-            f"{path!r} is neither a job nor a complete checkpoint's folder.", "See `shardyard list` for jobs."
-        )
+        remedy = f"Set {_FIELD} to a job's id or name (`shardyard list`), or to a checkpoint's folder."
+        raise _unknown(f"{path!r} is neither a job nor a complete checkpoint's folder.", remedy)
     return found
 
 

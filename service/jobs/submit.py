@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -169,6 +170,8 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         known = await capacity.known(tx, settings)
         await secrets.sealed(tx, spec.secrets)
         version = await models.to_resume(tx, spec.train.resume_from, "train.resume_from")
+        # A clone names the folder with which its job began: what the catalogue knows of it says more than that it is gone.
+        await checkpoint_catalogue.refuse_unusable_path(tx, spec.train.resume_from or "", "train.resume_from")
         source = await _source(tx, spec.train.resume_from, version)
         reported = None if source is None else await event_rows.newest(tx, source["id"], "plan")
     resume = None
@@ -203,10 +206,18 @@ def _continues(reported: RowMapping | None, chosen: Choices) -> Iterator[str]:
 
 
 async def _source(tx: AsyncConnection, given: str | None, version: RowMapping | None) -> RowMapping | None:
-    """The job of the version, or else of the given id or name, if there is one."""
+    """The job of the version, or else of the given id or name, or of the folder in which the given path is, if there is one."""
     if version is not None:
         return await job_rows.by_id(tx, version["source"])
-    return await find(tx, given) if given else None
+    if not given or not _is_path(given):
+        return await find(tx, given) if given else None
+    owner = job_in(given)
+    return None if owner is None else await job_rows.by_id(tx, owner)
+
+
+def _is_path(given: str) -> bool:
+    """Whether it is one, or an address: no id and no name has a slash."""
+    return "/" in given
 
 
 def _naming(spec: JobSpec, version: str) -> JobSpec:
@@ -223,23 +234,34 @@ def _resume_version(settings: Settings, train: TrainSpec, version: RowMapping, s
 
 
 def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> str | None:
-    """The checkpoint that `resume_from` names. `source` is the job of that id or name, if there is one."""
+    """The checkpoint that `resume_from` names. `source`: as of `_source`. What it trained is compared; a path stays the path."""
     if train.resume_from is None:
         return None
-    if source is not None and "train" not in source["spec"]:
+    if source is None or _is_path(train.resume_from):
+        found = resuming.resume_from_path(train.resume_from, settings)
+        resuming.check_resumed(train, found, _trained(source), settings.local_files)
+        return found
+    if "train" not in source["spec"]:
         raise UnknownCheckpoint(
             f"{source['id']} runs a command, whose checkpoints are its own.",
             field="train.resume_from",
             remedy="Name a job that trains, or a checkpoint's folder.",
         )
-    saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
-    if source is not None and saved_by is not None:
-        root = saved_by.checkpoints(settings.storage, source["id"])
-        found = resuming.resume_from_job(source["id"], source["checkpoint"], root, settings)
-    else:
-        found = resuming.resume_from_path(train.resume_from, settings)
+    saved_by = TrainSpec.model_validate(source["spec"]["train"])
+    root = saved_by.checkpoints(settings.storage, source["id"])
+    found = resuming.resume_from_job(source["id"], source["checkpoint"], root, settings)
     resuming.check_resumed(train, found, saved_by, settings.local_files)
     return found
+
+
+def _trained(source: RowMapping | None) -> TrainSpec | None:
+    """What the job trains; None if it runs a command, or if an earlier version stored a spec that this one does not read."""
+    if source is None or "train" not in source["spec"]:
+        return None
+    try:
+        return TrainSpec.model_validate(source["spec"]["train"])
+    except ValidationError:
+        return None
 
 
 async def cancel(store: Store, job_id: str, actor: str) -> Job:

@@ -26,6 +26,7 @@ PRESENT: Final = "present"
 _FOUND: Final[Mapping[str, CheckpointState]] = {"valid": "present", "corrupt": "corrupt", "deleted": "deleted"}
 _FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_corrupt": "corrupt", "checkpoint_deleted": "deleted"}
 _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the state of each."
+_BEGINNING: Final = "Set {field} to another checkpoint: shardyard checkpoints {job} has the state of each."
 
 
 async def is_known(tx: AsyncConnection, job: RowMapping, event: CheckpointEvent) -> bool:
@@ -80,10 +81,12 @@ async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int
     return {step: known.get(step, PRESENT) for step in steps}
 
 
-async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: str, again: bool = False) -> None:
+async def refuse_unusable(
+    tx: AsyncConnection, job_id: str, step: int, field: str, again: bool = False, remedy: str = _OTHER
+) -> None:
     """Raise CheckpointDeleted or CheckpointCorrupt unless the checkpoint is present. `again`: a corrupt one may be used."""
     state = (await states(tx, job_id, [step]))[step]
-    remedy = _OTHER.format(job=job_id)
+    remedy = remedy.format(job=job_id, field=field)
     if state == "deleted":
         message = f"The checkpoint of step {step} of {job_id} was deleted, to make room or by hand."
         raise CheckpointDeleted(message, field=field, remedy=remedy)
@@ -93,7 +96,7 @@ async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: st
 
 
 async def refuse_unusable_path(tx: AsyncConnection, path: str, field: str) -> None:
-    """As `refuse_unusable`, for the checkpoint in this folder. A folder that belongs to no job passes."""
+    """As `refuse_unusable`, for the checkpoint in this folder, with which a job would begin. A folder that belongs to no job passes."""
     job_id, (_, _, step) = job_in(path), path.rstrip("/").rpartition("/step-")
     if job_id is not None and step.isascii() and step.isdecimal() and len(step) < 19:
-        await refuse_unusable(tx, job_id, int(step), field)
+        await refuse_unusable(tx, job_id, int(step), field, remedy=_BEGINNING)

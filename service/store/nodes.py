@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -31,6 +31,13 @@ async def all_nodes(tx: AsyncConnection, cluster: str | None = None) -> Sequence
     statement = select(nodes).order_by(nodes.c.host, nodes.c.id, nodes.c.seen_at.desc())
     if cluster is not None:
         statement = statement.where(nodes.c.cluster == cluster)
+    return (await tx.execute(statement)).mappings().all()
+
+
+async def seen(tx: AsyncConnection) -> Sequence[RowMapping]:
+    """Of each cluster's living and lost nodes (`alive`) their `count`, and when one of them was seen `last`."""
+    last, count = func.max(nodes.c.seen_at).label("last"), func.count().label("count")
+    statement = select(nodes.c.cluster, nodes.c.alive, count, last).group_by(nodes.c.cluster, nodes.c.alive)
     return (await tx.execute(statement)).mappings().all()
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import httpx2
 import pytest
 from harness.databases import migrated_sqlite
+from sqlalchemy import event
 
 from shardyard.api.app import create_app
 from shardyard.api.client import Client
@@ -67,3 +68,41 @@ def test_readiness_says_for_how_long_no_dispatcher_has_seen_the_cluster(
     plane.do(write())
     found = client.readiness().checks["cluster"]
     assert found.ok is (hours == 0) and re.fullmatch(message, found.message or "")
+
+
+async def test_readiness_counts_machines_and_reads_no_record_of_one(settings: Settings) -> None:
+    store = Store(migrated_sqlite(settings.database))
+    read: list[str] = []
+    event.listen(
+        store._engines.reading.sync_engine, "before_cursor_execute", lambda *given: read.append(given[2].lower())
+    )
+
+    async def seen(cluster: str, alive: int, lost: int, ago_s: float) -> None:
+        same = dict.fromkeys(("cpu", "gpu", "cpu_used", "gpu_used"), 1.0) | {"memory_bytes": 1, "host": "h"}
+        rows = [
+            {"id": f"n{one}", "alive": one < alive, "seen_at": time.time() - ago_s, **same}
+            for one in range(alive + lost)
+        ]
+        async with store.write() as tx:
+            await nodes.replace(tx, rows, cluster)
+
+    transport = httpx2.ASGITransport(create_app(settings, store), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as api:
+
+        async def cluster() -> tuple[bool, str]:
+            read.clear()
+            check = (await api.get("/readyz")).json()["checks"]["cluster"]
+            of_nodes = [statement for statement in read if "nodes" in statement]
+            assert any("count(*)" in statement for statement in of_nodes) and "gangs" not in " ".join(of_nodes)
+            return check["ok"], check["message"]
+
+        await seen("a", 0, 3, 0.0)
+        assert await cluster() == (False, "No dispatcher has seen a machine of the cluster yet.")
+        await seen("a", 1, 3, 3600.0)
+        ok, message = await cluster()
+        assert not ok and re.fullmatch(r"No dispatcher has seen the cluster for 36\d\d s\.", message)
+        await seen("b", 1, 0, 0.0)
+        assert await cluster() == (True, "2 machines.")
+        await seen("a", 0, 4, 0.0)
+        assert await cluster() == (True, "1 machine.")
+    await store.close()

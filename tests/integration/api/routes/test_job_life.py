@@ -1,6 +1,14 @@
 """Clone, retry, delete and undelete over HTTP."""
 
+import shutil
+from pathlib import Path
+
 import httpx2
+from harness.stored_checkpoints import save_checkpoint
+
+from shardyard.service.settings import Settings
+from shardyard.service.store import checkpoints
+from shardyard.service.store.engine import Store
 
 from ..conftest import SPEC, problem
 
@@ -59,6 +67,26 @@ async def test_a_clone_that_cannot_be_made_names_the_field(api: httpx2.AsyncClie
     )
     await api.delete(f"/v1/jobs/{job}")
     problem(await api.post(f"/v1/jobs/{job}/clone", json={}), 410, "job_deleted")
+
+
+async def test_a_clone_of_a_job_whose_first_checkpoint_is_gone_is_asked_for_another(
+    api: httpx2.AsyncClient, settings: Settings
+) -> None:
+    source = await cancelled(api)
+    save_checkpoint(Path(settings.storage) / source, 10)
+    continued = SPEC | {"name": "more", "train": SPEC["train"] | {"resume_from": source}}
+    job = (await api.post("/v1/jobs", json=continued)).json()["id"]
+    shutil.rmtree(Path(settings.storage) / source / "step-00000010")
+    store = Store(settings.database)
+    async with store.write() as tx:
+        await checkpoints.put(tx, source, 10, "deleted")
+    await store.close()
+    (error,) = problem(await api.post(f"/v1/jobs/{job}/clone", json={}), 409, "checkpoint_deleted")["errors"]
+    assert error["field"] == "train.resume_from"
+    assert error["remedy"].startswith(f"Set train.resume_from to another checkpoint: shardyard checkpoints {source}")
+    save_checkpoint(Path(settings.storage) / source, 20)
+    chosen = await api.post(f"/v1/jobs/{job}/clone", json={"set": {"train.resume_from": source, "train.steps": 30}})
+    assert chosen.status_code == 201, chosen.text
 
 
 async def test_a_deleted_job_answers_410_until_it_is_restored(api: httpx2.AsyncClient) -> None:

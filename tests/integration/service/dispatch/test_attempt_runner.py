@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NoReturn
+from uuid import uuid4
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
@@ -13,19 +14,22 @@ from harness.postgres import Postgres
 
 from shardyard.service import nodes
 from shardyard.service.cluster.interface import Pull
+from shardyard.service.dispatch.attempt_runner import Attempt
 from shardyard.service.errors import ClusterError
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.pause import pause
+from shardyard.service.jobs.transitions import Cause
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job, Summary
 from shardyard.service.settings import Settings
 from shardyard.service.states import FINAL, State
-from shardyard.service.store import checkpoints
+from shardyard.service.store import checkpoints, leases
 from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import jobs as job_rows
 
-from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
+from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 from .dispatching import dispatching, ended, eventually, job_history, states, steps, submit, until
 
 Ends = Callable[[Store, str, str], Awaitable[Job]]
@@ -86,6 +90,50 @@ async def test_a_job_whose_source_lost_the_checkpoint_while_it_waited_takes_no_d
         await ended(store, source)
     assert (job.state, job.reason, job.attempt) == (State.FAILED, "checkpoint_deleted", 1)
     assert "step 10" in (job.message or "") and [spec.name for spec in cluster.specs] == [f"shardyard-{source.id}-1"]
+
+
+async def test_a_gang_that_has_read_its_checkpoint_goes_on_when_the_source_loses_it(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Its dispatcher dies before the gang reports anything, so that the next one starts it again."""
+    restored = asyncio.Event()
+
+    async def reports_late(gang: Gang) -> None:
+        await restored.wait()
+        await train(gang)
+
+    cluster.script = reports_late
+    source = await submit(store, settings)
+    await submitting.cancel(store, source.id, "tester")
+    job = await submit(store, settings)
+    resume = f"{settings.storage}/{source.id}/step-00000010"
+    async with store.write() as tx:
+        await tx.execute(job_rows.update().where(job_rows.c.id == job.id).values(resume=resume))
+    async with dispatching(store, settings, cluster):
+        await eventually(lambda: bool(cluster.living))
+    assert (await jobs.get_job(store, job.id)).state == State.PLACING
+    async with store.write() as tx:
+        await checkpoints.put(tx, source.id, 10, "deleted")
+    restored.set()
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.attempt, job.message) == (State.SUCCEEDED, 1, None)
+
+
+@pytest.mark.parametrize("state", [State.PAUSED, State.QUEUED, State.SUCCEEDED])
+@POSTGRESQL_IN_FULL
+async def test_an_attempt_whose_end_is_stored_is_not_lost_again(
+    store: Store, settings: Settings, cluster: InProcessCluster, state: State
+) -> None:
+    """The commit's answer was lost, and then the gang was gone."""
+    job = await submit(store, settings)
+    lease = Lease(job.id, uuid4().hex, "a")
+    async with store.write() as tx:
+        assert await leases.take(tx, lease, 600.0)
+        await tx.execute(job_rows.update().where(job_rows.c.id == job.id).values(state=state, attempt=1))
+    before = await jobs.get_job(store, job.id)
+    await Attempt(store, settings, cluster, lease)._lose(Cause("a", time.time(), "gang_lost", "there is no gang"))
+    assert await jobs.get_job(store, job.id) == before
 
 
 async def test_a_gang_learns_which_nodes_are_cordoned(

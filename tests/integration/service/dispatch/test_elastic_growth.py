@@ -1,13 +1,13 @@
 """Elastic jobs over real databases and a scriptable cluster: fewer replicas when devices are gone, more when they are back."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import pytest
 
 from shardyard.service import nodes
-from shardyard.service.dispatch.elastic_growth import _wanted
+from shardyard.service.dispatch.elastic_growth import _Takes, _wanted
 from shardyard.service.jobs import elastic
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import reshard
@@ -214,18 +214,26 @@ async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
 async def test_only_jobs_that_could_use_a_jobs_devices_keep_it_from_growing(
     store: Store, settings: Settings, spec: Callable[..., JobSpec]
 ) -> None:
-    async def queued(device: str) -> None:
-        await submitting.submit(store, settings, spec(device=device), None, "", "tester")
+    cores, gpus, both = _Takes("cpu", True), _Takes("cuda", False), _Takes("cuda", True)
 
-    node = {"id": "n", "host": "h", "alive": True, "cpu": 1.0, "gpu": 4.0, "cpu_used": 0.0, "gpu_used": 2.0}
+    async def queued(device: str, cpus: float = 0.0) -> Job:
+        made = spec(device=device, resources={"cpus_per_gpu": cpus})
+        return (await submitting.submit(store, settings, made, None, "", "tester"))[0]
+
+    async def wanted() -> Set[_Takes]:
+        async with store.read() as tx:
+            assert await _wanted(tx, settings, set()) == set()
+            return await _wanted(tx, settings, {cores, gpus, both})
+
+    node = {"id": "n", "host": "h", "alive": True, "cpu": 8.0, "gpu": 4.0, "cpu_used": 0.0, "gpu_used": 2.0}
     async with store.write() as tx:
         await node_rows.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0}])
-    async with store.read() as tx:
-        assert await _wanted(tx, settings, {"cpu", "cuda"}) == set()
-    await queued("cpu")
-    async with store.read() as tx:
-        assert await _wanted(tx, settings, {"cpu", "cuda"}) == {"cpu"}
-        assert await _wanted(tx, settings, set()) == set()
-    await queued("cuda")
-    async with store.read() as tx:
-        assert await _wanted(tx, settings, {"cpu", "cuda"}) == {"cpu", "cuda"}
+    assert await wanted() == set()
+    job = await queued("cpu")
+    assert await wanted() == {cores, both}, "a gang on GPUs that takes cores, too, leaves them to it"
+    await submitting.cancel(store, job.id, "tester")
+    job = await queued("cuda")
+    assert await wanted() == {gpus, both}
+    await submitting.cancel(store, job.id, "tester")
+    await queued("cuda", cpus=2.0)
+    assert await wanted() == {cores, gpus, both}, "it waits for cores as well"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from harness.bucket import Buckets
 from harness.databases import POSTGRESQL_IN_FULL
-from harness.patience import PATIENCE_S
 from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -382,27 +381,3 @@ async def test_many_events_are_removed_in_transactions_of_few_rows(
     assert len([rows for rows in removed if rows]) == 10_000 // removals.MOST_ROWS + 2
     others = len(removals.OF_JOBS) + len(removals.KINDS) + 8  # on PostgreSQL the reads are of this engine, too
     assert len(removed) <= 10_000 // removals.MOST_ROWS + others
-
-
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_a_storage_that_does_not_answer_delays_a_sweep_once_and_keeps_its_jobs(
-    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await deleted(store, settings, submit, 3)
-    answers, asked = threading.Event(), []
-
-    def silent(where: str) -> Folder:
-        asked.append(where)
-        assert answers.wait(PATIENCE_S)
-        return folder_at(where)
-
-    monkeypatch.setattr(retention, "folder_at", silent)
-    calls = retention.removing(limit_s=0.1)
-    try:
-        await retention.sweep(store, at_once(settings), calls)
-        assert asked == [settings.storage]
-        assert all([await counted(store, job.id) for job in made])
-    finally:
-        answers.set()
-    await retention.sweep(store, at_once(settings))
-    assert [await counted(store, job.id) for job in made] == [{}, {}, {}]

@@ -1,5 +1,6 @@
 """A job has the newest certificate of its own spec, and of no other; it ends with the job."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from shardyard.service.queries.certificates import of_job
 from shardyard.service.queries.jobs import get_job
 from shardyard.service.schemas.certificate import Certificate
 from shardyard.service.settings import Settings
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.removals import OF_JOBS
 from shardyard.service.store.spec_tables import certificates
@@ -66,4 +68,19 @@ async def test_what_proves_nothing_of_the_job_is_refused(
         with pytest.raises(CertificateMismatch, match="not of the spec") as refused:
             await attach(store, job.id, proof(settings, given=given), "ann")
         assert job.id in (refused.value.remedy or "")
+    assert (await get_job(store, job.id)).certificate is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_a_certificate_waits_for_a_change_of_the_layout_that_is_not_stored_yet(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    job = await submit(name="a")
+    changed = {**job.spec, "train": {**job.spec["train"], "seed": 7}}
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job.id, {"spec": changed})
+        attaching = asyncio.create_task(attach(store, job.id, proof(settings, given=job.spec["train"]), "ann"))
+        await asyncio.wait({attaching}, timeout=0.5)
+    with pytest.raises(CertificateMismatch):
+        await attaching
     assert (await get_job(store, job.id)).certificate is None

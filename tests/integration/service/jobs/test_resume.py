@@ -53,8 +53,13 @@ async def test_a_preview_says_that_the_precision_changes(
         await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
         plan = {"attempt": 1, "kind": "plan", "ts": 1.0, "actor": "x", "data": {"precision": "fp32"}}
         await events.append(tx, source.id, [plan])
-    for dtype, said in (("bf16", [continues_in("fp32", "bf16")]), ("fp32", [])):
-        continued = spec(resume_from="source", precision=dtype, compile=False)
+    path = f"/far/away/{source.id}/step-00000020"
+    for given, dtype, said in (
+        ("source", "bf16", [continues_in("fp32", "bf16")]),
+        (path, "bf16", [continues_in("fp32", "bf16")]),
+        ("source", "fp32", []),
+    ):
+        continued = spec(resume_from=given, precision=dtype, compile=False)
         assert (await preview.preview(store, settings, continued, SpecFiles())).choices == said
 
 
@@ -70,6 +75,24 @@ async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
     assert "resume_data: restart" in (refused.value.remedy or "")
     await submit(resume_from="source", data={"seq_len": 128}, resume_data="restart")
     await submit(resume_from="source", global_batch=8)
+
+
+@pytest.mark.parametrize("root", ["/far/away", "s3://bucket"])
+async def test_a_path_in_a_jobs_folder_is_compared_with_what_the_job_trained(
+    store: Store, submit: Submit, root: str
+) -> None:
+    source = await submit(name="source")
+    path = f"{root}/{source.id}/step-00000020"
+    with pytest.raises(ResumeMismatch) as refused:
+        await submit(resume_from=path, data={"seq_len": 128})
+    assert refused.value.field == "train.data.seq_len"
+    job = await submit(resume_from=path)
+    async with store.write() as tx:
+        row = await job_rows.by_id(tx, job.id)
+        assert row is not None and (row["resume"], row["parent"]) == (path, source.id)
+        unreadable = {**source.spec, "train": {**source.spec["train"], "gone": 1}}
+        await job_rows.set_columns(tx, source.id, {"spec": unreadable})
+    await submit(resume_from=path, data={"seq_len": 128})  # only the trainers can compare it
 
 
 async def test_a_passing_error_of_the_storage_is_said_and_is_no_missing_checkpoint(

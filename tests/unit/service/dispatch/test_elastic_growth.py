@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from shardyard.service.dispatch.elastic_growth import _are_together, _without
+from shardyard.service.dispatch.elastic_growth import _are_together, _Takes, _takes, _without
 from shardyard.service.ids import gang_name
 from shardyard.service.settings import Settings
 
@@ -26,3 +26,11 @@ def test_free_gpus_of_another_model_are_none_to_grow_into(tmp_path: Path) -> Non
     assert grows(tmp_path, 4, own, other), "as a whole it has room on the other model"
     assert grows(tmp_path, 4, node("n", "H100", 4, 4), other)
     assert grows(tmp_path, 8, own, node("m", "H100", 0, 0))
+
+
+def test_ranks_on_cpus_take_cores_and_those_on_gpus_if_the_spec_says_so() -> None:
+    def takes(device: str, **resources: float) -> _Takes:
+        return _takes({"device": device, "spec": {"resources": resources}})  # type: ignore[arg-type]
+
+    assert takes("cpu") == takes("cpu", cpus_per_gpu=2.0) == _Takes("cpu", True)
+    assert [takes("cuda"), takes("cuda", cpus_per_gpu=2.0)] == [_Takes("cuda", False), _Takes("cuda", True)]

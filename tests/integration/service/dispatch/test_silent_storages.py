@@ -1,0 +1,105 @@
+"""What a sweep does while a storage of deleted jobs does not answer."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from harness.patience import PATIENCE_S
+from harness.stored_checkpoints import save_checkpoint
+
+from shardyard.service.dispatch import retention
+from shardyard.service.jobs.delete import delete
+from shardyard.service.jobs.submit import cancel
+from shardyard.service.schemas.job import Job
+from shardyard.service.settings import Settings
+from shardyard.service.store.engine import Store
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.open_folder import folder_at
+
+from ..conftest import Submit
+from ..job_records import counted
+from .dispatching import eventually
+from .test_retention import at_once, deleted
+
+#: What is decided does not depend on the database.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+class Silent:
+    """A storage that does not answer until `answers` is set, of the jobs below `below`; others answer."""
+
+    def __init__(self, below: str) -> None:
+        self._below, self.asked, self.answers = below, list[str](), threading.Event()
+
+    def __call__(self, where: str) -> Folder:
+        self.asked.append(where)
+        if where.startswith(self._below):
+            assert self.answers.wait(PATIENCE_S)
+        return folder_at(where)
+
+
+async def saving_in(store: Store, submit: Submit, where: str) -> Job:
+    """A deleted job whose checkpoints are in a storage of its own."""
+    job = await cancel(store, (await submit(checkpoint={"uri": where})).id, "tester")
+    save_checkpoint(Path(where) / job.id, 10)
+    await delete(store, job.id, "ada")
+    return job
+
+
+async def test_a_storage_that_does_not_answer_is_asked_once_in_all_sweeps_and_keeps_its_jobs(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = f"{settings.storage}/dead"
+    silent = Silent(dead)
+    monkeypatch.setattr(retention, "folder_at", silent)
+    kept, gone = [await saving_in(store, submit, dead) for _ in range(2)], []
+    running = retention.Removals(limit_s=0.1)
+    try:
+        for _ in range(3):
+            gone += await deleted(store, settings, submit, 1)
+            await retention.sweep(store, at_once(settings), running)
+            assert [await counted(store, job.id) for job in gone] == [{}] * len(gone)
+        assert silent.asked.count(dead) == 1, "the removal in it still runs"
+        assert all([await counted(store, job.id) for job in kept])
+    finally:
+        silent.answers.set()
+    await eventually(lambda: not running.running)
+    await retention.sweep(store, at_once(settings), running)
+    assert [await counted(store, job.id) for job in kept] == [{}, {}]
+
+
+async def test_any_number_of_silent_storages_of_jobs_stop_no_removal_in_the_services_own(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_STANDING", 2)
+    silent = Silent(f"{settings.storage}/dead")
+    monkeypatch.setattr(retention, "folder_at", silent)
+    kept = [await saving_in(store, submit, f"{settings.storage}/dead/{one}") for one in range(3)]
+    [gone] = await deleted(store, settings, submit, 1)
+    running = retention.Removals(limit_s=0.1)
+    try:
+        await retention.sweep(store, at_once(settings), running)
+        assert await counted(store, gone.id) == {} and len(running.running) == 2
+        assert all([await counted(store, job.id) for job in kept])
+    finally:
+        silent.answers.set()
+    await eventually(lambda: not running.running)
+    await retention.sweep(store, at_once(settings), running)
+    assert [await counted(store, job.id) for job in kept] == [{}, {}, {}]
+
+
+async def test_a_storage_that_times_out_is_left_to_the_next_sweep(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, asked = await deleted(store, settings, submit, 3), []
+
+    def fails(where: str) -> Folder:
+        asked.append(where)
+        raise TimeoutError("as a file system that gives up")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(retention, "folder_at", fails)
+        await retention.sweep(store, at_once(settings))
+    assert asked == [settings.storage]
+    await retention.sweep(store, at_once(settings))
+    assert [await counted(store, job.id) for job in made] == [{}, {}, {}]
