@@ -91,9 +91,18 @@ def pack(folder: Path, names: list[str], file: BinaryIO) -> None:
             _check(member, _Seen(set(), set(), set()))
             if member.isreg():
                 with path.open("rb") as content:
-                    tar.addfile(member, content)
+                    _add(tar, member, content)
             else:
                 tar.addfile(member)
+
+
+def _add(tar: tarfile.TarFile, member: tarfile.TarInfo, content: BinaryIO) -> None:
+    try:
+        tar.addfile(member, content)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise InvalidArchive(f"{member.name} became shorter while it was read") from error
 
 
 def manifest_of(file: BinaryIO, files: int, commit: str | None = None, diff: str | None = None) -> Manifest:

@@ -22,6 +22,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from ..messages.rendezvous import RankAssignment
 from .program import Program, RayShare
 from .ray_node import NodeResources, RayNode, ray_node
+from .report_socket import RAY_NODE, RAY_ROLE
 from .shared_folder import EndRequested
 
 #: Seconds for a node to start. Ray's import is slow on a cold disk.
@@ -36,8 +37,6 @@ ASK_S: Final = 1.0
 BLAME_S: Final = 2.5
 #: Seconds for a driver to end after SIGTERM, for the other nodes.
 STOP_S: Final = 40.0
-#: Role of a process, which its agent reads (`python_agent/sitecustomize.py`).
-ROLE: Final = "SHARDYARD_RAY"
 #: Folder of the job in the storage, which all nodes see.
 STORAGE: Final = "SHARDYARD_JOB_STORAGE"
 _LOOPBACK: Final = "127.0.0.1"
@@ -139,12 +138,12 @@ def ray_cluster(
     own = variables(program.ray, coords, _awaited(store, "token", is_to_stop), env)
     head = None if first else _awaited(store, "head", is_to_stop)
     python = interpreter(program.command, env)
-    with ray_node(python, own | {ROLE: "node"}, _host(coords), head, resources(program.ray, coords)) as node:
+    with ray_node(python, own | {RAY_ROLE: RAY_NODE}, _host(coords), head, resources(program.ray, coords)) as node:
         address = _started(node, is_to_stop)
         if first:
             store.set(_KEY("head"), address)
         _meet(store, coords.nodes, node, is_to_stop)
-        cluster = RayCluster(node, store, coords, own | {ROLE: "driver", "RAY_ADDRESS": address})
+        cluster = RayCluster(node, store, coords, own | {RAY_ROLE: "driver", "RAY_ADDRESS": address})
         failed = True
         try:
             yield cluster

@@ -7,6 +7,9 @@ from typing import Final
 SOCKET: Final = "SHARDYARD_PROGRAM_SOCKET"
 #: Variable with a name of the run, where no job runs the program (`local_ranks.py`): its numbers are printed, and its files stay here.
 LOCAL: Final = "SHARDYARD_LOCAL"
+#: Variable with the role of a process of a Ray job; and that of its Ray node's processes.
+RAY_ROLE: Final = "SHARDYARD_RAY"
+RAY_NODE: Final = "node"
 
 
 def socket_name(environment: Mapping[str, str]) -> str | None:

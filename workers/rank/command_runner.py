@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from ..messages.exec_request import GATE, GATE_STREAM, STREAM, Exec, ExecEnd
-from ..program.report_socket import SOCKET
+from ..program.report_socket import RAY_NODE, RAY_ROLE, SOCKET
 from . import process_tree
 from .idempotent_tasks import IdempotentTasks
 from .log_lines import LogLines
@@ -142,7 +142,14 @@ def _reason_to_end(order: Exec, place: Place, deadline: float) -> str | None:
 def _main_process(place: Place) -> int:
     """The process whose folder and variables count: the trainer, or the program that it runs."""
     below = [pid for pid in process_tree.pids(place.pid) if pid != place.pid] if place.program else []
-    return below[0] if below else place.pid
+    started = (pid for pid in below if not _is_of_ray_node(pid))  # a driver's node was started before the driver
+    return next(started, below[0] if below else place.pid)
+
+
+def _is_of_ray_node(pid: int) -> bool:
+    with contextlib.suppress(OSError):  # it has ended
+        return _environment(pid).get(RAY_ROLE) == RAY_NODE
+    return False
 
 
 def _environment(pid: int) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from httpx2 import AsyncClient as HttpClient
 
-__all__ = ["Answer", "HttpClient", "at_once", "closing", "for_each", "in_thread", "sleep"]
+__all__ = ["Answer", "HttpClient", "at_once", "closing", "for_each", "in_thread", "sleep", "stay"]
 
 T = TypeVar("T")
 
@@ -24,6 +24,10 @@ def at_once(call: Callable[[], Answer[T]]) -> T | None:
 async def in_thread(call: Callable[[], T]) -> T:
     """The result of a call that may take a while."""
     return await to_thread(call)
+
+
+def stay() -> None:
+    """Does nothing: a task that is to end is cancelled where it waits."""
 
 
 async def for_each(do: Callable[[T], Answer[None]], things: Sequence[T], at_once: int) -> None:

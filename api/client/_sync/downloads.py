@@ -13,7 +13,7 @@ from ....workers.checkpoint.manifest import MANIFEST
 from .. import requests
 from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of, remove_other
 from ..transport import ApiError, Call, Tries, checked, readable
-from .runtime import HttpClient, for_each, in_thread, sleep
+from .runtime import HttpClient, for_each, in_thread, sleep, stay
 
 T = TypeVar("T")
 
@@ -103,6 +103,7 @@ class Downloads(ABC):
                         begun, file = file, ArtifactFile(place, digest_of(answer.headers, digest))
                         if file.begin(resumed=answer.status_code == 206, known=begun is not None):
                             for block in answer.iter_bytes(1 << 20):
+                                stay()
                                 file.write(block)
                             return in_thread(file.finish)
                         continue

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -163,6 +164,27 @@ async def test_beside_a_program_that_has_overwritten_its_variables_the_trainers_
         where = place(pid)._replace(env={"GREETING": "hi", "PATH": os.environ["PATH"]})
         await ran(CommandRunner(log), order("x1", "sh", "-c", "echo $GREETING$RANK"), where)
     assert log.lines == ["hi"]
+
+
+@pytest.mark.parametrize("roles", [("node", "driver"), ("node",)])
+async def test_the_node_of_a_ray_job_is_not_its_program(roles: tuple[str, ...], tmp_path: Path) -> None:
+    """It was started before the driver. Where another rank's node has the driver it is alone."""
+    log = Log()
+    started = " & ".join(f"SHARDYARD_RAY={role} NAME={role} sleep 1000" for role in roles)
+    shell = await asyncio.to_thread(
+        subprocess.Popen, ["sh", "-c", f"{started} & wait"], cwd=tmp_path, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(below := process_tree.pids(shell.pid)[1:]) < len(roles):
+            assert time.monotonic() < deadline
+        for pid in below:
+            until_it_sleeps(pid)
+        await ran(CommandRunner(log), order("x1", "sh", "-c", "echo $NAME"), place(shell.pid))
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        await asyncio.to_thread(shell.wait)
+    assert log.lines == [roles[-1]]
 
 
 async def test_what_a_python_process_of_a_command_does_is_not_the_programs(tmp_path: Path) -> None:
