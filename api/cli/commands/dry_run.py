@@ -9,6 +9,7 @@ import typer
 from ....service.jobs.validation import check_layout
 from ....strategies.cost.node_room import GPU_RESERVED_BYTES
 from ....strategies.layout import Layout, Refusal
+from ....workers.data.corpus import sources
 from ....workers.data.errors import DataError
 from ....workers.data.tokenizer import vocab_size
 from ....workers.dry_run.processes import DryRunFailed, Request, disagreements, dry_runs, representatives
@@ -103,6 +104,17 @@ def vocabulary_here(train: TrainSpec) -> int:
     except DataError as error:
         remedy = "Give model.vocab, or the path of a tokenizer that is on this machine."
         raise InvalidParameter(str(error), field="train.data.tokenizer", remedy=remedy) from None
+
+
+def check_here(train: TrainSpec) -> None:
+    """Raise InvalidLayout or InvalidParameter for a decided layout that the model refuses, and for text that is not on this machine."""
+    check_layout(train, vocabulary_here(train))
+    if train.data.is_own:
+        return
+    try:
+        sources(train.data)
+    except DataError as error:
+        raise InvalidParameter(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
 
 
 def architecture_here(train: TrainSpec, vocab: int) -> Architecture | None:

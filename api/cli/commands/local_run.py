@@ -37,7 +37,7 @@ from ...client.git_clone import clone
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_spec
 from ..terminal.screen import Screen
-from .dry_run import architecture_here, vocabulary_here
+from .dry_run import architecture_here, check_here, vocabulary_here
 
 #: Folder of what trainings write: checkpoints, and the token cache.
 _OUT: Final = ".shardyard/local"
@@ -47,7 +47,7 @@ _STREAMS: Final = MappingProxyType({"stdout": 1, "stderr": 2})
 def run_local(document: Any, screen: Screen) -> int:
     """Run the ranks of a spec, and return the exit status: that of the rank that failed first.
 
-    Raises InvalidDocument, InvalidParameter, and for a layout that is chosen here what `decided_here` raises.
+    Raises InvalidDocument, InvalidParameter, InvalidLayout, and for a layout that is chosen here what `decided_here` raises.
     """
     spec = read_spec(document)
     if isinstance(spec, CommandSpec) and spec.ray is not None:
@@ -60,7 +60,9 @@ def run_local(document: Any, screen: Screen) -> int:
         spec = decided_here(spec)
         document = {**document, "train": spec.train.model_dump(mode="json", by_alias=True)}
         screen.say(f"Layout: {spec.train.layout}, {layout_choice(document)}.")
-    if isinstance(spec, CommandSpec):
+    if isinstance(spec, JobSpec):
+        check_here(spec.train)
+    else:
         screen.warnings(command_warnings.warnings(spec))
     for notice in notices(spec, Path(_OUT)):
         screen.say(notice)

@@ -25,6 +25,7 @@ from ..exit_codes import ExitCode
 from ..job_names import job_names
 from ..options import Json, Url
 from ..terminal.screen import Screen
+from .dry_run import check_here
 
 
 def verify(
@@ -95,7 +96,9 @@ def _document(spec: str | None, job: str | None, url: str | None) -> tuple[Any, 
 
 
 def _proven(given: JobSpec, steps: int, whole: bool, screen: Screen) -> Certificate:
-    """The signed certificate of a spec. Raises InvalidParameter."""
+    """The signed certificate of a spec. Raises InvalidParameter, InvalidLayout."""
+    if not given.train.undecided:
+        check_here(given.train)
     with tempfile.TemporaryDirectory(prefix="shardyard-verify-") as folder:
         from .local_proof import proven
 

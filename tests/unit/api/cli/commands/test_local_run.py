@@ -246,3 +246,22 @@ def test_a_training_runs_on_its_ranks(
     assert run(["run", "--local", "job.yaml", "train.steps=2"]) == 0
     out = capfd.readouterr().out
     assert "checkpoints/tiny/step-00000002" in out and "step-00000003" not in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("layout: { tensor: 4 }", "train.layout.tensor"),
+        ("data: { source: text, files: [no-such/*.txt], seq_len: 32 }", "train.data.files"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run", "--local"], ["verify"]], ids=" ".join)
+def test_what_cannot_train_is_refused_before_a_rank_starts(
+    command: list[str], change: str, said: str, spec: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load(TRAIN)
+    document["train"] |= yaml.safe_load(change)
+    spec.write_text(yaml.safe_dump(document))
+    assert run([*command, str(spec)]) == 1
+    found = capfd.readouterr()
+    assert said in found.err and "Traceback" not in found.err + found.out
