@@ -93,14 +93,9 @@ class _Search:
             options = _options(self._train, applied(self._train, degrees).layout)
         except ValueError:
             return None
-        most = [
-            options[0][-1],
-            (("layout.micro_batch", self._train.layout.division.rows),),
-            options[2][-1],
-            options[3][-1],
-        ]
+        most = options[0][-1], options[1][-1]
         frugal = [
-            self._tried(_joined(degrees, *most[:2], zero, offload)) for zero, offload in product(options[2], options[3])
+            self._tried(_joined(degrees, *most, zero, offload)) for zero, offload in product(options[2], options[3])
         ]
         if not any(change is not None and change.fits for change in frugal):
             return None
@@ -175,12 +170,14 @@ def _options(train: TrainSpec, layout: Layout) -> tuple[list[tuple[Edit, ...]], 
 
 
 def _smaller(train: TrainSpec, layout: Layout) -> list[int]:
-    """Smaller micro-batches, the largest first."""
+    """Smaller micro-batches, the largest first, in numbers that the schedule can run."""
     try:
         batch = layout.batch(train.global_batch)
-    except Refusal:
-        return []
-    return [size for size in reversed(divisors(batch.micro_batch)) if size < batch.micro_batch]
+    except Refusal:  # as the degrees are, of another size
+        return [layout.division.rows]
+    smaller = [size for size in reversed(divisors(batch.micro_batch)) if size < batch.micro_batch]
+    samples = batch.micro_batch * batch.microbatches
+    return [size for size in smaller if layout.microbatch_problem(samples // size) is None]
 
 
 def applied(train: TrainSpec, edits: tuple[Edit, ...]) -> TrainSpec:

@@ -3,9 +3,9 @@
 import functools
 from typing import cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...strategies.embedding_lookup import lookup
 from ...strategies.tensor_parallel.cube import Cube, Way, cut_over
 from ...strategies.tensor_parallel.cube_apply import CubeStyle
 from ...strategies.tensor_parallel.cube_linear import CubeColumns, cube_linear
@@ -88,7 +88,7 @@ def few_rows(module: nn.Module, cube: Cube) -> None:
     cut_over(embedding, "weight", [(cube.row, 1), (cube.depth, 0), (cube.column, 0)])
 
     def forward(places: Tensor) -> Tensor:
-        return F.embedding(places, cube_whole(embedding.weight, embedding.num_embeddings, cube))
+        return lookup(places, cube_whole(embedding.weight, embedding.num_embeddings, cube))
 
     module.forward = forward
 

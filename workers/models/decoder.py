@@ -37,7 +37,7 @@ class Block(nn.Module):
         return out
 
 
-class PositionTable(nn.Embedding):
+class PositionTable(Embedding):
     """Learned positions [rows, dim]. `of_hidden`: places [batch, seq] of this rank's tokens → those of the hidden states that it has next.
 
     They are the same, except on ranks that exchange sequences in the lookup of tokens.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shardyard.strategies.embedding_lookup import Embedding, lookup
+from shardyard.workers.models.decoder import PositionTable
 from shardyard.workers.models.norms import LayerNorm, RMSNorm
 
 TOKENS, DIM, FEW = 8192, 32, 14
@@ -17,6 +18,7 @@ BOUNDS = {torch.bfloat16: 0.005, torch.float16: 0.001}
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "embedding": lambda: Embedding(256, DIM),
+    "positions in documents": lambda: PositionTable(256, DIM),
     "layer_norm": lambda: LayerNorm(DIM, 1e-5),
     "rms_norm": lambda: RMSNorm(DIM, 1e-5),
     "linear": lambda: nn.Linear(DIM, 48),
@@ -44,11 +46,12 @@ def test_a_layer_learns_what_it_does_in_float64(name: str, dtype: torch.dtype) -
     exact = copy.deepcopy(layer).double()
     for parameter in layer.parameters():
         assert parameter.dtype == dtype
-    given = torch.randint(0, FEW, (TOKENS,)) if name == "embedding" else torch.randn(TOKENS, DIM).to(dtype)
+    looks_up = isinstance(layer, nn.Embedding)
+    given = torch.randint(0, FEW, (TOKENS,)) if looks_up else torch.randn(TOKENS, DIM).to(dtype)
     out = layer(given)
     grad = (0.1 * torch.randn(out.shape) + 0.05).to(dtype)  # sums that grow with the tokens
     out.backward(grad)
-    exact(given if name == "embedding" else given.double()).backward(grad.double())
+    exact(given if looks_up else given.double()).backward(grad.double())
     for (which, found), expected in zip(layer.named_parameters(), exact.parameters(), strict=True):
         assert found.grad is not None and found.grad.dtype == dtype and expected.grad is not None
         assert apart(found.grad, expected.grad) < BOUNDS[dtype], which

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from harness.unfit_specs import UNFIT, Unfit
 
-from shardyard.strategies.cost.node_room import Cluster, Room, Verdict, verdict
+from shardyard.strategies.cost.node_room import GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
 from shardyard.strategies.cost.plan import plan
 from shardyard.strategies.layout import ModelFacts
 from shardyard.workers.cost_inputs import planned_setting
@@ -62,6 +62,16 @@ def test_the_cheapest_single_change_comes_first() -> None:
     selective = change_of(train, "H100", needs["selective"])
     full = change_of(train, "H100", needs["full"])
     assert str(selective) == "recompute: selective" and str(full) == "recompute: full"
+
+
+def test_a_schedule_that_refuses_the_smallest_micro_batch_is_offered_its_own() -> None:
+    """Of 18 sequences on four stages the interleaved schedule runs 3 at a time, and not 1."""
+    model = {"preset": "micro", "layers": 16}
+    layout = {"pipeline": 4, "schedule": "interleaved", "data": 2}
+    train = small(model=model, data={"seq_len": 512}, layout=layout, global_batch=36)
+    change = change_of(train, "H100", GPU_RESERVED_BYTES + 95_000_000)
+    assert change is not None and change.fits
+    assert change.train.layout.data == 2 and change.train.layout.tensor == 1 and len(change.edits) == 2
 
 
 def test_if_nothing_fits_the_closest_is_returned() -> None:
