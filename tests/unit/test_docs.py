@@ -25,13 +25,26 @@ from shardyard.workers.tasks.checkpoint_task import REMEDIES
 ROOT = Path(__file__).parents[2]
 #: Codes that only the command line reports.
 START = {error.code for error in (DataFolderOpen, DataFolderUnusable, InvalidSetting, TokenUnreadable, WeakToken)}
+#: Where errors of the client and the command line are raised or printed, with their code.
+RAISED = re.compile(
+    r'(?:ApiError|super\(\).__init__|_print_error)\(\s*"([a-z_]+)"|^    code = "([a-z_]+)"', re.MULTILINE
+)
 
 
 def test_every_code_and_cause_is_explained_once() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     explained = re.findall(r"^### (\w+)$", page, re.MULTILINE)
     of_service = {"exception_repeated", "max_duration_exceeded", "secret_unavailable", "spec_unreadable"}
-    assert sorted(explained) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, *REMEDIES, *START, *of_service})
+    files = [
+        *(ROOT / "api" / "client").rglob("*.py"),
+        *(ROOT / "api" / "cli").rglob("*.py"),
+        ROOT / "api" / "errors.py",
+    ]
+    of_clients = {code for file in files for codes in RAISED.findall(file.read_text()) for code in codes if code}
+    assert {"unreachable", "os_error", "port_taken"} <= of_clients
+    assert sorted(explained) == sorted(
+        {*CODES, *INFRASTRUCTURE, *HAPPENED, *REMEDIES, *START, *of_service, *of_clients}
+    )
 
 
 @pytest.fixture(scope="module")
