@@ -16,6 +16,7 @@ from ..messages.event import FilesEvent, to_json
 from ..messages.rank_event import FailedEvent, FailureFacts
 from ..messages.rendezvous import RankAssignment
 from ..trainer.event_outbox import EmitEvent
+from . import cache_disk
 from .build_process import EnvironmentNotBuilt
 from .conda_environment import conda_environment
 from .environment import within
@@ -63,7 +64,7 @@ class Ranks(NamedTuple):
 
 @contextmanager
 def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[Start]:
-    """What the program needs, while it runs. Raises ProgramFailed, EndRequested."""
+    """What the program needs, while it runs. Raises ProgramFailed, EndRequested, StorageError, OSError."""
     cache, is_to_stop = Path(program.cache), ranks.is_to_stop
     with ExitStack() as stack:
         root = Path.home()
@@ -83,6 +84,11 @@ def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[St
             raise _with_cause(error, error.cause, f"the environment cannot be built: {error}") from None
         except FilesNotFetched as error:
             raise _with_cause(error, error.cause, f"the files cannot be fetched: {error}") from None
+        except OSError as error:
+            if (cause := cache_disk.cause_of(error)) is None:
+                raise
+            why = f"the program cannot be started: the cache of this node: {error}"
+            raise _with_cause(error, cause, why) from None
         cwd = root / (program.cwd or "")
         if not cwd.is_dir():
             raise cannot_start(f"its working folder {cwd} is no folder on this node")

@@ -1,6 +1,8 @@
 """What two ranks of a node need before their program starts: code, files, and each other. Real archives, a real store."""
 
+import errno
 import io
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,9 +15,11 @@ from harness.hub import Hub, Repository, running_hub
 from harness.patience import PATIENCE_S
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.workers.code_archive import MANIFEST, deflated, manifest_of, pack, part_name
 from shardyard.workers.messages import json_codec
 from shardyard.workers.messages.rendezvous import RankAssignment
+from shardyard.workers.program import cache_disk, working_copy
 from shardyard.workers.program.files import interruption
 from shardyard.workers.program.files.links import VARIABLE
 from shardyard.workers.program.preparation import ProgramFailed, Ranks, prepared, wait_for_others
@@ -126,3 +130,40 @@ def test_a_rank_that_is_to_end_does_not_wait_for_rank_0(hub: Hub, program: Progr
     with pytest.raises(EndRequested):
         Rank(store, 1, stops=True).run(program)
     assert hub.asked.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [(errno.ENOSPC, cache_disk.FULL), (errno.EROFS, cache_disk.FAILED), (errno.EIO, cache_disk.FAILED)],
+)
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_program(
+    program: Program, store: TCPStore, monkeypatch: pytest.MonkeyPatch, code: int, cause: str
+) -> None:
+    def unpack(*_: Any) -> None:
+        raise OSError(code, os.strerror(code), "/cache/code/job-a")
+
+    monkeypatch.setattr(working_copy, "unpack", unpack)
+    with pytest.raises(ProgramFailed, match=os.strerror(code)) as failed:
+        Rank(store, 0).run(program)
+    found = failed.value.failed.facts
+    assert found.cause == cause and found.cause in INFRASTRUCTURE and not found.unattributed
+
+
+def test_an_archive_that_is_gone_is_no_fault_of_the_node(program: Program, store: TCPStore) -> None:
+    """Each node would fail in the same way, and be cordoned."""
+    assert program.code is not None
+    (Path(program.code.archive) / part_name(0)).unlink()
+    with pytest.raises(ProgramFailed, match=r"part-0000 in .* cannot be read") as failed:
+        Rank(store, 0).run(program)
+    assert failed.value.failed.facts.cause == "exception"
+
+
+def test_a_path_that_is_too_long_for_the_cache_is_no_fault_of_the_node(
+    program: Program, store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack(*_: Any) -> None:
+        raise OSError(errno.ENAMETOOLONG, "File name too long", "/cache/code/job-a")
+
+    monkeypatch.setattr(working_copy, "unpack", unpack)
+    with pytest.raises(OSError, match="too long"):
+        Rank(store, 0).run(program)
