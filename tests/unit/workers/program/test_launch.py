@@ -234,8 +234,8 @@ def test_no_program_starts_before_all_environments_are_there() -> None:
     store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
     looks = iter([False, False, True])
     with pytest.raises(EndRequested):
-        wait_for_all(store, 2, lambda: next(looks))
-    wait_for_all(store, 2, lambda: pytest.fail("it waits, and all are there"))
+        wait_for_all(store, 2, lambda: next(looks), PATIENCE_S)
+    wait_for_all(store, 2, lambda: pytest.fail("it waits, and all are there"), PATIENCE_S)
 
 
 def test_a_hanging_program_says_which_collective_it_waits_in(tmp_path: Path) -> None:
