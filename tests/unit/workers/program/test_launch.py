@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import socket
 import sys
 import threading
@@ -186,6 +188,22 @@ def test_an_exception_is_known_with_its_traceback(tmp_path: Path) -> None:
 def test_a_status_without_an_exception_is_named_by_its_number(tmp_path: Path) -> None:
     (only,) = run("import sys; sys.exit(3)", tmp_path, world=1)
     assert only["failed"].message == "the program exited with status 3"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_rank_that_ends_like_its_program_dumps_no_core(tmp_path: Path, number: signal.Signals) -> None:
+    """Its memory has the job's secrets."""
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if (child := os.fork()) == 0:
+        try:
+            os.chdir(tmp_path)
+            resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+            launch._end_like(-number, None)
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == number
+    assert not os.WCOREDUMP(status) and list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
