@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import CordonEvent, IncidentEvent
 from ..nodes import kinds_of
 from ..policies.cordon import MEMORY_S, Limits, due, format_causes, is_last
-from ..policies.retry import ELSEWHERE, INFRASTRUCTURE
+from ..policies.retry import INFRASTRUCTURE, OF_NO_NODE
 from ..store import cordons, nodes
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ async def attribute_fault(
 ) -> CordonEvent | None:
     """Count the incident against its node. Returns the cordon if the count reached the limit, else None."""
     node, cause = incident.node, incident.cause
-    if not limits.faults or node is None or cause not in INFRASTRUCTURE - ELSEWHERE:
+    if not limits.faults or node is None or cause not in INFRASTRUCTURE - OF_NO_NODE:
         return None
     if tx.dialect.name == "postgresql":
         await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})

@@ -27,6 +27,9 @@ INFRASTRUCTURE: Final = frozenset(
         "package_index_unreachable",
         "files_unreachable",
         "files_no_room",
+        "cache_disk_full",
+        "cache_disk_failed",
+        "not_prepared",
         "state_disk_full",
         "state_disk_failed",
         "placement_timeout",
@@ -35,8 +38,9 @@ INFRASTRUCTURE: Final = frozenset(
     }
 )
 
-#: Those of them that a server elsewhere has caused, which the spec names. They count against no node: an outage would cordon the cluster.
-ELSEWHERE: Final = frozenset({"package_index_unreachable", "files_unreachable"})
+#: Those of them that count against no node. A server elsewhere, which the spec names, has caused them, or the job's own packages may have:
+#: by what they take to build. So one job, or an outage, would cordon the cluster.
+OF_NO_NODE: Final = frozenset({"package_index_unreachable", "files_unreachable", "not_prepared"})
 
 #: Those of them that are faults of the whole cluster: they use no budget. `other_version`: while nodes are upgraded, jobs wait.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout", "other_version"})

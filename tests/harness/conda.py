@@ -7,7 +7,8 @@ their issue trackers.
 import sys
 from pathlib import Path
 
-#: It fails for the packages `none-such` and `far-away`, waits with `slow` for a file, and leaves out Python with `pythonless`.
+#: It fails for the packages `none-such`, `far-away` and `large`, is killed with `killed`, waits with `slow` for a file, and leaves out
+#: Python with `pythonless`.
 _SCRIPT = """#!{python}
 import json, os, pathlib, sys, time, venv
 import yaml
@@ -30,6 +31,11 @@ if "none-such" in wanted["dependencies"]:
 if "far-away" in wanted["dependencies"]:
     print({unreachable!r}, flush=True)
     sys.exit(1)
+if "large" in wanted["dependencies"]:
+    print({full!r}, flush=True)
+    sys.exit(1)
+if "killed" in wanted["dependencies"]:
+    os.kill(os.getpid(), 9)
 while "slow" in wanted["dependencies"] and not pathlib.Path({calls!r}).with_name("go").exists():
     time.sleep(0.02)
 if "pythonless" not in wanted["dependencies"]:
@@ -49,6 +55,10 @@ UNREACHABLE = {
     "    Download error (6) Could not resolve hostname [https://conda.anaconda.org/conda-forge/noarch/repodata.json.zst]",
     "conda": "CondaHTTPError: HTTP 000 CONNECTION FAILED for url <https://conda.anaconda.org/conda-forge/noarch/repodata.json>",
 }
+FULL = {
+    "micromamba": "error    libmamba Error when extracting package: Could not write: No space left on device",
+    "conda": "NoSpaceLeftError: No space left on devices.",
+}
 
 
 def stand_in(folder: Path, name: str) -> Path:
@@ -64,6 +74,7 @@ def stand_in(folder: Path, name: str) -> Path:
             calls=str(calls),
             missing=MISSING[name],
             unreachable=UNREACHABLE[name],
+            full=FULL[name],
         )
     )
     script.chmod(0o755)

@@ -4,6 +4,7 @@ A command inherits the lock of the environment that it builds, so that no other 
 """
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,22 +15,31 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..process_stat import state_of
+from . import cache_disk
 from .shared_folder import EndRequested
 
 #: Code of the cause of a failure that would come again.
 NOT_BUILT: Final = "environment_not_built"
 #: That of a network or a package index that did not answer.
 UNREACHABLE: Final = "package_index_unreachable"
+#: That of work which was not done in time, or whose process was killed.
+NOT_PREPARED: Final = "not_prepared"
 #: Maximum characters of a failure's reason (`shortened`).
 MOST_REASON: Final = 500
 #: Seconds between two looks at whether the rank is to end.
 LOOK_S: Final = 0.2
 #: Bytes at the end of the output in which the reason of a failure is sought: the error stands before all that a compiler wrote.
 _MOST_BYTES: Final = 4 << 20
+#: Signs of a disk without room, in the error of a tool.
+_NO_ROOM: Final = re.compile(r"no space left|disk quota exceeded|\bos error (?:28|122)\b", re.IGNORECASE)
+#: Those of a disk that fails. A package may try to write where nothing can be written, so only uv's own words count for that.
+_DISK_FAILED: Final = re.compile(r"\bos error (?:5|30)\b|\[Errno 5\]")
+#: Those of a process of the build, such as a compiler, that the kernel has killed.
+_KILLED: Final = re.compile(r"signal: 9 \(SIGKILL\)|Killed signal terminated program")
 
 
 class EnvironmentNotBuilt(Exception):
-    """The environment of a program cannot be built. `cause`: NOT_BUILT or UNREACHABLE."""
+    """The environment of a program cannot be built. `cause`: one of the codes above, or of `cache_disk.py`."""
 
     def __init__(self, why: str, cause: str = NOT_BUILT) -> None:
         super().__init__(why)
@@ -46,6 +56,24 @@ class Ended(NamedTuple):
 
     status: int
     output: str
+
+    def text(self, name: str) -> str:
+        """How the command `name` ended."""
+        if self.status >= 0:
+            return f"{name} ended with status {self.status}"
+        known = {one.value: one.name for one in signal.Signals}  # most real-time signals have no name
+        return f"{name} was killed by {known.get(-self.status, f'signal {-self.status}')}"
+
+
+def cause_of(status: int, error: str, network: re.Pattern[str]) -> str:
+    """The cause of a command's failure. `error`: what it said last. `network`: its signs of an index that did not answer."""
+    if _NO_ROOM.search(error):
+        return cache_disk.FULL
+    if _DISK_FAILED.search(error):
+        return cache_disk.FAILED
+    if status < 0 or _KILLED.search(error):
+        return NOT_PREPARED
+    return UNREACHABLE if network.search(error) else NOT_BUILT
 
 
 class BuildProcess:
@@ -99,4 +127,4 @@ class BuildProcess:
             if self._is_to_stop():
                 raise EndRequested
             if time.monotonic() >= self._deadline:
-                raise EnvironmentNotBuilt(f"it took longer than {self._limit_s:g} s")
+                raise EnvironmentNotBuilt(f"it took longer than {self._limit_s:g} s", NOT_PREPARED)

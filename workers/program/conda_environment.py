@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import environment_folder
-from .build_process import NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt, shortened
+from .build_process import BuildProcess, EnvironmentNotBuilt, cause_of, shortened
 from .conda_file import read_conda_file
 from .shared_folder import TRY_S, EndRequested, locked
 
@@ -84,8 +84,8 @@ class _Build:
             ended = self._process(lock).run(str(tool), *arguments)
         if ended.status != 0:
             error = first_error(ended.output)
-            why = shortened(" ".join(error.split())) or f"{tool.name} ended with status {ended.status}"
-            raise EnvironmentNotBuilt(why, UNREACHABLE if _NETWORK.search(error) else NOT_BUILT)
+            why = shortened(" ".join(error.split())) or ended.text(tool.name)
+            raise EnvironmentNotBuilt(why, cause_of(ended.status, error, _NETWORK))
         if not (self.place / "bin" / "python").exists():
             raise EnvironmentNotBuilt(f"{tool.name} has built an environment without Python")
 

@@ -44,6 +44,7 @@ from ..process_stat import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
+from ..trainer.secrets import leave_no_dump
 from .agents import Agents, ended, listening
 from .artifact_uploads import ArtifactUploads
 from .checkpoint_service import answering
@@ -383,6 +384,7 @@ def _end_like(code: int, failure: FailedEvent | None) -> None:
     """End as the program did: by its signal, or by raising the exception that ended it."""
     if code < 0:
         faulthandler.disable()  # the stacks of this process are of no use
+        leave_no_dump()
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

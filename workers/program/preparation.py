@@ -6,6 +6,7 @@ What cannot be had is a `ProgramFailed` whose event names the cause, so that the
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +17,8 @@ from ..messages.event import FilesEvent, to_json
 from ..messages.rank_event import FailedEvent, FailureFacts
 from ..messages.rendezvous import RankAssignment
 from ..trainer.event_outbox import EmitEvent
-from .build_process import EnvironmentNotBuilt
+from . import cache_disk
+from .build_process import NOT_PREPARED, EnvironmentNotBuilt
 from .conda_environment import conda_environment
 from .environment import within
 from .environment_folder import WAIT_S as BUILD_S
@@ -28,6 +30,7 @@ from .program import Program
 from .python_environment import python_environment
 from .ray_cluster import RayCluster
 from .shared_folder import EndRequested, FolderUnavailable
+from .working_copy import WAIT_S as CODE_S
 from .working_copy import CodeUnusable, working_copy
 
 #: Seconds between two looks at the store.
@@ -63,7 +66,7 @@ class Ranks(NamedTuple):
 
 @contextmanager
 def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[Start]:
-    """What the program needs, while it runs. Raises ProgramFailed, EndRequested."""
+    """What the program needs, while it runs. Raises ProgramFailed, EndRequested, StorageError, OSError."""
     cache, is_to_stop = Path(program.cache), ranks.is_to_stop
     with ExitStack() as stack:
         root = Path.home()
@@ -77,12 +80,19 @@ def prepared(program: Program, env: dict[str, str], ranks: Ranks) -> Iterator[St
             if program.conda is not None:
                 place = stack.enter_context(conda_environment(root / program.conda, cache, is_to_stop))
                 env = within(place, env, conda=True)
-        except (CodeUnusable, InvalidArchive, FolderUnavailable) as error:
+        except (CodeUnusable, InvalidArchive) as error:
             raise cannot_start(str(error)) from None
+        except FolderUnavailable as error:
+            raise _with_cause(error, NOT_PREPARED, f"the program cannot be started: {error}") from None
         except EnvironmentNotBuilt as error:
             raise _with_cause(error, error.cause, f"the environment cannot be built: {error}") from None
         except FilesNotFetched as error:
             raise _with_cause(error, error.cause, f"the files cannot be fetched: {error}") from None
+        except OSError as error:
+            if (cause := cache_disk.cause_of(error)) is None:
+                raise
+            why = f"the program cannot be started: the cache of this node: {error}"
+            raise _with_cause(error, cause, why) from None
         cwd = root / (program.cwd or "")
         if not cwd.is_dir():
             raise cannot_start(f"its working folder {cwd} is no folder on this node")
@@ -93,10 +103,16 @@ def wait_for_others(program: Program, ranks: Ranks) -> None:
     """Wait until all ranks are prepared, where that may take long. Raises ProgramFailed, EndRequested."""
     if program.needs_preparation:
         processes = ranks.coords.nodes if program.per_node else ranks.coords.world_size
-        wait_for_all(ranks.store, processes, ranks.is_to_stop, BUILD_S if program.files is None else FILES_S)
+        wait_for_all(ranks.store, processes, ranks.is_to_stop, _limit_s(program))
 
 
-def wait_for_all(store: TCPStore, processes: int, is_to_stop: Callable[[], bool], limit_s: float = BUILD_S) -> None:
+def _limit_s(program: Program) -> float:
+    """Seconds that a rank may take: for each part it may wait for another process, in vain, and then do the work itself."""
+    parts = ((program.code, CODE_S), (program.files, FILES_S), (program.python or program.conda, BUILD_S))
+    return sum(2 * wait_s for part, wait_s in parts if part is not None)
+
+
+def wait_for_all(store: TCPStore, processes: int, is_to_stop: Callable[[], bool], limit_s: float) -> None:
     """Wait until this many processes have called it. Raises ProgramFailed, EndRequested.
 
     A program that finds others missing fails after torch's time limit, which is shorter than a build may take on another node.
@@ -142,8 +158,14 @@ def _wait(store: TCPStore, key: str, is_to_stop: Callable[[], bool], limit_s: fl
         if is_to_stop():
             raise EndRequested
         if time.monotonic() >= deadline:
-            raise cannot_start(f"other ranks have not {what} within {limit_s:g} s")
+            raise _not_in_time(f"other ranks have not {what} within {limit_s:g} s")
         time.sleep(LOOK_S)
+
+
+def _not_in_time(why: str) -> ProgramFailed:
+    """The rank that raises it was ready, and is not to blame."""
+    failed = cannot_start(why).failed
+    return ProgramFailed(replace(failed, facts=FailureFacts(cause=NOT_PREPARED, unattributed=True)))
 
 
 def _with_cause(error: Exception, cause: str, message: str) -> ProgramFailed:

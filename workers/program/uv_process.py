@@ -5,7 +5,7 @@ from typing import Final
 
 from uv import find_uv_bin
 
-from .build_process import NOT_BUILT, UNREACHABLE, BuildProcess, EnvironmentNotBuilt, shortened
+from .build_process import BuildProcess, Ended, EnvironmentNotBuilt, cause_of, shortened
 
 #: Signs of an index that cannot be reached, or answers 5xx, in uv's last error.
 _NETWORK: Final = re.compile(
@@ -34,12 +34,12 @@ class Uv:
             raise EnvironmentNotBuilt(f"uv cannot be started on this node: {error}") from None
         ended = self._process.run(uv, *arguments)
         if ended.status != 0:
-            raise _failure(*ended)
+            raise _failure(ended)
 
 
-def _failure(status: int, output: str) -> EnvironmentNotBuilt:
-    cause = UNREACHABLE if _NETWORK.search(_last_error(output)) else NOT_BUILT
-    return EnvironmentNotBuilt(reason(output) or f"uv ended with status {status}", cause)
+def _failure(ended: Ended) -> EnvironmentNotBuilt:
+    cause = cause_of(ended.status, _last_error(ended.output), _NETWORK)
+    return EnvironmentNotBuilt(reason(ended.output) or ended.text("uv"), cause)
 
 
 def reason(output: str) -> str:

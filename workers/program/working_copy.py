@@ -12,6 +12,8 @@ from typing import Final
 
 from ..code_archive import MANIFEST, Manifest, part_name, unpack
 from ..messages import json_codec
+from ..storage.errors import StorageError
+from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from .program import Code
 from .shared_folder import EndRequested, remove_unused, shared_folder
@@ -32,7 +34,7 @@ class CodeUnusable(Exception):
 def working_copy(code: Code, job: str, cache: Path, is_to_stop: Callable[[], bool]) -> Iterator[Path]:
     """The folder with the job's code, which stays until the block ends.
 
-    Raises CodeUnusable, FolderUnavailable, EndRequested, and OSError for the storage's errors.
+    Raises CodeUnusable, FolderUnavailable, EndRequested, StorageError, and any other OSError for those of the cache.
     """
     copy = cache / "code" / job
     with shared_folder(copy, lambda _: _unpack(code, copy, is_to_stop), copy.is_dir, is_to_stop, WAIT_S):
@@ -46,10 +48,10 @@ def _unpack(code: Code, copy: Path, is_to_stop: Callable[[], bool]) -> None:
         """Of 4 MiB. The question before each is a heartbeat: slow storage is no hang."""
         if is_to_stop():
             raise EndRequested
-        return folder.read(part_name(number))
+        return _read(folder, part_name(number))
 
     try:
-        manifest: Manifest = json_codec.loads(Manifest, folder.read(MANIFEST))
+        manifest: Manifest = json_codec.loads(Manifest, _read(folder, MANIFEST))
     except ValueError as error:
         raise CodeUnusable(f"the manifest in {code.archive} cannot be read: {error}") from None
     if manifest.digest != code.digest:
@@ -63,3 +65,13 @@ def _unpack(code: Code, copy: Path, is_to_stop: Callable[[], bool]) -> None:
     except Exception:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _read(folder: Folder, name: str) -> bytes:
+    """A file of the archive. Raises CodeUnusable, StorageError."""
+    try:
+        return folder.read(name)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise CodeUnusable(f"{name} in {folder} cannot be read: {error}") from None

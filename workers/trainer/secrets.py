@@ -1,5 +1,6 @@
 """Puts a job's secrets where its code finds them: into variables, or files in memory, which no disk ever has."""
 
+import ctypes
 import fcntl
 import os
 from collections.abc import Iterable
@@ -7,6 +8,7 @@ from typing import Final
 
 from ..messages.secret import Secret
 
+_PR_SET_DUMPABLE: Final = 4
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
@@ -24,3 +26,8 @@ def file_of(value: str) -> str:
         writer.write(value)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
     return f"/proc/{os.getpid()}/fd/{file}"
+
+
+def leave_no_dump() -> None:
+    """prctl(PR_SET_DUMPABLE): a signal that ends this process leaves no core dump, which would have the secrets."""
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

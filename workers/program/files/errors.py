@@ -11,7 +11,7 @@ NO_ROOM: Final = "files_no_room"
 
 
 class FilesNotFetched(Exception):
-    """A source cannot be fetched. `cause`: one of the codes above."""
+    """A source cannot be fetched. `cause`: one of the codes above, or of `cache_disk.py`."""
 
     def __init__(self, why: str, cause: str = NOT_FETCHED) -> None:
         super().__init__(why)

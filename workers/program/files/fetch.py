@@ -4,7 +4,6 @@ A file is written under another name, checked, synced to the disk and renamed. S
 whole, and is kept by the next one. A file that was cut short is fetched again.
 """
 
-import errno
 import os
 import queue
 import sys
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from ...atomic_files import sync_folder
+from .. import cache_disk
 from ..shared_folder import EndRequested, remove_tree
-from .errors import NO_ROOM, FilesNotFetched
+from .errors import NO_ROOM, NOT_FETCHED, FilesNotFetched
 from .interruption import result_of, tried
 from .listing import Listing, RemoteFile
 from .remote import Damaged, Digest, Remote
@@ -31,7 +31,6 @@ AT_ONCE: Final = 8
 SAY_S: Final = 10.0
 #: Times that a file may arrive damaged.
 _TRIES: Final = 3
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Block(NamedTuple):
@@ -66,9 +65,11 @@ class Fetch:
                 left = self._left()
             self._publish()
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            cause = cache_disk.cause_of(error)
+            if cause == cache_disk.FULL:
                 raise FilesNotFetched(f"{self._listing.source}: {error}; make room on this node.", NO_ROOM) from None
-            raise FilesNotFetched(f"{self._listing.source}: {error}; repair the cache of this node.") from None
+            why = f"{self._listing.source}: {error}; repair the cache of this node."
+            raise FilesNotFetched(why, cause or NOT_FETCHED) from None
         self._report("ends")
 
     def _left(self) -> list[RemoteFile]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from .. import cache_disk
 from ..shared_folder import remove_unused, shared_folder
 from .errors import FilesNotFetched
 
@@ -43,7 +44,9 @@ def links(found: Mapping[str, Path], job: str, cache: Path, is_to_stop: Callable
 
 
 def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
-    """Link each target in a working copy of code to that in the folder of links. Raises FilesNotFetched where the code has something else.
+    """Link each target in a working copy of code to that in the folder of links.
+
+    Raises FilesNotFetched where the code has something else, OSError for a disk that is full or fails.
 
     So a link of another attempt is known by its place, although the files may have been elsewhere, as in the node's Hugging Face cache.
     """
@@ -53,7 +56,9 @@ def link_into(copy: Path, targets: Iterable[str], folder: Path) -> None:
             link.parent.mkdir(parents=True, exist_ok=True)
             inside = link.parent.resolve().is_relative_to(copy.resolve())
             free = not taken(copy, target, folder)
-        except OSError:  # a file where a folder is to be
+        except OSError as error:  # a file where a folder is to be
+            if cache_disk.cause_of(error) is not None:
+                raise
             inside = free = False
         if not inside or not free:
             raise FilesNotFetched(

@@ -55,7 +55,8 @@ class Failure:
 
     # `exception`, `rank_lost`, `node_lost`, `hang`, `replica_mismatch`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
     # `journal_unreadable`, `other_version`, `storage_unreachable`, `environment_not_built`, `package_index_unreachable`,
-    # `files_not_fetched`, `files_unreachable`, `files_no_room`, `state_disk_full`, `state_disk_failed`
+    # `files_not_fetched`, `files_unreachable`, `files_no_room`, `cache_disk_full`, `cache_disk_failed`,
+    # `not_prepared`, `state_disk_full`, `state_disk_failed`
     cause: str
     rank: int | None
     message: str

@@ -5,6 +5,7 @@ import pytest
 from shardyard.service.policies.retry import (
     FREE,
     INFRASTRUCTURE,
+    OF_NO_NODE,
     PROGRESS_STEPS,
     Again,
     Backoff,
@@ -13,6 +14,8 @@ from shardyard.service.policies.retry import (
     Spent,
     decide,
 )
+from shardyard.workers.program import cache_disk
+from shardyard.workers.program.build_process import NOT_PREPARED
 
 BACKOFF = Backoff(4.0, 100.0)
 FRESH = Spent(restarts=0, max_restarts=3, retries=0, max_retries=0, setbacks=0)
@@ -54,6 +57,13 @@ def test_exceptions_are_not_retried_unless_the_policy_says_so() -> None:
     assert lives(replace(FRESH, max_retries=1), raised, raised) == Enough(
         "exception", "1 of 1 retries are used up (policy.max_retries)"
     )
+
+
+@pytest.mark.parametrize("reason", [cache_disk.FULL, cache_disk.FAILED, NOT_PREPARED])
+def test_what_a_node_lacks_for_an_environment_is_a_fault_of_machines(reason: str) -> None:
+    decision = lives(FRESH, Fault(reason, 0))
+    assert isinstance(decision, Again) and (decision.spent.restarts, decision.spent.retries) == (1, 0)
+    assert (reason in OF_NO_NODE) == (reason == NOT_PREPARED), "a disk is its node's"
 
 
 def test_an_environment_that_cannot_be_built_is_not_tried_again() -> None:

@@ -12,8 +12,8 @@ from harness import conda
 from harness.control_plane import until
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.program import environment_folder
-from shardyard.workers.program.build_process import NOT_BUILT, UNREACHABLE, EnvironmentNotBuilt
+from shardyard.workers.program import cache_disk, environment_folder
+from shardyard.workers.program.build_process import NOT_BUILT, NOT_PREPARED, UNREACHABLE, EnvironmentNotBuilt
 from shardyard.workers.program.conda_environment import conda_environment, first_error
 from shardyard.workers.program.environment import within
 from shardyard.workers.program.shared_folder import EndRequested
@@ -105,6 +105,18 @@ def test_a_failure_is_one_line_that_names_the_package_and_leaves_nothing(node: N
     assert node.folders() == []
 
 
+@pytest.mark.parametrize("name", ["micromamba", "conda"])
+def test_what_the_node_lacks_is_no_fault_of_the_packages(node: Node, name: str) -> None:
+    conda.stand_in(node.bin, name)
+    for package, cause, said in (
+        ("large", cache_disk.FULL, "No space left on device"),
+        ("killed", NOT_PREPARED, f"{name} was killed by SIGKILL"),
+    ):
+        with pytest.raises(EnvironmentNotBuilt, match=said) as failed:
+            node.built(package)
+        assert failed.value.cause == cause
+
+
 def test_the_first_error_counts_and_warnings_do_not() -> None:
     output = (
         "warning  libmamba The specification of the environment does not seem solvable\n"
@@ -145,8 +157,9 @@ def _runs(process: Path, script: Path) -> bool:
 def test_a_build_has_a_time_limit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     conda.stand_in(node.bin, "conda")
     monkeypatch.setattr(environment_folder, "BUILD_S", 0.5)
-    with pytest.raises(EnvironmentNotBuilt, match=r"longer than 0\.5 s"):
+    with pytest.raises(EnvironmentNotBuilt, match=r"longer than 0\.5 s") as failed:
         node.built("slow")
+    assert failed.value.cause == NOT_PREPARED
 
 
 def test_kept_packages_are_removed_where_room_is_short(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import socket
 import sys
 import threading
@@ -188,6 +190,22 @@ def test_a_status_without_an_exception_is_named_by_its_number(tmp_path: Path) ->
     assert only["failed"].message == "the program exited with status 3"
 
 
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_rank_that_ends_like_its_program_dumps_no_core(tmp_path: Path, number: signal.Signals) -> None:
+    """Its memory has the job's secrets."""
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if (child := os.fork()) == 0:
+        try:
+            os.chdir(tmp_path)
+            resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+            launch._end_like(-number, None)
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == number
+    assert not os.WCOREDUMP(status) and list(tmp_path.iterdir()) == []
+
+
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     (only,) = spawn(_rank, 1, Program("a-job", ("pyhton", "train.py"), cwd=str(tmp_path)).to_json(), [])
     assert "'pyhton' on this node: No such file" in only["failed"].message
@@ -234,8 +252,8 @@ def test_no_program_starts_before_all_environments_are_there() -> None:
     store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
     looks = iter([False, False, True])
     with pytest.raises(EndRequested):
-        wait_for_all(store, 2, lambda: next(looks))
-    wait_for_all(store, 2, lambda: pytest.fail("it waits, and all are there"))
+        wait_for_all(store, 2, lambda: next(looks), PATIENCE_S)
+    wait_for_all(store, 2, lambda: pytest.fail("it waits, and all are there"), PATIENCE_S)
 
 
 def test_a_hanging_program_says_which_collective_it_waits_in(tmp_path: Path) -> None:

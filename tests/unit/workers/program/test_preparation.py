@@ -1,6 +1,9 @@
 """What two ranks of a node need before their program starts: code, files, and each other. Real archives, a real store."""
 
+import errno
+import fcntl
 import io
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,13 +16,16 @@ from harness.hub import Hub, Repository, running_hub
 from harness.patience import PATIENCE_S
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.workers.code_archive import MANIFEST, deflated, manifest_of, pack, part_name
 from shardyard.workers.messages import json_codec
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.program.files import interruption
+from shardyard.workers.program import cache_disk, environment_folder, preparation, working_copy
+from shardyard.workers.program.build_process import NOT_PREPARED
+from shardyard.workers.program.files import interruption, job_files
 from shardyard.workers.program.files.links import VARIABLE
 from shardyard.workers.program.preparation import ProgramFailed, Ranks, prepared, wait_for_others
-from shardyard.workers.program.program import Code, FilesCache, Mount, Program
+from shardyard.workers.program.program import Code, FilesCache, Mount, Program, PythonEnvironment
 from shardyard.workers.program.shared_folder import EndRequested
 
 COMMIT = "c" * 40
@@ -126,3 +132,79 @@ def test_a_rank_that_is_to_end_does_not_wait_for_rank_0(hub: Hub, program: Progr
     with pytest.raises(EndRequested):
         Rank(store, 1, stops=True).run(program)
     assert hub.asked.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [(errno.ENOSPC, cache_disk.FULL), (errno.EROFS, cache_disk.FAILED), (errno.EIO, cache_disk.FAILED)],
+)
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_program(
+    program: Program, store: TCPStore, monkeypatch: pytest.MonkeyPatch, code: int, cause: str
+) -> None:
+    def unpack(*_: Any) -> None:
+        raise OSError(code, os.strerror(code), "/cache/code/job-a")
+
+    monkeypatch.setattr(working_copy, "unpack", unpack)
+    with pytest.raises(ProgramFailed, match=os.strerror(code)) as failed:
+        Rank(store, 0).run(program)
+    found = failed.value.failed.facts
+    assert found.cause == cause and found.cause in INFRASTRUCTURE and not found.unattributed
+
+
+def test_an_archive_that_is_gone_is_no_fault_of_the_node(program: Program, store: TCPStore) -> None:
+    """Each node would fail in the same way, and be cordoned."""
+    assert program.code is not None
+    (Path(program.code.archive) / part_name(0)).unlink()
+    with pytest.raises(ProgramFailed, match=r"part-0000 in .* cannot be read") as failed:
+        Rank(store, 0).run(program)
+    assert failed.value.failed.facts.cause == "exception"
+
+
+def test_a_path_that_is_too_long_for_the_cache_is_no_fault_of_the_node(
+    program: Program, store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack(*_: Any) -> None:
+        raise OSError(errno.ENAMETOOLONG, "File name too long", "/cache/code/job-a")
+
+    monkeypatch.setattr(working_copy, "unpack", unpack)
+    with pytest.raises(OSError, match="too long"):
+        Rank(store, 0).run(program)
+
+
+def test_ranks_wait_as_long_as_one_may_rightly_take(
+    program: Program, store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job may build the same environment, in vain, and then the rank does; its code was unpacked before."""
+    limits: list[float] = []
+    monkeypatch.setattr(preparation, "wait_for_all", lambda *arguments: limits.append(arguments[-1]))
+    ranks = Rank(store, 0).ranks
+    wait_for_others(replace(program, files=None, python=PythonEnvironment(requirements=("alpha",))), ranks)
+    wait_for_others(replace(program, files=None, code=None, conda="environment.yml"), ranks)
+    wait_for_others(replace(program, conda="environment.yml"), ranks)
+    build_s = environment_folder.WAIT_S + environment_folder.BUILD_S
+    code_s, files_s = 2 * working_copy.WAIT_S, 2 * job_files.WAIT_S
+    assert len(limits) == 3 and limits[0] >= code_s + build_s
+    assert limits[1] >= build_s and limits[2] >= code_s + files_s + build_s
+
+
+def test_ranks_that_come_late_are_a_fault_of_machines_and_not_of_the_rank_that_waits(
+    program: Program, store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CODE_S", "FILES_S"):
+        monkeypatch.setattr(preparation, name, 0.01)
+    with pytest.raises(ProgramFailed, match=r"other ranks have not prepared the program within 0\.04 s") as failed:
+        wait_for_others(program, Rank(store, 0).ranks)
+    found = failed.value.failed.facts
+    assert found.cause == NOT_PREPARED and found.cause in INFRASTRUCTURE and found.unattributed
+
+
+def test_a_folder_that_another_process_makes_for_too_long_is_a_fault_of_machines(
+    program: Program, store: TCPStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working_copy, "WAIT_S", 0.0)
+    (tmp_path / "cache/code").mkdir(parents=True)
+    with (tmp_path / "cache/code/job-a.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ProgramFailed, match="another process has not made") as failed:
+            Rank(store, 0).run(program)
+    assert failed.value.failed.facts.cause == NOT_PREPARED

@@ -21,7 +21,7 @@ from harness.patience import PATIENCE_S
 from shardyard.workers.process_stat import state_of
 from shardyard.workers.program import environment_folder
 from shardyard.workers.program import python_environment as environments
-from shardyard.workers.program.build_process import NOT_BUILT, UNREACHABLE, EnvironmentNotBuilt
+from shardyard.workers.program.build_process import NOT_BUILT, NOT_PREPARED, UNREACHABLE, EnvironmentNotBuilt
 from shardyard.workers.program.program import PythonEnvironment
 from shardyard.workers.program.python_environment import python_environment
 from shardyard.workers.program.shared_folder import EndRequested
@@ -146,8 +146,9 @@ def test_a_rank_that_is_to_stop_ends_uv_and_what_it_has_started(index: Path, cac
 def test_a_build_has_a_time_limit(index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packages.gated_source(index, "slow")
     monkeypatch.setattr(environment_folder, "BUILD_S", 0.5)
-    with pytest.raises(EnvironmentNotBuilt, match=r"longer than 0\.5 s"):
+    with pytest.raises(EnvironmentNotBuilt, match=r"longer than 0\.5 s") as failed:
         built(wants("slow"), cache)
+    assert failed.value.cause == NOT_PREPARED
 
 
 def test_a_failure_is_one_line_that_names_the_package(index: Path, cache: Path) -> None:

@@ -1,5 +1,6 @@
 """A fetch: whole or not there, continued after a kill, cancelled at once. From a server that speaks the Hub's routes."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 from harness.hub import Hub, Repository, running_hub
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.program import cache_disk
 from shardyard.workers.program.files import fetch as module
 from shardyard.workers.program.files import interruption
 from shardyard.workers.program.files.errors import NO_ROOM, NOT_FETCHED, UNREACHABLE, FilesNotFetched
@@ -127,3 +129,13 @@ def test_a_full_disk_is_no_fault_of_the_source(hub: Hub, tmp_path: Path, monkeyp
     with pytest.raises(FilesNotFetched, match="make room on this node") as failed:
         fetch(tmp_path / "one")
     assert failed.value.cause == NO_ROOM
+
+
+def test_a_disk_that_fails_is_no_fault_of_the_source(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(module, "sync_folder", fails)
+    with pytest.raises(FilesNotFetched, match="repair the cache of this node") as failed:
+        fetch(tmp_path / "one")
+    assert failed.value.cause == cache_disk.FAILED

@@ -1,5 +1,6 @@
 """Links to a job's files: one folder of them per job, and links in the working copy that replace nothing of the code's."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,14 @@ def test_links_are_removed_from_the_code_with_the_folders_that_they_leave_empty(
     ] * 2 + [False]
     unlink_from(code, [*targets, "kept", "mine", "none"], folder)
     assert sorted(path.name for path in code.rglob("*")) == ["kept", "mine", "own"]
+
+
+def test_a_full_disk_is_not_taken_for_what_the_code_has(
+    found: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OSError, match="No space left"):
+        link_into(tmp_path / "copy", found, tmp_path / "cache")
