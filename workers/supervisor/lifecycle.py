@@ -21,7 +21,7 @@ from .ranks.neighbours import assignments
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_actors_and_group
 from .ranks.room import node_places
 from .ranks.spares import share_out
-from .repair import Generations, choose_root_cause
+from .repair import Generations, RankNotStarted, choose_root_cause
 from .until_answered import until_answered
 
 #: Phase → the phases that may follow it.
@@ -98,6 +98,12 @@ class Lifecycle:
                 return await self._after_generation()
         except NoRoom as error:
             self.generations.fail(Failure("placement_timeout", None, str(error)))
+            return await self._after_generation()
+        except RankNotStarted as error:
+            died = isinstance(error.__cause__, RayActorError)
+            message = f"{'its actor died at the start' if died else 'it did not start'}: {error}"
+            cause = "rank_lost" if died else "start_failed"
+            self.generations.fail(Failure(cause, error.rank, message, error.node))
             return await self._after_generation()
         except RayActorError as error:
             self.generations.fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))

@@ -134,7 +134,8 @@ def watchdog_line(lines: Iterable[str]) -> str | None:
 def brief(error: BaseException) -> str:
     """The error as one line, without Ray's wrapper."""
     error = getattr(error, "cause", None) or error
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    name, text = type(error).__name__, str(error).strip()
+    return f"{name}: {text.splitlines()[0]}" if text else f"{name} without a message"
 
 
 def ending(status: int | None) -> str:

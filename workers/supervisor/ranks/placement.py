@@ -94,6 +94,15 @@ class Placement:
         self._choice = choice
         self.group = reserve(self.spec, choice.selectors) if choice.possible else None
 
+    async def nodes(self) -> dict[int, str]:
+        """Bundle → the node on which it lies; empty when the cluster does not answer."""
+        from ray.exceptions import RayError
+
+        if self.group is not None:
+            with contextlib.suppress(RayError):
+                return await asyncio.to_thread(bundle_nodes, self.group)
+        return {}
+
     async def lost(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` whose actors have died or do not answer."""
         lives = await asyncio.gather(*(self._lives(member) for member in members))

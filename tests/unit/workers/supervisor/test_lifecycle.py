@@ -18,6 +18,7 @@ from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
+from shardyard.workers.supervisor.ranks import handles, placement
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 
 
@@ -114,6 +115,79 @@ async def test_a_rank_that_is_ready_keeps_its_lease_until_the_slowest_has_starte
     parts.gang.placement.place = parts._make_actors = placed
     parts.generations.open = lambda: actor.beaten(2)
     assert await lifecycle._place() == "training"
+
+
+class Reserving:
+    """An actor that is asked to reserve: `actor.reserve.remote()` raises `error`, or does not return if that is None."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.reserve = self.heartbeat = self.stop = self
+        self.error = error
+
+    async def remote(self, *_: object) -> None:
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+
+
+def reserving_gang(monkeypatch: MonkeyPatch, *actors: Reserving) -> tuple[Lifecycle, Spool]:
+    """A gang that is placed on nodes "n0", "n1", … and whose ranks have these actors."""
+    spec, spool = GangSpec("shardyard-a-1", {}, len(actors)), Spool(1 << 20)
+    ranks = [RankState(rank, bundle=rank) for rank in range(len(actors))]
+    lifecycle = Lifecycle(
+        Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), GangState(ranks=ranks))
+    )
+    for member, actor in zip(lifecycle.gang.members, actors, strict=True):
+        member.handle = RankHandle(actor)
+    parts: Any = lifecycle
+
+    async def placed() -> bool:
+        return True
+
+    monkeypatch.setattr(placement, "bundle_nodes", lambda _: {rank: f"n{rank}" for rank in range(len(actors))})
+    parts.gang.placement.place = parts._make_actors = placed
+    parts.gang.placement.group = "placed"
+    parts.gang.journal.settled = parts.gang.placement.remove = nothing
+    return lifecycle, spool
+
+
+@pytest.mark.parametrize(
+    ("died", "cause", "message"),
+    [
+        (False, "start_failed", "it did not start: OSError: no process is left"),
+        (True, "rank_lost", "its actor died at the start: "),
+    ],
+    ids=["error", "death"],
+)
+async def test_a_rank_that_cannot_start_is_named_with_its_node(
+    monkeypatch: MonkeyPatch, died: bool, cause: str, message: str
+) -> None:
+    """A node on which no rank starts is cordoned by that."""
+    from ray.exceptions import ActorDiedError, RayTaskError
+
+    error = ActorDiedError() if died else RayTaskError("reserve", "a traceback", OSError("no process is left"))
+    lifecycle, spool = reserving_gang(monkeypatch, Reserving(), Reserving(error))
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    [incident, state] = spool.take(0)
+    assert [incident["data"][key] for key in ("cause", "rank", "node")] == [cause, 1, "n1"]
+    assert incident["data"]["message"].startswith(message)
+    assert (state["data"]["state"], state["data"]["reason"]) == ("failed", cause)
+
+
+async def test_the_first_rank_that_does_not_answer_in_time_is_named_with_its_node(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "START_S", 0.02)
+    lifecycle, spool = reserving_gang(monkeypatch, Reserving(), Reserving(), Reserving())
+
+    async def answers(*_: object) -> None:
+        pass
+
+    cast("Any", lifecycle.gang.members[0]).handle = SimpleNamespace(reserve=answers, stop=answers)
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    incident = spool.take(0)[0]["data"]
+    assert (incident["cause"], incident["rank"], incident["node"]) == ("start_failed", 1, "n1")
+    assert incident["message"] == "it did not start: TimeoutError: no answer within 0.02 s"
 
 
 async def test_ranks_keep_their_leases_while_what_they_have_in_memory_is_saved() -> None:
