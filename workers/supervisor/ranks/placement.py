@@ -188,7 +188,9 @@ class Placement:
                 continue
             mine = SnapshotHandle(here.node, here.pid, here.slots)
             with contextlib.suppress(RayError, TimeoutError):
-                yield member, await holder.handle.snapshots.hold(member.rank, mine)
+                held = await holder.handle.snapshots.hold(member.rank, mine)
+                if held is not None:  # its actor has not died just now
+                    yield member, held
 
     async def remove(self, members: Sequence[Member]) -> None:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
