@@ -61,7 +61,8 @@ class Lifecycle:
             while self.gang.phase in act:
                 self._move(await act[self.gang.phase]())
         except Exception as error:  # noqa: BLE001  (top of the actor's task: a gang ends by its final event)
-            self.generations.fail(Failure("start_failed", None, brief(error)))
+            cause = "start_failed" if self.gang.phase == "placing" else "gang_error"
+            self.generations.fail(Failure(cause, None, brief(error)))
             self._move("ending")
         if self.gang.phase == "ending":
             try:

@@ -264,6 +264,25 @@ async def test_a_gang_always_ends_by_its_final_event(broken: bool) -> None:
     assert gang.phase == "ended"
 
 
+@pytest.mark.parametrize(("phase", "reason"), [("placing", "start_failed"), ("repairing", "gang_error")])
+async def test_a_gang_always_ends_by_its_final_event_which_says_whether_it_had_started(
+    phase: Phase, reason: str
+) -> None:
+    spec, spool = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20)
+    gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), GangState(phase=phase))
+    lifecycle: Any = Lifecycle(gang)
+
+    async def fails() -> Phase:
+        raise RuntimeError("no such rank")
+
+    gang.journal.settled = gang.placement.remove = nothing
+    lifecycle._place = lifecycle._repair = fails
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    last = spool.take(0)[-1]["data"]
+    assert (last["state"], last["reason"], last["message"]) == ("failed", reason, "RuntimeError: no such rank")
+
+
 async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:
     """A gang may get a hundred thousand orders in its life."""
     begun: list[str] = []
