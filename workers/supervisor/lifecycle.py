@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from ..messages.event import ExecEvent, ProfileEvent
@@ -219,10 +220,10 @@ class Lifecycle:
     async def _find_actors(self) -> None:
         gang = self.gang
         for member in gang.members:
-            actor = await asyncio.to_thread(find_actor, member.name)
+            actor = await until_answered(partial(find_actor, member.name))
             member.handle = None if actor is None else RankHandle(actor)
             member.lost = member.lost or actor is None
-        await asyncio.to_thread(gang.spares.find)
+        await until_answered(gang.spares.find)
         if gang.phase in ("training", "repairing"):
             await gang.placement.find()
             gang.spares.begin(gang.placement.group)

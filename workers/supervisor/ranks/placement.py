@@ -80,7 +80,7 @@ class Placement:
 
     async def find(self) -> None:
         """The placement group that a predecessor has reserved, or a new one. None while no zone or domain has room for it."""
-        self.group = await asyncio.to_thread(existing, self.spec)
+        self.group = await until_answered(lambda: existing(self.spec))
         if self.group is None:
             await asyncio.to_thread(self._choose_again)
 
