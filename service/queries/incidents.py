@@ -126,7 +126,7 @@ HAPPENED = {
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
     "devices_lost": "Devices were lost for longer than the job waits for them",
-    "start_failed": "The gang could not be started",
+    "start_failed": "{who} could not be started",
     "other_version": "{who} has another version of Shardyard",
     "events_lost": "Events were lost on the way",
     "invalid_event": "An event could not be understood",

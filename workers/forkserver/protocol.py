@@ -1,7 +1,8 @@
 """The protocol of a connection to the fork server: the client sends one request, then signals; the server sends replies.
 
 A request is its length (four bytes, big-endian) and JSON. Its descriptors come with the length. Signals are single bytes. Replies are
-lines of JSON: `{"pid": n}`, later `{"exit": status}` (negative: a signal's number).
+lines of JSON: `{"pid": n}`, later `{"exit": status}` (negative: a signal's number). `{"failed": reason}`
+is the only one if the trainer cannot be forked.
 """
 
 import array

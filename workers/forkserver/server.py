@@ -106,7 +106,12 @@ class Server:
 
     def _fork(self, order: Request, connection: socket.socket, fds: list[int]) -> None:
         server = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # a limit of processes, or no memory
+            with contextlib.suppress(OSError):
+                reply(connection, {"failed": error.strerror or str(error)})
+            raise
         if pid == 0:
             connection.close()
             self._become_trainer(order, fds, server)

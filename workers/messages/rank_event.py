@@ -184,9 +184,11 @@ class ExitEvent(Event):
 
     kind: ClassVar[str] = "exit"
     status: int | None
-    """Exit code, or minus the number of the signal. Null if the node's fork server is gone."""
+    """Exit code, or minus the number of the signal. Null if the node's fork server is gone, or could not fork the trainer."""
     generation: int
     """Generation of the trainer."""
+    unforked: str | None = None
+    """Why the node's fork server could not fork the trainer. Null if it did, or is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

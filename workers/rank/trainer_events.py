@@ -68,7 +68,7 @@ class TrainerEvents:
         """Read all that a trainer writes until it has ended. The last event is its `exit`."""
         messages = create_task(self.read_messages(trainer))
         readers = [messages, *(create_task(self._read_log(trainer, stream)) for stream in trainer.logs)]
-        status = await self._exit_status(trainer)
+        status, unforked = await self._exit_status(trainer)
         trainer.gone.set()
         await asyncio.wait([messages], timeout=MESSAGES_S)
         _, late = await asyncio.wait(readers, timeout=REST_S)
@@ -80,18 +80,23 @@ class TrainerEvents:
         await asyncio.gather(*readers, return_exceptions=True)
         trainer.close()
         self.logs.report_dropped()
-        exited = ExitEvent(status=status, generation=generation)
+        exited = ExitEvent(status=status, generation=generation, unforked=unforked)
         self.spool.add(exited.kind, to_json(exited), urgent=True)
 
-    async def _exit_status(self, trainer: TrainerProcess) -> int | None:
-        """The trainer's exit code, or minus a signal's number, from the fork server. None if that server is gone, and so the trainer."""
+    async def _exit_status(self, trainer: TrainerProcess) -> tuple[int | None, str | None]:
+        """The trainer's exit code, or minus a signal's number, from the fork server; and why that could not fork it.
+
+        None and None: the server is gone, and so the trainer.
+        """
+        unforked = None
         while (lines := await trainer.replies.read()) is not None:
             for line in lines:
                 reply = json.loads(line)
                 trainer.pid = reply.get("pid", trainer.pid)
+                unforked = reply.get("failed", unforked)
                 if "exit" in reply:
-                    return int(reply["exit"])
-        return None
+                    return int(reply["exit"]), None
+        return None, unforked
 
     async def read_messages(self, trainer: TrainerProcess) -> None:
         """Read the trainer's messages until the end of its socket. Waits while the spool is full."""

@@ -29,7 +29,7 @@ from ..program.program import ENTRY
 from .event_merger import EventMerger
 from .gang_secrets import GangSecrets
 from .journal.journal import GATHER_S, Journal
-from .policies.failures import Failure, brief, exited, raised, watchdog_line
+from .policies.failures import Failure, brief, exited, raised, unforked, watchdog_line
 from .policies.ray_workers import CAUSE as RAY_WORKER
 from .policies.ray_workers import worker_failure
 from .pull_gate import PullGate
@@ -246,7 +246,10 @@ class EventPump:
             return PumpedEvent(event["seq"])  # of a trainer that a dead supervisor had started
         if member.done or member.failed:
             return PumpedEvent(event["seq"], exited=True)
-        failure = exited(member.rank, member.node, ended.status, member.watchdog, member.log)
+        if ended.unforked is not None:
+            failure = unforked(member.rank, member.node, ended.unforked)
+        else:
+            failure = exited(member.rank, member.node, ended.status, member.watchdog, member.log)
         return PumpedEvent(event["seq"], exited=True, failure=failure)
 
     def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> PumpedEvent:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from ..messages.event import ExecEvent, ProfileEvent
@@ -21,7 +22,7 @@ from .ranks.neighbours import assignments
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_actors_and_group
 from .ranks.room import node_places
 from .ranks.spares import share_out
-from .repair import Generations, choose_root_cause
+from .repair import Generations, RankNotStarted, choose_root_cause
 from .until_answered import until_answered
 
 #: Phase → the phases that may follow it.
@@ -61,7 +62,8 @@ class Lifecycle:
             while self.gang.phase in act:
                 self._move(await act[self.gang.phase]())
         except Exception as error:  # noqa: BLE001  (top of the actor's task: a gang ends by its final event)
-            self.generations.fail(Failure("start_failed", None, brief(error)))
+            cause = "start_failed" if self.gang.phase == "placing" else "gang_error"
+            self.generations.fail(Failure(cause, None, brief(error)))
             self._move("ending")
         if self.gang.phase == "ending":
             try:
@@ -98,6 +100,12 @@ class Lifecycle:
                 return await self._after_generation()
         except NoRoom as error:
             self.generations.fail(Failure("placement_timeout", None, str(error)))
+            return await self._after_generation()
+        except RankNotStarted as error:
+            died = isinstance(error.__cause__, RayActorError)
+            message = f"{'its actor died at the start' if died else 'it did not start'}: {error}"
+            cause = "rank_lost" if died else "start_failed"
+            self.generations.fail(Failure(cause, error.rank, message, error.node))
             return await self._after_generation()
         except RayActorError as error:
             self.generations.fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
@@ -212,10 +220,10 @@ class Lifecycle:
     async def _find_actors(self) -> None:
         gang = self.gang
         for member in gang.members:
-            actor = await asyncio.to_thread(find_actor, member.name)
+            actor = await until_answered(partial(find_actor, member.name))
             member.handle = None if actor is None else RankHandle(actor)
             member.lost = member.lost or actor is None
-        await asyncio.to_thread(gang.spares.find)
+        await until_answered(gang.spares.find)
         if gang.phase in ("training", "repairing"):
             await gang.placement.find()
             gang.spares.begin(gang.placement.group)

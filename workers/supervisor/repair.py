@@ -33,6 +33,14 @@ from .restore_point import choose_restore_step
 ROOT_CAUSE_S: Final = 1.0
 
 
+class RankNotStarted(Exception):
+    """A rank's actor has not reserved: it died, raised an error, or did not answer in time, which is `__cause__`."""
+
+    def __init__(self, rank: int, node: str | None, text: str) -> None:
+        super().__init__(text)
+        self.rank, self.node = rank, node
+
+
 class Generations:
     """The generations of one gang's trainers."""
 
@@ -45,7 +53,10 @@ class Generations:
     # A generation's beginning.
 
     async def open(self) -> bool:
-        """Fork all trainers and give them their assignments. False when the gang is stopped before. Raises RayError, TimeoutError."""
+        """Fork all trainers and give them their assignments. False when the gang is stopped before.
+
+        Raises RankNotStarted, RayError, TimeoutError.
+        """
         gang = self.gang
         gang.generation += 1
         await gang.journal.settled()  # so that no generation is opened twice
@@ -64,9 +75,13 @@ class Generations:
         return True
 
     async def _reserve(self) -> list[Reservation] | None:
-        """Every rank's reservation, or None when the gang is stopped before. Raises what a rank raises, and TimeoutError."""
+        """Every rank's reservation, or None when the gang is stopped before. Raises RankNotStarted."""
         gang = self.gang
-        calls = [member.placed.reserve(member.rank, gang.generation, member.snapshots) for member in gang.members]
+        # Before: the bundle of an actor that dies with its node is soon on another one.
+        where = {} if all(member.node for member in gang.members) else await gang.placement.nodes()
+        calls = [
+            _reserve_one(member, gang.generation, member.node or where.get(member.bundle)) for member in gang.members
+        ]
         reserving: asyncio.Future[list[Reservation]] = asyncio.gather(*calls)
         ended = asyncio.ensure_future(gang.ended.wait())
         both: list[asyncio.Future[Any]] = [reserving, ended]
@@ -241,6 +256,9 @@ class Generations:
             gang.failures = [await self._yield_devices(str(error))]
             gang.ended.set()
             return False
+        except RankNotStarted as error:
+            self.fail(Failure("rank_lost", error.rank, f"the repair failed: {error}", error.node))
+            return False
         except (RayError, TimeoutError) as error:
             self.fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
             return False
@@ -263,6 +281,15 @@ class Generations:
         await gang.pump.drain(gang.members, TRAINER_END_S)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return await save_and_emit(gang.members, broken)
+
+
+async def _reserve_one(member: Member, generation: int, node: str | None) -> Reservation:
+    from ray.exceptions import RayError
+
+    try:
+        return await member.placed.reserve(member.rank, generation, member.snapshots)
+    except (RayError, TimeoutError) as error:
+        raise RankNotStarted(member.rank, node, brief(error)) from error
 
 
 async def choose_root_cause(gang: Gang) -> Failure:

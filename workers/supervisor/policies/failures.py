@@ -127,6 +127,11 @@ def exited(rank: int, node: str | None, status: int | None, watchdog: str | None
     return Failure("hang", None, message)
 
 
+def unforked(rank: int, node: str | None, reason: str) -> Failure:
+    """The failure for a trainer that the node's fork server could not fork."""
+    return Failure("rank_lost", rank, f"the node's fork server could not fork the trainer: {reason}", node)
+
+
 def watchdog_line(lines: Iterable[str]) -> str | None:
     """The first line in which NCCL's watchdog says why it aborts the trainer; None if there is none."""
     return next((line.strip() for line in lines if any(sign in line.lower() for sign in TIMED_OUT + PEER_GONE)), None)
@@ -135,7 +140,8 @@ def watchdog_line(lines: Iterable[str]) -> str | None:
 def brief(error: BaseException) -> str:
     """The error as one line, without Ray's wrapper."""
     error = getattr(error, "cause", None) or error
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    name, text = type(error).__name__, str(error).strip()
+    return f"{name}: {text.splitlines()[0]}" if text else f"{name} without a message"
 
 
 def ending(status: int | None) -> str:

@@ -43,8 +43,13 @@ WRITE_S: Final = 3600.0
 
 async def within(timeout_s: float, reference: Awaitable[T]) -> T:
     """An actor's answer; TimeoutError when it takes longer."""
-    async with asyncio.timeout(timeout_s):
-        return await reference
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await reference
+    except TimeoutError as error:
+        if str(error):  # the answer is one
+            raise
+        raise TimeoutError(f"no answer within {timeout_s:g} s") from error
 
 
 class SnapshotCalls:

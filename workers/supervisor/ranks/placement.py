@@ -80,7 +80,7 @@ class Placement:
 
     async def find(self) -> None:
         """The placement group that a predecessor has reserved, or a new one. None while no zone or domain has room for it."""
-        self.group = await asyncio.to_thread(existing, self.spec)
+        self.group = await until_answered(lambda: existing(self.spec))
         if self.group is None:
             await asyncio.to_thread(self._choose_again)
 
@@ -93,6 +93,15 @@ class Placement:
             remove_group(self.group)
         self._choice = choice
         self.group = reserve(self.spec, choice.selectors) if choice.possible else None
+
+    async def nodes(self) -> dict[int, str]:
+        """Bundle → the node on which it lies; empty when the cluster does not answer."""
+        from ray.exceptions import RayError
+
+        if self.group is not None:
+            with contextlib.suppress(RayError):
+                return await asyncio.to_thread(bundle_nodes, self.group)
+        return {}
 
     async def lost(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` whose actors have died or do not answer."""
@@ -179,7 +188,9 @@ class Placement:
                 continue
             mine = SnapshotHandle(here.node, here.pid, here.slots)
             with contextlib.suppress(RayError, TimeoutError):
-                yield member, await holder.handle.snapshots.hold(member.rank, mine)
+                held = await holder.handle.snapshots.hold(member.rank, mine)
+                if held is not None:  # its actor has not died just now
+                    yield member, held
 
     async def remove(self, members: Sequence[Member]) -> None:
         """Kill the rank actors (their trainers end with them) and give the devices back."""

@@ -1,4 +1,5 @@
 import array
+import errno
 import json
 import os
 import selectors
@@ -210,6 +211,23 @@ def test_a_signal_to_a_trainer_that_was_reaped_a_moment_ago_is_dropped() -> None
     theirs.close()
     server._forward_signals(child)
     ours.close()
+
+
+def test_a_client_gets_the_reason_of_a_fork_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    ours, theirs = socket.socketpair()
+    with ours, open(os.devnull, "rb") as null:  # noqa: PTH123
+        server = Forwarding(Child(0, theirs))
+        server.children.clear()
+        server.selector.register(theirs, selectors.EVENT_READ)
+        request(ours, Request({}), [null.fileno()])
+        server._receive_request(theirs)
+        with ours.makefile("rb") as replies:
+            assert replies.read() == b'{"failed": "Resource temporarily unavailable"}\n'
+    assert not server.children
 
 
 def test_what_has_left_the_trainers_session_lives_and_ends_with_it(root: Path, owner: int) -> None:

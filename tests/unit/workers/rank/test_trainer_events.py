@@ -151,3 +151,27 @@ def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
     (sent,) = events.spool.take(0)
     (hidden,) = sent["data"]["failures"]
     assert (hidden["message"], hidden["traceback"]) == ("no ***", "line\nwith *** ü")
+
+
+@pytest.mark.parametrize(
+    ("replies", "unforked"), [([{"failed": "Cannot allocate memory"}], "Cannot allocate memory"), ([{"pid": 7}], None)]
+)
+async def test_the_exit_of_a_trainer_has_the_reason_why_it_was_not_forked(
+    replies: list[dict[str, object]], unforked: str | None
+) -> None:
+    fork, server = socket.socketpair()
+    control, end = socket.socketpair()
+    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
+    trainer = TrainerProcess(fork, control, stdout, stderr, socket.socket())
+    for reply in replies:
+        server.sendall(json.dumps(reply).encode() + b"\n")
+    for fd in (out, err):
+        os.close(fd)
+    server.close()
+    end.close()
+    events = TrainerEvents()
+    async with asyncio.timeout(PATIENCE_S):
+        await events.follow(trainer, 2)
+    [event] = events.spool.take(0)
+    data = event["data"]
+    assert (event["kind"], data["status"], data.get("unforked")) == ("exit", None, unforked)

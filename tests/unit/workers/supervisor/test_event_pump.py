@@ -146,6 +146,13 @@ async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     assert await follow(done, Written(Spool(1 << 20))) == [PumpedEvent(1, done=True), PumpedEvent(2, exited=True)]
 
 
+async def test_a_trainer_that_was_not_forked_is_a_lost_rank_with_the_reason() -> None:
+    rank = Rank([event(1, "exit", status=None, generation=2, unforked="Cannot allocate memory")])
+    (taken,) = await follow(rank, Written(Spool(1 << 20)))
+    message = "the node's fork server could not fork the trainer: Cannot allocate memory"
+    assert taken == PumpedEvent(1, exited=True, failure=Failure("rank_lost", 0, message, "node-a"))
+
+
 async def test_the_incident_of_an_abort_at_the_exit_has_a_hint() -> None:
     lines = ["done", "terminate called without an active exception"]
     log = event(1, "log", rank=0, stream="stderr", first=1, lines=lines)

@@ -13,11 +13,13 @@ from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor import lifecycle as life
+from shardyard.workers.supervisor import until_answered
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
-from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState
+from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState, SpareState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
+from shardyard.workers.supervisor.ranks import handles, placement, spares
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 
 
@@ -116,6 +118,79 @@ async def test_a_rank_that_is_ready_keeps_its_lease_until_the_slowest_has_starte
     assert await lifecycle._place() == "training"
 
 
+class Reserving:
+    """An actor that is asked to reserve: `actor.reserve.remote()` raises `error`, or does not return if that is None."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.reserve = self.heartbeat = self.stop = self
+        self.error = error
+
+    async def remote(self, *_: object) -> None:
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+
+
+def reserving_gang(monkeypatch: MonkeyPatch, *actors: Reserving) -> tuple[Lifecycle, Spool]:
+    """A gang that is placed on nodes "n0", "n1", … and whose ranks have these actors."""
+    spec, spool = GangSpec("shardyard-a-1", {}, len(actors)), Spool(1 << 20)
+    ranks = [RankState(rank, bundle=rank) for rank in range(len(actors))]
+    lifecycle = Lifecycle(
+        Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), GangState(ranks=ranks))
+    )
+    for member, actor in zip(lifecycle.gang.members, actors, strict=True):
+        member.handle = RankHandle(actor)
+    parts: Any = lifecycle
+
+    async def placed() -> bool:
+        return True
+
+    monkeypatch.setattr(placement, "bundle_nodes", lambda _: {rank: f"n{rank}" for rank in range(len(actors))})
+    parts.gang.placement.place = parts._make_actors = placed
+    parts.gang.placement.group = "placed"
+    parts.gang.journal.settled = parts.gang.placement.remove = nothing
+    return lifecycle, spool
+
+
+@pytest.mark.parametrize(
+    ("died", "cause", "message"),
+    [
+        (False, "start_failed", "it did not start: OSError: no process is left"),
+        (True, "rank_lost", "its actor died at the start: "),
+    ],
+    ids=["error", "death"],
+)
+async def test_a_rank_that_cannot_start_is_named_with_its_node(
+    monkeypatch: MonkeyPatch, died: bool, cause: str, message: str
+) -> None:
+    """A node on which no rank starts is cordoned by that."""
+    from ray.exceptions import ActorDiedError, RayTaskError
+
+    error = ActorDiedError() if died else RayTaskError("reserve", "a traceback", OSError("no process is left"))
+    lifecycle, spool = reserving_gang(monkeypatch, Reserving(), Reserving(error))
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    [incident, state] = spool.take(0)
+    assert [incident["data"][key] for key in ("cause", "rank", "node")] == [cause, 1, "n1"]
+    assert incident["data"]["message"].startswith(message)
+    assert (state["data"]["state"], state["data"]["reason"]) == ("failed", cause)
+
+
+async def test_the_first_rank_that_does_not_answer_in_time_is_named_with_its_node(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "START_S", 0.02)
+    lifecycle, spool = reserving_gang(monkeypatch, Reserving(), Reserving(), Reserving())
+
+    async def answers(*_: object) -> None:
+        pass
+
+    cast("Any", lifecycle.gang.members[0]).handle = SimpleNamespace(reserve=answers, stop=answers)
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    incident = spool.take(0)[0]["data"]
+    assert (incident["cause"], incident["rank"], incident["node"]) == ("start_failed", 1, "n1")
+    assert incident["message"] == "it did not start: TimeoutError: no answer within 0.02 s"
+
+
 async def test_ranks_keep_their_leases_while_what_they_have_in_memory_is_saved() -> None:
     ranks = [RankState(0, done=True, exited=True), RankState(1, exited=True)]
     lifecycle, actor = beaten_gang(GangState(phase="training", stopping="preempt", ranks=ranks))
@@ -188,6 +263,55 @@ async def test_a_gang_always_ends_by_its_final_event(broken: bool) -> None:
         "RuntimeError: no such group" if broken else "its ranks ended, and nothing says why"
     )
     assert gang.phase == "ended"
+
+
+@pytest.mark.parametrize(("phase", "reason"), [("placing", "start_failed"), ("repairing", "gang_error")])
+async def test_a_gang_always_ends_by_its_final_event_which_says_whether_it_had_started(
+    phase: Phase, reason: str
+) -> None:
+    spec, spool = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20)
+    gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), GangState(phase=phase))
+    lifecycle: Any = Lifecycle(gang)
+
+    async def fails() -> Phase:
+        raise RuntimeError("no such rank")
+
+    gang.journal.settled = gang.placement.remove = nothing
+    lifecycle._place = lifecycle._repair = fails
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    last = spool.take(0)[-1]["data"]
+    assert (last["state"], last["reason"], last["message"]) == ("failed", reason, "RuntimeError: no such rank")
+
+
+async def test_a_successor_finds_all_ranks_though_the_cluster_does_not_answer_at_first(
+    monkeypatch: MonkeyPatch,
+) -> None:
+    """Without it the gang would be lost, though its ranks train on."""
+    from ray.exceptions import RaySystemError
+
+    asked: list[str] = []
+
+    def once_silent(name: str, found: Any) -> Any:
+        asked.append(name)
+        if asked.count(name) == 1:
+            raise RaySystemError("the cluster does not answer")
+        return found
+
+    monkeypatch.setattr(until_answered, "AGAIN_S", 0.0)
+    monkeypatch.setattr(life, "find_actor", lambda name: once_silent(name, Reserving()))
+    monkeypatch.setattr(spares, "find_actor", lambda name: once_silent(name, Reserving()))
+    monkeypatch.setattr(placement, "existing", lambda spec: once_silent(spec.name, "placed"))
+    spec, spool = GangSpec("shardyard-a-1", {}, 2, spares=1), Spool(1 << 20)
+    ranks = [RankState(rank, name=f"rank-{rank}", exited=True) for rank in range(2)]
+    state = GangState(phase="repairing", ranks=ranks, spares=[SpareState(2, "spare", "node-a")])
+    gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+    async with asyncio.timeout(PATIENCE_S):
+        await Lifecycle(gang).adopt()
+    assert not any(member.lost or member.handle is None for member in gang.members)
+    assert gang.placement.group == "placed" and [spare.node for spare in gang.spares.all] == ["node-a"]
+    assert asked == [name for name in ("rank-0", "rank-1", "spare", spec.name) for _ in range(2)]
+    await gang.spares.end()
 
 
 async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:

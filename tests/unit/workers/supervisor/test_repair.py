@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
@@ -14,7 +15,7 @@ from shardyard.workers.supervisor import repair
 from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
-from shardyard.workers.supervisor.gang_state import GangState, Phase, RankState
+from shardyard.workers.supervisor.gang_state import GangState, Phase, RankState, Repair
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.repair import Generations, choose_root_cause
@@ -154,6 +155,29 @@ async def test_no_snapshot_is_left_that_is_newer_than_the_restored_step(
         member.handle = cast("Any", SimpleNamespace(snapshots=SimpleNamespace(steps=answer, forget=forget)))
     assert await Generations(gang)._choose_restore_step() == restored
     assert held == left and not gang.distrusted
+
+
+async def test_a_rank_that_fails_in_a_repair_is_named_with_its_node() -> None:
+    gang = training("repairing", max_repairs=1)
+    gang.repair, parts = Repair("rank_lost", 1, began=0.0), cast("Any", gang)
+    parts.budget, generations = SimpleNamespace(backoff_s=0.0), Generations(gang)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def late(*_: object) -> None:
+        raise TimeoutError("no answer within 120 s")
+
+    parts.journal.settled, cast("Any", generations)._end = nothing, nothing
+    for member, reserve in zip(gang.members, (never, late), strict=True):
+        member.handle = cast("Any", SimpleNamespace(reserve=reserve))
+    async with asyncio.timeout(PATIENCE_S):
+        assert not await generations.repair()
+    message = "the repair failed: TimeoutError: no answer within 120 s"
+    assert gang.failures == [Failure("rank_lost", 1, message, "node-a")]
 
 
 class Served:

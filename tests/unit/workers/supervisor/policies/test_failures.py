@@ -19,7 +19,7 @@ from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.strategies.activation_memory.state_file import StateDiskError
 from shardyard.workers.messages.rank_event import FailedEvent, facts_of
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
-from shardyard.workers.supervisor.policies.failures import Failure, exited, raised, watchdog_line
+from shardyard.workers.supervisor.policies.failures import Failure, brief, exited, raised, watchdog_line
 
 
 def test_a_failure_says_rank_and_traceback() -> None:
@@ -195,6 +195,19 @@ def test_an_abort_of_a_process_that_has_kept_its_group_has_a_remedy(status: int,
     failure = exited(3, "node", status, None, log)
     assert failure.cause == "rank_lost" and ("destroy_process_group()" in failure.message) == hinted
     assert "destroy_process_group()" not in exited(3, "node", -signal.SIGABRT, None, ["done"]).message
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (TimeoutError(), "TimeoutError without a message"),
+        (OSError(" "), "OSError without a message"),
+    ],
+    ids=str,
+)
+def test_an_error_says_something(error: Exception, text: str) -> None:
+    assert brief(error) == text
 
 
 def test_a_signal_without_a_name_has_its_number() -> None:
