@@ -16,7 +16,7 @@ from ...messages.rendezvous import SnapshotHandle
 from ..until_answered import until_answered
 from .handles import TRAINER_END_S, RankHandle
 from .members import Member
-from .neighbours import neighbour
+from .neighbours import Neighbours
 from .placement_group import (
     NoRoom,
     bundle_nodes,
@@ -170,10 +170,11 @@ class Placement:
         """
         from ray.exceptions import RayError
 
+        near = Neighbours(members)
         for member in members:
             if member.living is None:
                 continue
-            holder, here = neighbour(members, member), member.reservation
+            holder, here = near.following(member), member.reservation
             if holder is None or holder.handle is None or here is None:
                 yield member, None
                 continue
