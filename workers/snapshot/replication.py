@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -234,10 +235,13 @@ def replication_peers(places: Sequence[str | None]) -> list[int | None]:
 
     `places[rank]`: its node. The ranks of a node are spread over those of the next node.
     """
-    nodes = sorted({place for place in places if place is not None})
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, place in enumerate(places):
+        if place is not None:
+            ranks[place].append(rank)
+    nodes = sorted(ranks)
     if len(nodes) < 2:
         return [None] * len(places)
-    ranks = {node: [rank for rank, place in enumerate(places) if place == node] for node in nodes}
     found: list[int | None] = [None] * len(places)
     for node, after in zip(nodes, nodes[1:] + nodes[:1], strict=True):
         for number, rank in enumerate(ranks[node]):

@@ -24,7 +24,6 @@ from ..messages.exec_request import GATE_STREAM, STREAM
 from ..messages.gang_spec import GangSpec
 from ..messages.metric_block import MetricBlock, printed_blocks
 from ..messages.rank_event import ExitEvent, FailedEvent, RayWorkersFailedEvent, RayWorkersStartedEvent
-from ..messages.rendezvous import RankAssignment
 from ..program.program import ENTRY
 from .event_merger import EventMerger
 from .gang_secrets import GangSecrets
@@ -36,7 +35,7 @@ from .pull_gate import PullGate
 from .rank_samples import places
 from .ranks.handles import PULL_S
 from .ranks.members import Member, drain, leases_kept, newest_generation
-from .ranks.neighbours import replica_holder, replicas_at
+from .ranks.neighbours import Start
 from .step_watch import StepWatch
 from .system_samples import SystemSamples
 from .trace_orders import TraceOrders
@@ -105,9 +104,9 @@ class EventPump:
         }
 
     async def pull_rank(
-        self, members: Sequence[Member], member: Member, assignment: RankAssignment | None
+        self, members: Sequence[Member], member: Member, start: Start | None
     ) -> AsyncGenerator[PumpedEvent | RankLost, None]:
-        """Start the rank's trainer, unless `assignment` is None, and pull its events until the trainer has ended.
+        """Start the rank's trainer, unless `start` is None, and pull its events until the trainer has ended.
 
         The caller must apply each yielded consequence to the member before it continues the iteration.
         """
@@ -115,8 +114,8 @@ class EventPump:
 
         try:
             await self.journal.settled()
-            if assignment is not None:
-                await self._start(members, member, assignment)
+            if start is not None:
+                await self._start(member, start)
             while not member.exited:
                 if not await self._gate.opens(self._pull_s):
                     await member.placed.heartbeat()
@@ -129,10 +128,10 @@ class EventPump:
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
 
-    async def _start(self, members: Sequence[Member], member: Member, assignment: RankAssignment) -> None:
+    async def _start(self, member: Member, start: Start) -> None:
         """Give the rank its run, unless a predecessor did. It waits for the job's secrets, and its lease is kept meanwhile."""
-        holder, replicas = replica_holder(members, member), replicas_at(members, member)
-        given = (self.spec.run, assignment, None if holder is None else holder.handle, replicas)
+        holder = None if start.holder is None else start.holder.handle
+        given = (self.spec.run, start.assignment, holder, start.replicas)
         if not await member.placed.start(*given, self.secrets.now):
             async with leases_kept([member], self.spec.lease_s):
                 secrets = await self.secrets.values()

@@ -18,7 +18,7 @@ from .gang_state import Phase
 from .policies.failures import Failure, brief
 from .ranks.handles import TRAINER_END_S, RankHandle, within
 from .ranks.members import Member, call_each, leases_kept, nodes
-from .ranks.neighbours import assignments
+from .ranks.neighbours import starts
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_actors_and_group
 from .ranks.room import node_places
 from .ranks.spares import share_out
@@ -232,12 +232,12 @@ class Lifecycle:
 
     def _follow_again(self) -> None:
         gang, training = self.gang, self.gang.phase == "training"
-        places = assignments(gang.spec, gang.members, gang.restore) if training else [None] * len(gang.members)
+        begun = starts(gang.spec, gang.members, gang.restore) if training else [None] * len(gang.members)
         if training:
             self.generations.absences.find()
-        for member, assignment in zip(gang.members, places, strict=True):
+        for member, start in zip(gang.members, begun, strict=True):
             if member.handle is not None and not member.exited:
-                self.generations.follow(member, assignment)
+                self.generations.follow(member, start)
             elif not member.exited:
                 self.generations.lose(member, "the rank's actor died with its supervisor")
         if training:

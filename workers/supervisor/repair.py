@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..messages.rendezvous import RankAssignment, Reservation
+from ..messages.rendezvous import Reservation
 from .absences import Absences
 from .emergency_checkpoint import BrokenGang, save_and_emit
 from .event_pump import PumpedEvent, RankLost
@@ -24,7 +24,7 @@ from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
 from .ranks.handles import TRAINER_END_S
 from .ranks.members import Member, call_each
-from .ranks.neighbours import assignments, choose_replica_holders
+from .ranks.neighbours import Start, choose_replica_holders, starts
 from .ranks.placement import RankReplaced
 from .ranks.placement_group import NoRoom
 from .restore_point import choose_restore_step
@@ -69,8 +69,8 @@ class Generations:
         gang.restore = await self._choose_restore_step() if gang.generation > 1 else None
         for member, holder in zip(gang.members, choose_replica_holders(gang.members), strict=True):
             member.replica_holder = holder
-        for member, assignment in zip(gang.members, assignments(gang.spec, gang.members, gang.restore), strict=True):
-            self.follow(member, assignment)
+        for member, start in zip(gang.members, starts(gang.spec, gang.members, gang.restore), strict=True):
+            self.follow(member, start)
         self.watch_over()
         return True
 
@@ -133,13 +133,13 @@ class Generations:
 
     # Its events.
 
-    def follow(self, member: Member, assignment: RankAssignment | None) -> None:
-        """Process a rank's events until its trainer has ended. `assignment` None: the trainer has its assignment."""
-        member.reader = asyncio.get_running_loop().create_task(self._follow(member, assignment))
+    def follow(self, member: Member, start: Start | None) -> None:
+        """Process a rank's events until its trainer has ended. `start` None: the trainer has its assignment."""
+        member.reader = asyncio.get_running_loop().create_task(self._follow(member, start))
 
-    async def _follow(self, member: Member, assignment: RankAssignment | None) -> None:
+    async def _follow(self, member: Member, start: Start | None) -> None:
         try:
-            async with contextlib.aclosing(self.gang.pump.pull_rank(self.gang.members, member, assignment)) as taken:
+            async with contextlib.aclosing(self.gang.pump.pull_rank(self.gang.members, member, start)) as taken:
                 async for one in taken:
                     self._apply(member, one)
         except Exception as error:  # an error in this code must not leave the gang waiting for this rank

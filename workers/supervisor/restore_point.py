@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from .ranks.members import Member
-from .ranks.neighbours import replica_holder
+from .ranks.neighbours import Neighbours
 
 
 def newest_common(available: Sequence[Collection[int]]) -> int | None:
@@ -22,23 +22,24 @@ async def choose_restore_step(members: Sequence[Member], dispensable: Collection
 
     `dispensable`: the ranks that need none.
     """
+    near = Neighbours(members)
     needing = [member for member in members if member.rank not in dispensable]
     own = await asyncio.gather(*(member.placed.snapshots.steps() for member in needing))
     pairs = list(zip(needing, own, strict=True))
-    replicas = await asyncio.gather(*(_replicas(members, member) for member, mine in pairs if not mine))
+    replicas = await asyncio.gather(*(_replicas(near, member) for member, mine in pairs if not mine))
     step = newest_common([mine for mine in own if mine] + replicas)
     if step is not None:
-        await asyncio.gather(*(_restore(members, member, step) for member, mine in pairs if step not in mine))
+        await asyncio.gather(*(_restore(near, member, step) for member, mine in pairs if step not in mine))
     return step
 
 
-async def _replicas(members: Sequence[Member], member: Member) -> list[int]:
+async def _replicas(near: Neighbours, member: Member) -> list[int]:
     """The steps of which there is a replica of a rank that has none itself."""
-    holder = replica_holder(members, member)
+    holder = near.replica_holder(member)
     return [] if holder is None else await holder.placed.snapshots.steps_of(member.rank)
 
 
-async def _restore(members: Sequence[Member], member: Member, step: int) -> None:
-    holder = replica_holder(members, member)
+async def _restore(near: Neighbours, member: Member, step: int) -> None:
+    holder = near.replica_holder(member)
     assert holder is not None, "a step was chosen that this rank does not have"
     await holder.placed.snapshots.restore_to(member.rank, step, member.placed)

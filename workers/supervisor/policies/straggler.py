@@ -190,13 +190,12 @@ class Stragglers:
             track.since = None
         elif track.since is None:
             track.since = (track.recent[late.index(True)].step, first.since_s)
-        peers = tuple(other for other in members if other != rank)
         if rank in self._open and share <= FEW and len(late) == limits.steps:
             self._open.discard(rank)
-            return [_finding(rank, False, first.step, track.recent, peers)]
+            return [_finding(rank, False, first.step, track.recent, members)]
         if rank not in self._open and track.since and self._seconds - track.since[1] >= limits.seconds:
             self._open.add(rank)
-            return [_finding(rank, True, track.since[0], track.recent, peers)]
+            return [_finding(rank, True, track.since[0], track.recent, members)]
         return []
 
 
@@ -214,7 +213,8 @@ def middle(seconds: Sequence[float]) -> tuple[float, float]:
     return median, DEVIATIONS * statistics.median(abs(one - median) for one in seconds)
 
 
-def _finding(rank: int, slow: bool, step: int, recent: Sequence[Observation], peers: tuple[int, ...]) -> Finding:
+def _finding(rank: int, slow: bool, step: int, recent: Sequence[Observation], members: Sequence[int]) -> Finding:
+    peers = tuple(other for other in members if other != rank)
     own, usual, whole = (statistics.median(getattr(look, name) for look in recent) for name in _SECONDS)
     return Finding(rank, slow, step, own, usual if math.isfinite(usual) else own, whole, peers)
 

@@ -16,7 +16,7 @@ from ...messages.rendezvous import SnapshotHandle
 from ..until_answered import until_answered
 from .handles import TRAINER_END_S, RankHandle
 from .members import Member
-from .neighbours import neighbour
+from .neighbours import Neighbours
 from .placement_group import (
     NoRoom,
     bundle_nodes,
@@ -35,6 +35,8 @@ from .spares import Spares
 PLACEMENT_S: Final = 120.0
 #: Seconds until nodes are chosen again for a gang that has no devices yet: another gang may have taken those of the first choice.
 CHOOSE_AGAIN_S: Final = 3.0
+#: Ranks whose snapshots are given to their neighbours at a time.
+HOLD_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True)
@@ -174,23 +176,35 @@ class Placement:
     async def hold_snapshots(self, members: Sequence[Member]) -> AsyncIterator[tuple[Member, SnapshotHandle | None]]:
         """Have each rank's snapshots held by the next rank of its node, so that they outlive its actor. Yields each one's as held.
 
-        None: no other rank is on the node. Skips a rank whose neighbour does not answer, and one whose actor has died: what holds its
-        snapshots is all that is left of them.
+        None: no other rank is on the node. Skips a rank whose neighbour does not answer or cannot hold them, and one whose actor has
+        died or was replaced: what holds its snapshots is all that is left of them. Some calls run at a time; they end in any order.
         """
         from ray.exceptions import RayError
 
-        for member in members:
-            if member.living is None:
-                continue
-            holder, here = neighbour(members, member), member.reservation
-            if holder is None or holder.handle is None or here is None:
-                yield member, None
-                continue
-            mine = SnapshotHandle(here.node, here.pid, here.slots)
-            with contextlib.suppress(RayError, TimeoutError):
-                held = await holder.handle.snapshots.hold(member.rank, mine)
-                if held is not None:  # its actor has not died just now
-                    yield member, held
+        near, room = Neighbours(members), asyncio.Semaphore(HOLD_AT_ONCE)
+
+        async def hold(member: Member) -> list[tuple[Member, SnapshotHandle | None]]:
+            async with room:
+                holder, here = near.following(member), member.reservation
+                if member.living is None or here is None:
+                    return []
+                if holder is None or holder.handle is None:
+                    return [(member, None)]
+                mine = SnapshotHandle(here.node, here.pid, here.slots)
+                with contextlib.suppress(RayError, TimeoutError):
+                    held = await holder.handle.snapshots.hold(member.rank, mine)
+                    if held is not None:  # its actor has not died just now
+                        return [(member, held)]
+                return []
+
+        calls = [asyncio.ensure_future(hold(member)) for member in members]
+        try:
+            for ended in asyncio.as_completed(calls):
+                for held in await ended:
+                    yield held
+        finally:
+            for call in calls:
+                call.cancel()
 
     async def remove(self, members: Sequence[Member]) -> None:
         """Kill the rank actors (their trainers end with them) and give the devices back."""

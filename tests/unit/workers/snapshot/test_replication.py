@@ -235,3 +235,15 @@ def test_buddies_sit_on_another_node_and_share_the_work() -> None:
     assert all(other is not None and places[other] != places[rank] for rank, other in enumerate(found))
     most = [found.count(rank) for rank in range(len(places))]
     assert max(most) == 2, "three ranks on a node of two"
+
+
+def test_peers_on_a_thousand_nodes_are_found_in_one_pass_over_the_ranks() -> None:
+    class Counted(list[str | None]):
+        passes = 0
+
+        def __iter__(self) -> Iterator[str | None]:
+            Counted.passes += 1
+            return super().__iter__()
+
+    assert replication_peers(Counted(f"{rank:04}" for rank in range(1000))) == [*range(1, 1000), 0]
+    assert Counted.passes == 1

@@ -19,7 +19,7 @@ from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
-from shardyard.workers.supervisor.ranks.neighbours import assignments
+from shardyard.workers.supervisor.ranks.neighbours import starts
 
 
 class Written(Journal):
@@ -279,10 +279,10 @@ async def test_only_a_rank_without_its_run_waits_for_secrets(started: bool) -> N
     gang = Gang(GangSpec("shardyard-a-1", {}, 1, secrets=True), journal, journal.spool, secrets)
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(actor), reservation=here)
-    (assignment,) = assignments(gang.spec, [member], None)
+    (start,) = starts(gang.spec, [member], None)
 
     async def first() -> PumpedEvent | RankLost:
-        async with contextlib.aclosing(gang.pump.pull_rank([member], member, assignment)) as taken:
+        async with contextlib.aclosing(gang.pump.pull_rank([member], member, start)) as taken:
             return await anext(taken)
 
     following = asyncio.ensure_future(first())

@@ -113,6 +113,28 @@ def test_an_episode_outlives_supervisor_and_generation() -> None:
     assert [(found.slow, found.rank) for found in reported] == [(False, 1)]
 
 
+class Compared(int):
+    """A rank that counts how often one is compared with another."""
+
+    times = 0
+    __hash__ = int.__hash__
+
+    def __ne__(self, other: object) -> bool:
+        Compared.times += 1
+        return int.__ne__(self, other)
+
+
+def test_peers_are_looked_for_only_where_an_episode_begins_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compared, "times", 0)
+    stragglers, size, found = Stragglers(LIMITS), 1024, []
+    own = slowed(1, 5, 15, [0.05] * size)
+    for step in range(1, 31):
+        ranks = {Compared(rank): record for rank, record in records(step, own(step), [0] * size).items()}
+        found += stragglers.add(ranks)
+    assert [(one.rank, one.slow, len(one.peers)) for one in found] == [(1, True, size - 1), (1, False, size - 1)]
+    assert Compared.times == 2 * size
+
+
 def test_memory_does_not_grow_with_steps() -> None:
     stragglers, own = Stragglers(LIMITS), slowed(1, 31, 10_000, [0.05] * 4)
     sizes = []

@@ -1,21 +1,98 @@
-"""Who holds a rank's snapshots. Placement groups and actors: tests/integration/workers/supervisor."""
+"""How snapshots are given to neighbours. Placement with real actors: tests/integration/workers/supervisor."""
 
+import asyncio
+import contextlib
 import os
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.rank.snapshot_store import SnapshotStore
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
-from shardyard.workers.supervisor.ranks.placement import Placement
+from shardyard.workers.supervisor.ranks.placement import HOLD_AT_ONCE, Placement
 
 #: The memory of rank 0 as a neighbour holds it.
 HELD = SnapshotHandle("node-a", 7, (3, 4))
 #: The process of an actor that has died: Linux gives no process such an id.
 DEAD = 1 << 30
+
+Hold = Callable[[int, SnapshotHandle], Awaitable[SnapshotHandle | None]]
+
+
+def placed(hold: Hold, *nodes: str) -> tuple[Placement, list[Member]]:
+    """Ranks whose actors hold another's snapshots by `hold`."""
+    handle: Any = SimpleNamespace(snapshots=SimpleNamespace(hold=hold))
+    members = [
+        Member(rank, handle=handle, reservation=Reservation(rank, node, "host", None, None, 1, rank, ()))
+        for rank, node in enumerate(nodes)
+    ]
+    return Placement(GangSpec("shardyard-a-1", {}, len(nodes)), cast(Any, None), lambda: False), members
+
+
+async def test_snapshots_are_held_but_where_a_neighbour_is_silent_or_an_actor_is_gone() -> None:
+    async def hold(rank: int, snapshots: SnapshotHandle) -> SnapshotHandle | None:
+        if rank == 1:
+            raise TimeoutError("no answer")
+        if rank == 5:  # its actor has just died
+            return None
+        return SnapshotHandle(snapshots.node, 100 + snapshots.pid, (rank,))
+
+    placement, members = placed(hold, "a", "a", "a", "b", "a", "a", "a")
+    members[4].lost = True
+    members[6].reservation = None  # it has another actor now
+    found = {member.rank: held async for member, held in placement.hold_snapshots(members)}
+    assert found == {0: SnapshotHandle("a", 100, (0,)), 2: SnapshotHandle("a", 102, (2,)), 3: None}
+
+
+async def test_some_snapshots_are_given_at_a_time_and_a_silent_neighbour_holds_up_no_others() -> None:
+    running, most, answers = 0, 0, asyncio.Event()
+
+    async def hold(rank: int, snapshots: SnapshotHandle) -> SnapshotHandle | None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await (answers.wait() if rank == 0 else asyncio.sleep(0))
+        running -= 1
+        return snapshots
+
+    placement, members = placed(hold, *["a"] * 4 * HOLD_AT_ONCE)
+    holding = placement.hold_snapshots(members)
+    async with asyncio.timeout(PATIENCE_S):
+        first = [(await anext(holding))[0].rank for _ in members[1:]]
+        assert sorted(first) == list(range(1, len(members))) and most == HOLD_AT_ONCE
+        answers.set()
+        assert [member.rank async for member, _ in holding] == [0]
+
+
+async def test_whose_holding_ends_early_leaves_no_call_behind() -> None:
+    """The generation ends meanwhile."""
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def hold(rank: int, snapshots: SnapshotHandle) -> SnapshotHandle | None:
+        began.set()
+        with contextlib.closing(SimpleNamespace(close=ended.set)):
+            await asyncio.Event().wait()
+        return snapshots
+
+    placement, members = placed(hold, "a", "a")
+
+    async def consume() -> None:
+        async for _ in placement.hold_snapshots(members):
+            raise AssertionError("no neighbour has answered")
+
+    consuming = asyncio.create_task(consume())
+    async with asyncio.timeout(PATIENCE_S):
+        await began.wait()
+        consuming.cancel()
+        await ended.wait()
+        await asyncio.wait([consuming])
+    assert consuming.cancelled()
 
 
 class Holding:
