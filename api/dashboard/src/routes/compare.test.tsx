@@ -189,3 +189,26 @@ test("names that cannot be read are said, and hide no training’s curves", asyn
   expect(screen.queryByText("Loading the metrics…")).toBeNull();
   expect(charts().length).toBeGreaterThan(0);
 });
+
+/** A run that ends while it is compared: `end`, and what is read of it. */
+function ending() {
+  let state: JobWire["state"] = "running";
+  const trained = { ...TRAINED, width: 2, starts: [1, 3], last_step: 4, end: 4 };
+  const requests = controlPlane([{ job: jobWire({ id: "job-1" }), curves: trained }]);
+  const before = fetch;
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => (path === "/v1/jobs/job-1" ? Promise.resolve(Response.json(jobWire({ id: "job-1", state }))) : before(path, init)));
+  const end = () => {
+    state = "succeeded";
+    window.dispatchEvent(new Event("visibilitychange")); // the page is in view again: it is read at once
+  };
+  return { requests, end };
+}
+
+test("a range is read once more when its run has ended", async () => {
+  const { requests, end } = ending();
+  open(<ComparePage />, "/compare?job=job-1&from=2&to=3");
+  const ranges = () => requests.filter(({ url }) => url.pathname.endsWith("/curves") && url.searchParams.get("to") === "3").length;
+  await expect.poll(ranges).toBe(1);
+  end();
+  await expect.poll(ranges).toBe(2);
+});
