@@ -3,8 +3,9 @@
 import { useEffect, useReducer, useState } from "react";
 import { type Curves, getCurves } from "../../api/curves";
 import { type StreamEvent, toStreamEvent } from "../../api/events";
-import { isRetryable, Problem } from "../../api/http";
+import { Problem } from "../../api/http";
 import { jobPath } from "../../api/jobs";
+import { retrying } from "../../api/retrying";
 import { type Connection, follow } from "../../api/sse";
 import { useOutOfSight } from "../../hooks/use-out-of-sight";
 import type { StreamPart } from "../../model/job-tabs";
@@ -67,18 +68,6 @@ export function useLive(id: string, wanted: StreamPart, onState: () => void): Li
   }, [id, part, onState]);
 
   return { ...live, connection, problem };
-}
-
-/** Calls `act` again while its failure may be temporary. Raises the `Problem` that is not. */
-async function retrying<T>(act: () => Promise<T>, signal: AbortSignal): Promise<T> {
-  for (;;) {
-    try {
-      return await act();
-    } catch (error) {
-      if (signal.aborted || !isRetryable(error)) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 2000));
-    }
-  }
 }
 
 /** Collects the events since the last drawing and passes them on together. */
