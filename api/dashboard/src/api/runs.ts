@@ -39,8 +39,9 @@ export async function getRun(id: string, signal?: AbortSignal): Promise<Run> {
   return { job, points: metrics.points.map((point) => ({ step: point.step, seconds: since(point.ts), tokens: point.tokens ?? null })) };
 }
 
-/** Raises `Problem`. */
+/** The job first: curves that are read after its end are whole. Raises `Problem`. */
 export async function getRunCurves(id: string, signal?: AbortSignal): Promise<RunCurves> {
-  const [job, { curve, evals }] = await Promise.all([getJob(id, signal), getCurves(id, null, signal)]);
+  const job = await getJob(id, signal);
+  const { curve, evals } = await getCurves(id, null, signal);
   return { job, curve, evals };
 }

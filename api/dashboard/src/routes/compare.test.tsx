@@ -189,3 +189,44 @@ test("names that cannot be read are said, and hide no training’s curves", asyn
   expect(screen.queryByText("Loading the metrics…")).toBeNull();
   expect(charts().length).toBeGreaterThan(0);
 });
+
+/** A run that ends while it is compared: `end`, and what is read of it. */
+function ending() {
+  let state: JobWire["state"] = "running";
+  const trained = { ...TRAINED, width: 2, starts: [1, 3], last_step: 4, end: 4 };
+  const requests = controlPlane([{ job: jobWire({ id: "job-1" }), curves: trained }]);
+  const before = fetch;
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => (path === "/v1/jobs/job-1" ? Promise.resolve(Response.json(jobWire({ id: "job-1", state }))) : before(path, init)));
+  const end = () => {
+    state = "succeeded";
+    window.dispatchEvent(new Event("visibilitychange")); // the page is in view again: it is read at once
+  };
+  return { requests, end };
+}
+
+test("a range is read once more when its run has ended", async () => {
+  const { requests, end } = ending();
+  open(<ComparePage />, "/compare?job=job-1&from=2&to=3");
+  const ranges = () => requests.filter(({ url }) => url.pathname.endsWith("/curves") && url.searchParams.get("to") === "3").length;
+  await expect.poll(ranges).toBeGreaterThan(0);
+  const before = ranges();
+  end();
+  await expect.poll(ranges).toBeGreaterThan(before);
+});
+
+test("a run's curves are read after its state, so that those of a run that has ended are whole", async () => {
+  const { end } = ending();
+  const before = fetch;
+  const order: string[] = [];
+  vi.stubGlobal("fetch", async (path: string, init: RequestInit) => {
+    if (path.includes("/curves")) order.push("curves");
+    const answer = await before(path, init);
+    if (path === "/v1/jobs/job-1") order.push(((await answer.clone().json()) as JobWire).state);
+    return answer;
+  });
+  open(<ComparePage />, "/compare?job=job-1");
+  await expect.poll(charts).not.toEqual([]);
+  end();
+  await expect.poll(() => order.slice(-2)).toEqual(["succeeded", "curves"]);
+  expect(order.map((one) => one === "curves")).toEqual(order.map((_, at) => at % 2 === 1));
+});

@@ -1,11 +1,11 @@
-import { screen, within } from "@testing-library/react";
+import { act, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test, vi } from "vitest";
 import { Route } from "wouter";
 import { RouteChange } from "../components/route-change";
 import type { JobWire } from "../api/jobs";
 import { expectAccessible } from "../testing/accessible";
-import { given, open } from "../testing/control-plane";
+import { given, open, type SentRequest } from "../testing/control-plane";
 import { showInView } from "../testing/in-view";
 import { jobWire } from "../testing/jobs";
 import { JobPage } from "./job";
@@ -70,15 +70,70 @@ test.each([
   await expectAccessible(container);
 });
 
-test("a stream ends with its tab, and the job is still polled", async () => {
-  const { requests, asked } = plane(PROGRAM);
-  show("/jobs/job-1");
+/** What a browser says when its tab is hidden, or in view again. */
+function turn(hidden: boolean) {
+  vi.spyOn(document, "hidden", "get").mockReturnValue(hidden);
+  vi.spyOn(document, "visibilityState", "get").mockReturnValue(hidden ? "hidden" : "visible");
+  document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
+}
+
+/** The signals of the requests for the job's stream. */
+function streams(): AbortSignal[] {
   const signals: AbortSignal[] = [];
   const fetched = globalThis.fetch;
   vi.stubGlobal("fetch", (path: string, init: RequestInit) => {
     if (path.includes("/events") && init.signal) signals.push(init.signal);
     return fetched(path, init);
   });
+  return signals;
+}
+
+/** The names of the requests for curves and streams, in their order. */
+const liveOf = (requests: readonly SentRequest[]) => requests.flatMap(({ url }) => /\/(curves|events)$/.exec(url.pathname)?.[1] ?? []);
+
+test("a page that stays hidden closes its stream, and reads the curves and the stream again once it is in view", async () => {
+  const { requests } = plane();
+  const signals = streams();
+  show("/jobs/job-1");
+  await expect.poll(() => signals.length).toBe(1);
+  vi.useFakeTimers();
+  turn(true);
+  await act(() => vi.advanceTimersByTimeAsync(3000));
+  turn(false);
+  await act(() => vi.advanceTimersByTimeAsync(9000));
+  expect([signals[0]?.aborted, liveOf(requests)]).toEqual([false, ["curves", "events"]]);
+  turn(true);
+  await act(() => vi.advanceTimersByTimeAsync(5000));
+  expect(signals[0]?.aborted).toBe(true);
+  vi.useRealTimers();
+  act(() => { turn(false); });
+  await expect.poll(() => liveOf(requests)).toEqual(["curves", "events", "curves", "events"]);
+  expect(signals[1]?.aborted).toBe(false);
+});
+
+test("a page that is opened in the background streams nothing until it is in view, and its title follows the job", async () => {
+  let state: JobWire["state"] = "queued";
+  const { requests } = plane();
+  const fetched = globalThis.fetch;
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => (path === "/v1/jobs/job-1" ? Promise.resolve(Response.json(jobWire({ state }))) : fetched(path, init)));
+  turn(true);
+  vi.useFakeTimers();
+  show("/jobs/job-1");
+  await act(() => vi.advanceTimersByTimeAsync(100));
+  expect(document.title).toContain("queued");
+  state = "running";
+  await act(() => vi.advanceTimersByTimeAsync(10_000));
+  expect(document.title).toContain("running");
+  expect(liveOf(requests)).toEqual([]);
+  vi.useRealTimers();
+  act(() => { turn(false); });
+  await expect.poll(() => liveOf(requests)).toEqual(["curves", "events"]);
+});
+
+test("a stream ends with its tab, and the job is still polled", async () => {
+  const { requests, asked } = plane(PROGRAM);
+  show("/jobs/job-1");
+  const signals = streams();
   await screen.findByRole("heading", { name: "History" });
   await expect.poll(() => signals.length).toBe(1);
   await userEvent.click(screen.getByRole("link", { name: "Metrics" }));

@@ -32,13 +32,16 @@ const JobFiles = lazy(async () => ({ default: (await import("../features/job/job
 const JobSpec = lazy(async () => ({ default: (await import("../features/job/job-spec")).JobSpec }));
 
 const POLL_MS = 2000;
+/** Out of sight: the title has the job's state. */
+const HIDDEN_MS = 10_000;
 
 /** `tab`: its name in the address. */
 export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
   const query = useQuery({
     queryKey: ["job", id],
     queryFn: ({ signal }) => getJob(id, signal),
-    refetchInterval: ({ state }) => ((state.data && isFinal(state.data.state)) || isRefused(state.error) ? false : POLL_MS),
+    refetchInterval: ({ state }) => ((state.data && isFinal(state.data.state)) || isRefused(state.error) ? false : document.hidden ? HIDDEN_MS : POLL_MS),
+    refetchIntervalInBackground: true,
   });
   const deleted = query.error instanceof Problem && query.error.code === "job_deleted";
   const job = deleted ? undefined : query.data;

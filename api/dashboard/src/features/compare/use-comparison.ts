@@ -106,7 +106,7 @@ export function useResults(runs: readonly ComparedRun[], paths: readonly string[
 export function useRange(runs: readonly ComparedRun[], range: Range | null): readonly Curve[] {
   const { found } = useQueries({
     queries: runs.map((run) => ({
-      queryKey: ["curves", run.job.id, range],
+      queryKey: ["curves", run.job.id, range, hasEnded(run)],
       queryFn: ({ signal }: Asked) => getCurves(run.job.id, range, signal),
       enabled: range !== null && run.curve.width > 1,
       staleTime: Infinity,

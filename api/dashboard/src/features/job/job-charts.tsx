@@ -76,7 +76,7 @@ function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): 
   // A range up to the newest step has no end of its own, which would change with every step.
   const range = zoom !== null && zoom[1] >= lastStep(live) ? ([zoom[0], null] as const) : zoom;
   const { data } = useQuery({
-    queryKey: ["curves", id, range],
+    queryKey: ["curves", id, range, ended],
     queryFn: ({ signal }) => getCurves(id, range, signal),
     enabled: zoom !== null && coarse,
     staleTime: Infinity,

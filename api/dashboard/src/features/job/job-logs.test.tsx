@@ -1,10 +1,12 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
+import { ALL } from "../../model/log-search";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job } from "../../testing/jobs";
 import { JobLogs } from "./job-logs";
+import { downloadLog } from "./log-download";
 
 const line = (n: number, text: string) => ({ position: n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });
 
@@ -61,7 +63,38 @@ test("a pattern that is none is refused, and no search seems to go on", async ()
   await userEvent.type(screen.getByLabelText("Text"), "(step");
   await screen.findByText("The pattern lacks a parenthesis.", { exact: false });
   expect(screen.queryByText("Searching…")).toBeNull();
+  expect(screen.queryByRole("button", { name: "Try again" })).toBeNull();
   await expectAccessible(container);
+});
+
+const busy = () => Response.json({ title: "Too many searches at once", code: "too_many_searches" }, { status: 503 });
+
+test("a search that the control plane had no room for can be tried again", async () => {
+  const answers = [busy, busy, () => Response.json({ lines: [line(40, "needle")], scanned_to: 100, end: 100, done: true })];
+  const requests = given({ "GET /v1/jobs/job-1/logs/search": () => (answers.shift() ?? busy)() });
+  const { container } = open(<JobLogs job={job({ state: "succeeded" })} />, "/?text=needle");
+  const again = await screen.findByRole("button", { name: "Try again" });
+  expect(screen.getByRole("alert").textContent).toContain("Too many searches at once");
+  expect(requests).toHaveLength(2);
+  await expectAccessible(container);
+  await userEvent.click(again);
+  expect(await screen.findByText("1 line found.")).toBeTruthy();
+  expect([screen.queryByRole("alert"), screen.queryByRole("button", { name: "Try again" })]).toEqual([null, null]);
+});
+
+test("a download goes on after a page that the control plane had no room for", async () => {
+  const asked: (string | null)[] = [];
+  given({
+    "GET /v1/jobs/job-1/logs": () => Response.json({ lines: [line(90, "newest")], next: null }),
+    "GET /v1/jobs/job-1/logs/search": ({ url }) => {
+      asked.push(url.searchParams.get("after"));
+      if (asked.length === 2) return busy();
+      return Response.json({ lines: [line(asked.length, "needle")], scanned_to: 10, end: 20, done: asked.length > 1 });
+    },
+  });
+  const { file, lines } = await downloadLog("job-1", { ...ALL, text: "needle" }, () => undefined, new AbortController().signal);
+  expect([lines, asked]).toEqual([2, ["0", "10", "10"]]);
+  expect(file.size).toBeGreaterThan(0);
 });
 
 test("level, rank and time are in the request", async () => {

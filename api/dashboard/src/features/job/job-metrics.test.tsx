@@ -1,5 +1,6 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { useState } from "react";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { Schema } from "../../api/http";
 import { EMPTY } from "../../model/live";
@@ -58,6 +59,31 @@ test("a training's own curves are first, and a search is of all", async () => {
   await userEvent.type(screen.getByRole("searchbox"), "nothing of it");
   expect(await screen.findByText("No metric’s name contains this text.")).toBeTruthy();
   await expect.poll(() => location.search).toBe("?find=nothing+of+it");
+});
+
+test("a range is read once more when the job has ended", async () => {
+  showInView();
+  answers([]);
+  const before = fetch;
+  const ranges: (string | null)[][] = [];
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => {
+    const { pathname, searchParams } = new URL(path, "http://control.plane");
+    if (!pathname.endsWith("/curves")) return before(path, init);
+    ranges.push([searchParams.get("from"), searchParams.get("to")]);
+    const loss = { mean: [2, ranges.length], low: null, high: null, last: 1 };
+    return Promise.resolve(Response.json({ width: 1, starts: [2, 3], series: { loss }, evals: [], end: 0, last_step: 8, cursor: "0.8.0" }));
+  });
+  const steps = Array.from({ length: 8 }, (_, at) => ({ step: at + 1, values }));
+  const live = { ...NOTHING, curve: merge({ ...EMPTY.curve, width: 2 }, steps) };
+  function Ending() {
+    const [ended, end] = useState(false);
+    return <><button onClick={() => { end(true); }}>End</button><JobMetrics job={job({ state: ended ? "succeeded" : "running" })} live={live} /></>;
+  }
+  open(<Ending />, "/jobs/job-1/metrics?from=2&to=3");
+  expect(await screen.findByLabelText(/^Loss.* 1\.0000 at step 3\./)).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "End" }));
+  expect(await screen.findByLabelText(/^Loss.* 2\.0000 at step 3\./)).toBeTruthy();
+  expect(ranges).toEqual([["2", "3"], ["2", "3"]]);
 });
 
 test("of a thousand metrics only those in view are read and drawn", async () => {

@@ -2,12 +2,15 @@
 
 import { type LogQuery, searchLogs } from "../../api/log-search";
 import { type LogLine, linesAfter } from "../../api/logs";
+import { retrying } from "../../api/retrying";
 import { isSearch } from "../../model/log-search";
 
 /** Of a search: the API's limit of one answer. */
 const AT_ONCE = 500;
 /** Characters of a file at most, so that no tab fills a disk. */
 const MOST = 500_000_000;
+/** Of one page: the control plane may have too many searches for a while. */
+const TRIES = 5;
 
 export interface Downloaded {
   file: Blob;
@@ -23,7 +26,8 @@ export async function downloadLog(id: string, query: LogQuery, onLines: (count: 
   let size = 0;
   for (let after: number | null = 0; after !== null;) {
     signal.throwIfAborted();
-    const page = await pageAfter(id, query, after, signal);
+    const from: number = after;
+    const page = await retrying(() => pageAfter(id, query, from, signal), signal, TRIES);
     const text = page.lines.map(asText).join("");
     parts.push(new Blob([text]));
     lines += page.lines.length;

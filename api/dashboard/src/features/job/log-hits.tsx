@@ -2,6 +2,7 @@
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useLayoutEffect, useRef } from "react";
+import { isRetryable } from "../../api/http";
 import { linesAround, type LogQuery, type LogSearchResult, searchLogs } from "../../api/log-search";
 import type { LogLine } from "../../api/logs";
 import { ProblemNotice } from "../../components/problem-notice";
@@ -27,7 +28,7 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
     staleTime: Infinity,
     gcTime: 0,
   });
-  const { data, hasNextPage, isFetching, fetchNextPage, error } = search;
+  const { data, hasNextPage, isFetching, fetchNextPage, refetch, error } = search;
   const lines = data?.pages.flatMap((page) => page.lines) ?? [];
   const last = data?.pages.at(-1);
   const searchesOn = hasNextPage && !isFetching && error === null && lines.length < ENOUGH;
@@ -37,6 +38,7 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
   return (
     <>
       {error && <ProblemNotice problem={error} />}
+      {last === undefined && isRetryable(error) && <button className="button log-more" onClick={() => void refetch()}>Try again</button>}
       {(error === null || last !== undefined) && <p className="log-found quiet" role="status">{foundText(lines.length, last)}</p>}
       <div className="log-tail-lines" role="region" aria-label="Lines found" tabIndex={0}>
         <LogLines lines={lines} width={width} onLine={onLine} />

@@ -3,9 +3,11 @@
 import { useEffect, useReducer, useState } from "react";
 import { type Curves, getCurves } from "../../api/curves";
 import { type StreamEvent, toStreamEvent } from "../../api/events";
-import { isRetryable, Problem } from "../../api/http";
+import { Problem } from "../../api/http";
 import { jobPath } from "../../api/jobs";
+import { retrying } from "../../api/retrying";
 import { type Connection, follow } from "../../api/sse";
+import { useOutOfSight } from "../../hooks/use-out-of-sight";
 import type { StreamPart } from "../../model/job-tabs";
 import { EMPTY, init, type Live, reduce } from "../../model/live";
 
@@ -23,12 +25,14 @@ export interface LiveJob extends Live {
 
 /**
  * `onState` is called whenever the job may have moved, or something happened to it. What is known stays while nothing of the stream is
- * read; the curves are then fetched again before it continues. One mounted page is one job: remount it for another id.
+ * read; the curves are then fetched again before it continues. A page that is out of sight reads nothing: all tabs of a browser share
+ * six connections, and a stream keeps one. One mounted page is one job: remount it for another id.
  */
-export function useLive(id: string, part: StreamPart, onState: () => void): LiveJob {
+export function useLive(id: string, wanted: StreamPart, onState: () => void): LiveJob {
   const [live, dispatch] = useReducer(next, EMPTY);
   const [connection, setConnection] = useState<Connection>("connecting");
   const [problem, setProblem] = useState<Problem | null>(null);
+  const part = useOutOfSight() ? "nothing" : wanted;
 
   useEffect(() => {
     if (part === "nothing") return;
@@ -64,18 +68,6 @@ export function useLive(id: string, part: StreamPart, onState: () => void): Live
   }, [id, part, onState]);
 
   return { ...live, connection, problem };
-}
-
-/** Calls `act` again while its failure may be temporary. Raises the `Problem` that is not. */
-async function retrying<T>(act: () => Promise<T>, signal: AbortSignal): Promise<T> {
-  for (;;) {
-    try {
-      return await act();
-    } catch (error) {
-      if (signal.aborted || !isRetryable(error)) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 2000));
-    }
-  }
 }
 
 /** Collects the events since the last drawing and passes them on together. */
