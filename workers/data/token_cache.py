@@ -181,22 +181,24 @@ def _key(files: list[Source], tokenizer: Tokenizer, cache: Path, beat: Callable[
 
 def _digests(paths: Sequence[Path], cache: Path, beat: Callable[[], None]) -> list[str]:
     """sha256 of each file's content. That of a large file is cached, and those of the others together if they are much to read."""
+    sizes = {path: path.stat().st_size for path in paths}
+    small = [path for path in paths if sizes[path] < _REMEMBERED_BYTES]
+    together = [[path] for path in paths if sizes[path] >= _REMEMBERED_BYTES]
+    if sum(sizes[path] for path in small) >= _REMEMBERED_BYTES:
+        together.append(small)
+    known: dict[Path, str] = {}
+    for each in together:
+        known |= zip(each, _remembered_digests(each, cache, beat), strict=True)
+    return [known.get(path) or _source_digest(path, beat) for path in paths]
+
+
+def _source_digest(path: Path, beat: Callable[[], None]) -> str:
     try:
-        sizes = {path: path.stat().st_size for path in paths}
-        small = [path for path in paths if sizes[path] < _REMEMBERED_BYTES]
-        together = [[path] for path in paths if sizes[path] >= _REMEMBERED_BYTES]
-        if sum(sizes[path] for path in small) >= _REMEMBERED_BYTES:
-            together.append(small)
-        known: dict[Path, str] = {}
-        for each in together:
-            known |= zip(each, _remembered_digests(each, cache, beat), strict=True)
-        return [known.get(path) or _content_digest(path, beat) for path in paths]
+        return _content_digest(path, beat)
     except OSError as error:
-        if error.filename not in [str(path) for path in paths]:
-            raise  # of the cache
         raise DataError(
             "unreadable_file",
-            f"{error.filename} cannot be read: {error.strerror}.",
+            f"{path} cannot be read: {error.strerror}.",
             "Check that the file exists and that this process may read it.",
         ) from error
 
@@ -210,7 +212,7 @@ def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], N
     with locked(cache / f"{name}.lock", beat=beat):
         if memory.exists():
             return memory.read_text().split()
-        digests = [_content_digest(path, beat) for path in paths]
+        digests = [_source_digest(path, beat) for path in paths]
         # A file that was written within the clock's last ticks could change again with the same stamp: its digest is not cached yet.
         newest = max(max(stamp[2:]) for stamp in stamps)
         if [_stamp(path) for path in paths] == stamps and time.time_ns() - newest > 2_000_000_000:

@@ -28,7 +28,7 @@ def refuse_other_heads(saved: Mapping[str, Any] | None, here: Architecture | Non
 
 def other_numbers(saved: Mapping[str, Any] | None, here: Architecture | None) -> str | None:
     """A sentence on the numbers in which the two architectures differ, though training can continue; None if there are none."""
-    if not saved or here is None:
+    if saved is None or here is None:
         return None
     numbers = here.model_dump()
     differ = [name for name in numbers if name in saved and name not in _FREE and saved[name] != numbers[name]]

@@ -58,7 +58,7 @@ async def test_a_database_that_gives_no_answer_in_time_is_not_ready(
 def test_readiness_says_for_how_long_no_dispatcher_has_seen_the_cluster(
     plane: Plane, client: Client, hours: int, message: str
 ) -> None:
-    """Also where the cluster has been away for so long that its machines are shown as lost."""
+    """Also after a day, when its machines count as lost."""
     node = {"id": "n1", "host": "here", "alive": True, "cpu": 8.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
 
     async def write() -> None:

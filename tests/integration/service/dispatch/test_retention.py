@@ -93,7 +93,7 @@ def sources_record(settings: Settings, job: Job) -> Path:
 
 
 async def deleted(store: Store, settings: Settings, submit: Submit, many: int) -> list[Job]:
-    """So many jobs that have ended, with files in the storage, and were deleted."""
+    """Deleted jobs with files in the storage. They had ended."""
     made = [await ended(store, settings, submit) for _ in range(many)]
     for job in made:
         await delete(store, job.id, "ada")

@@ -1,5 +1,6 @@
 """The cache under the worst that can happen to it: many processes at once, and death at any line."""
 
+import errno
 import json
 import os
 import signal
@@ -214,6 +215,20 @@ def test_digests_of_many_small_files_are_remembered_together(tmp_path: Path, mon
     os.utime(sources[1], (1, 1))
     assert prepare(spec(*sources), folder).key != key
     assert [path for path in read if path in sources] == sources[:2], "not the large one"
+
+
+@pytest.mark.parametrize("remembered", [1, 1 << 20], ids=["large", "small"])
+def test_a_source_that_cannot_be_read_is_not_taken_for_the_cache(
+    remembered: int, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", remembered)
+    monkeypatch.setattr(token_cache, "opened", failed)
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        prepare(spec(corpus), tmp_path / "cache")
+    assert caught.value.code == "unreadable_file"
 
 
 def test_a_file_that_was_just_written_is_not_remembered(
