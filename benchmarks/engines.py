@@ -56,7 +56,9 @@ VARIANTS = [
     *(f"ours zero-3 {what}" for what in ("torch's messages", "torch's all-gather", "torch's reduce-scatter")),
     "ours zero-3 waiting all-to-all",
     "torch FSDP2 as it comes",
+    "ours TP chunks 4",
 ]
+ENGINES = (*HOME, *VARIANTS, *DEEPSPEED)
 #: (ours, theirs, at least)
 TARGETS = [
     ("ours zero-0", "torch DDP", 1.0),
@@ -183,7 +185,7 @@ def workplace() -> Iterator[tuple[Path, Path]]:
 def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]:
     """Engine → the processes that hold it."""
     asked = options.only or (*HOME, *DEEPSPEED)
-    chosen = [name for name in (*HOME, *VARIANTS, *DEEPSPEED) if name in asked and fits(name, ranks)]
+    chosen = [name for name in ENGINES if name in asked and fits(name, ranks)]
     with contextlib.ExitStack() as stack:
         folder, corpus = stack.enter_context(workplace())
         orders = {"ranks": ranks, "train": train_spec(ranks, options, corpus), "cache": str(folder)}
@@ -262,7 +264,7 @@ def show(turns: dict[str, list[Turn]], tokens: int, base: str) -> None:
             print(f"  {ours + ' / ' + theirs:<44} {'':>7}    {beside(turns[ours], turns[theirs])}{target}")
 
 
-def main() -> None:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=20)
@@ -270,9 +272,15 @@ def main() -> None:
     parser.add_argument("--seq-len", type=int, default=128)
     parser.add_argument("--bucket-mb", type=float, help="overlap.bucket_mb of ours; default: the spec's")
     parser.add_argument("--deepspeed", metavar="VENV", help="an environment with torch, deepspeed, numpy and pydantic")
-    parser.add_argument("--only", nargs="+", metavar="ENGINE", help=f"of {', '.join((*HOME, *VARIANTS, *DEEPSPEED))}")
-    parser.add_argument("--base", metavar="ENGINE", default="torch DDP", help="what all are compared with")
-    options = parser.parse_args()
+    parser.add_argument("--only", nargs="+", metavar="ENGINE", choices=ENGINES, help=f"of {', '.join(ENGINES)}")
+    parser.add_argument(
+        "--base", metavar="ENGINE", choices=ENGINES, default="torch DDP", help="what all are compared with"
+    )
+    return parser
+
+
+def main() -> None:
+    options = command_line().parse_args()
     for ranks in options.ranks:
         print(
             f"{ranks} ranks, {options.sequences} × {options.seq_len} tokens each, {options.rounds} rounds", flush=True

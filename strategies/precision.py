@@ -6,13 +6,14 @@ size loses the last log2(n) bits of each, which at 1,024 micro-batches is a fift
 linear layers multiply in 8 bits (`fp8.py`).
 """
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, Self
 
 import torch
 
-#: From the highest loss scale 24 halvings lead to the lowest. If gradients still overflow 16 batches later, no loss scale helps.
-MAX_SKIPPED: Final = 40
+#: If gradients of so many batches in a row overflow with the lowest loss scale, no loss scale helps.
+MAX_SKIPPED_AT_FLOOR: Final = 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ PRECISIONS = {
 class LossScale:
     """Dynamic loss scale: halved when a gradient overflows (the step is skipped), doubled after `interval` good steps.
 
-    It never falls below `floor`. After `MAX_SKIPPED` skipped steps in a row it is exhausted.
+    It never falls below `floor`. After `max_skipped` skipped steps in a row it is exhausted.
     """
 
     scale: float = 2.0**16
@@ -62,6 +63,19 @@ class LossScale:
     interval: int = 2000
     floor: float = 1.0
     ceiling: float = 2.0**24
+
+    @classmethod
+    def for_tokens(cls, tokens: int) -> Self:
+        """The loss scale of a step of `tokens` tokens. The token loss divides it by them, so that it begins at the number of tokens, as a
+        power of two, from 2^16 tokens on: the gradient of a token's logits would else underflow (its least value is 2^-24).
+        """
+        begin = max(2.0**16, 2.0 ** (tokens.bit_length() - 1))
+        return cls(begin, ceiling=begin * 2**8)
+
+    @property
+    def max_skipped(self) -> int:
+        """Skipped steps in a row that lead from the highest loss scale to the lowest, and the tries there."""
+        return round(math.log2(self.ceiling / self.floor)) + MAX_SKIPPED_AT_FLOOR
 
     def update(self, overflow: bool) -> None:
         if overflow:
@@ -78,7 +92,7 @@ class LossScale:
     @property
     def exhausted(self) -> bool:
         """Whether no loss scale helps."""
-        return self.skipped >= MAX_SKIPPED
+        return self.skipped >= self.max_skipped
 
     def state(self) -> dict[str, float]:
         return asdict(self)
@@ -89,6 +103,6 @@ class LossScale:
         self.good_steps, self.skipped = int(state["good_steps"]), int(state["skipped"])
 
 
-def loss_scale_for(precision: Precision) -> LossScale | None:
-    """The loss scale for fp16, whose exponent is narrow; None for other precisions."""
-    return LossScale() if precision.name == "fp16" else None
+def loss_scale_for(precision: Precision, tokens: int) -> LossScale | None:
+    """The loss scale for fp16, whose exponent is narrow, and a step of `tokens` tokens; None for other precisions."""
+    return LossScale.for_tokens(tokens) if precision.name == "fp16" else None

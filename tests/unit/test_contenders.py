@@ -14,7 +14,7 @@ from shardyard.workers.spec import TrainSpec
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from contenders import MODES, PIPELINES, exchanges, layout_of
-from engines import HOME, fits, train_spec
+from engines import ENGINES, HOME, TARGETS, command_line, fits, train_spec
 
 
 @pytest.mark.parametrize("schedule", PIPELINES)
@@ -88,3 +88,12 @@ def test_an_exchange_that_was_done_before_it_was_needed_was_under_way_only_until
     tracer.collective(clock.passing(2.0), "all_to_all", "experts", of_backward, lambda: 6.0)
     tracer.collective(clock.passing(4.0), "all_to_all", "experts", None)
     assert exchanges(tracer.end().spans) == (2.0 + 5.0 + 4.0, 1.5 + 4.0)
+
+
+def test_every_comparison_can_be_asked_for_and_what_is_no_engine_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for ours, theirs, _ in TARGETS:
+        assert command_line().parse_args(["--only", ours, theirs, "--base", theirs]).only == [ours, theirs]
+    with pytest.raises(SystemExit):
+        command_line().parse_args(["--only", "ours TP", "ours TP chunk 4"])
+    assert "argument --only: invalid choice: 'ours TP chunk 4'" in capsys.readouterr().err
+    assert len(set(ENGINES)) == len(ENGINES)

@@ -128,7 +128,9 @@ def compose(
     precision = replace(PRECISIONS[spec.precision.compute], wide_gradients=spec.precision.gradients == "fp32")
     tokens_per_step = spec.global_batch * spec.data.tokens_per_sample
     kind = SampleLoss if spec.data.is_own else TokenLoss
-    loss = kind(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
+    loss = kind(
+        tokens_per_step, loss_scale_for(precision, tokens_per_step), spec.loss.label_smoothing, spec.loss.z_loss
+    )
     architecture = spec.architecture(tokens.vocab)
     first_values = None
     if architecture is None:

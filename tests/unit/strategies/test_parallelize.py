@@ -30,7 +30,7 @@ class Tied(nn.Module):
 def test_a_part_of_the_optimizer_on_the_host_is_refused_where_ranks_share_a_weight(rank: int) -> None:
     precision = PRECISIONS["fp32"]
     options = MemoryOptions(offload=Offload(optimizer=0.5))
-    loss = TokenLoss(8, loss_scale_for(precision), 0.0, 0.0)
+    loss = TokenLoss(8, loss_scale_for(precision, 8), 0.0, 0.0)
     recipe = Recipe(Tied, False, Batch(4, 1, 4, 1), precision, options, loss, Overlap(), lambda: 1.0)
     mesh: Any = SimpleNamespace(serves=False, layout=Layout(pipeline=2), index=lambda _: rank)
     with pytest.raises(Refusal, match="share a weight") as refusal:
