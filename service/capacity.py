@@ -67,8 +67,12 @@ async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> qu
 
 
 async def known(tx: AsyncConnection, settings: Settings) -> list[Nodes]:
-    """The clusters whose nodes or capacity are known and that are not gone for good, by name. If there is none, this process's own."""
-    found = await living_clusters(tx) & (await nodes.clusters(tx) | await capacities.clusters(tx))
+    """The clusters whose nodes or capacity are known and that are not gone for good, by name.
+
+    If all are gone, all of them: their dispatchers may come back. If none was ever seen, this process's own.
+    """
+    seen = await nodes.clusters(tx) | await capacities.clusters(tx)
+    found = (await living_clusters(tx) & seen) or seen
     if settings.capacity is not None:
         found.add(settings.cluster)
     return [await _nodes(tx, settings, name) for name in sorted(found) or [settings.cluster]]

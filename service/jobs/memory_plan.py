@@ -33,20 +33,29 @@ from . import queued_job, validation
 
 _GIB: Final = 2**30
 _BY_CHOICE: Final[tuple[queue.Device, ...]] = ("cuda", "cpu")
+#: Clusters of each kind take such a job, whichever has devices first.
+_NOT_ON_GPUS: Final = (
+    "It does not fit on GPUs, and a cluster that has some may start it all the same: set resources.device to cpu."
+)
 _FORCE: Final = "Or set resources.force to true to try all the same."
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a job's ranks, and whether they fit. `smaller`: whether only a smaller layout of an elastic job does."""
+    """The plan of a job's ranks, and whether they fit. `smaller`: whether only a smaller layout of an elastic job does.
+
+    `not_on_gpus`: whether they fit on no GPU of another cluster, which would take them.
+    """
 
     plan: Plan
     verdict: Verdict
     device: DeviceFacts
     smaller: bool = False
+    not_on_gpus: bool = False
 
     def record(self) -> MemoryPlan:
         found = self.verdict
+        also = {"Only a smaller layout of this elastic job fits.": self.smaller, _NOT_ON_GPUS: self.not_on_gpus}
         return MemoryPlan(
             device=self.device.kind,
             source=self.plan.source,
@@ -57,7 +66,7 @@ class Planned:
             device_bytes=found.memory,
             kinds=[KindBytes(kind=kind, bytes=held) for kind, held in self.plan.by_kind.items()],
             host=[KindBytes(kind=kind, bytes=held) for kind, held in self.plan.host.items()],
-            notes=[*self.plan.notes, *(["Only a smaller layout of this elastic job fits."] if self.smaller else [])],
+            notes=[*self.plan.notes, *(note for note, holds in also.items() if holds)],
         )
 
 
@@ -76,7 +85,7 @@ def planned(
     for facts, those in kinds:
         answer = _judged(spec, checked, facts, [_cluster(one, facts.kind, settings, max, model) for one in those])
         if answer.verdict.fits is not False or answer.smaller:
-            return answer
+            return replace(answer, not_on_gpus=bool(answers))
         answers.append(answer)
     if spec.resources.force:
         return answers[0]

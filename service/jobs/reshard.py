@@ -89,6 +89,7 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
         raise JobPausing(f"{row['id']} is saving.", remedy="Change its layout when it is paused.")
     if state not in _RESTING and State.RESHARDING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
+    await job_rows.lock(tx, row["id"])  # after a certificate that is being stored
     await submitted_specs.note_layout(tx, row["id"])
     await certificates.remove(tx, row["id"])  # it is of the layout before
     change = ReshardEvent(before=row["layout"], after=columns["layout"])

@@ -127,6 +127,7 @@ HAPPENED = {
     "placement_timeout": "The cluster had no room for the gang",
     "devices_lost": "Devices were lost for longer than the job waits for them",
     "start_failed": "{who} could not be started",
+    "gang_error": "The gang's supervisor met an error",
     "other_version": "{who} has another version of Shardyard",
     "events_lost": "Events were lost on the way",
     "invalid_event": "An event could not be understood",

@@ -133,6 +133,12 @@ async def test_a_process_without_the_clusters_name_adds_no_cluster(store: Store,
     async with store.read() as tx:
         (away,) = await capacity.known(tx, settings)
     assert (away.rows, away.inventory.whole["cuda"]) == ([], [8, 8])
+    async with store.write() as tx:
+        await clusters.put(tx, "prod", "its dispatcher", -48 * 3600)  # stopped over a weekend
+    async with store.read() as tx:
+        assert [one.inventory.whole["cuda"] for one in await capacity.known(tx, settings)] == [[8, 8]]
+    with pytest.raises(TooManyRanks, match="the cluster has 16 GPUs"):
+        await submit(store, settings, 64, "cuda")
 
 
 @pytest.mark.parametrize("polled", [True, False], ids=["its entry is old", "it has no entry"])

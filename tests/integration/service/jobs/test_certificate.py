@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 from harness.certificates import certificate
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from shardyard.service.certificate_errors import CertificateMismatch, CertificateNotFound, InvalidCertificate
 from shardyard.service.certificate_signature import fingerprint, signed
 from shardyard.service.jobs.certificate import attach
+from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries.certificates import of_job
 from shardyard.service.queries.jobs import get_job
 from shardyard.service.schemas.certificate import Certificate
 from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
+from shardyard.service.store import certificates as stored
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.removals import OF_JOBS
@@ -83,4 +86,28 @@ async def test_a_certificate_waits_for_a_change_of_the_layout_that_is_not_stored
         await asyncio.wait({attaching}, timeout=0.5)
     with pytest.raises(CertificateMismatch):
         await attaching
+    assert (await get_job(store, job.id)).certificate is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_a_change_of_the_layout_removes_a_certificate_that_is_not_stored_yet(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    first = JobSpec.model_validate((await submit(name="a", ranks=2)).spec)
+    other = JobSpec.model_validate(
+        {**first.model_dump(), "train": {**first.model_dump()["train"], "layout": {"tensor": 2}}}
+    )
+    job = await reshard(store, settings, "a", other, "ben")
+    proven = proof(settings, given=job.spec["train"])
+    key, document = fingerprint(proven), proven.model_dump_json()
+    async with store.write() as tx:
+        await job_rows.lock(tx, job.id)
+        row = {"actor": "ann", "made_at": 1.0, "equal": True, "layout": proven.layout, "key": key, "document": document}
+        await stored.put(tx, job.id, **row)
+        changing = asyncio.create_task(reshard(store, settings, job.id, first, "ben"))
+        for _ in range(1000):  # until it waits for the job's row
+            if (await tx.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted"))).first():
+                break
+            await asyncio.sleep(0.02)
+    await changing
     assert (await get_job(store, job.id)).certificate is None

@@ -132,3 +132,6 @@ def test_a_job_is_refused_if_each_cluster_that_is_large_enough_refuses_it() -> N
                 planned(large(0), check_layout(large(0).train, 32_000), order, Settings())
     roomy = both_orders(large(0), cores(8.0, memory=2048 * GIB), cluster("H100"))
     assert [(one.record().device, one.record().fits) for one in roomy if one] == [("cpu", True)] * 2
+    assert all("set resources.device to cpu" in one.record().notes[-1] for one in roomy if one)
+    alone = planned(large(0), check_layout(large(0).train, 32_000), [cores(8.0, memory=2048 * GIB)], Settings())
+    assert alone is not None and not any("GPU" in note for note in alone.record().notes)

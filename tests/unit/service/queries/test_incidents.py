@@ -1,4 +1,5 @@
-from shardyard.service.queries.incidents import RAY_WORKER, _summary
+from shardyard.service.policies.retry import INFRASTRUCTURE
+from shardyard.service.queries.incidents import HAPPENED, RAY_WORKER, _summary
 from shardyard.service.schemas.incident import Repair
 from shardyard.workers.messages.event import IncidentEvent
 from shardyard.workers.supervisor.policies.ray_workers import CAUSE
@@ -31,3 +32,16 @@ def test_ray_train_starts_its_own_workers_again() -> None:
         "Ray Train started all its workers again 2.5 s later."
     )
     assert RAY_WORKER == CAUSE
+
+
+def test_what_gangs_report_of_machines_has_a_sentence() -> None:
+    found_by_the_service = {
+        "gang_lost",
+        "cluster_lost",
+        "cluster_unreachable",
+        "secrets_key_unusable",
+        "connection_lost",
+    }
+    assert HAPPENED.keys() >= INFRASTRUCTURE - found_by_the_service
+    failed = IncidentEvent(cause="gang_error", step=3, message="KeyError: 'x'")
+    assert _summary(failed, None) == "The gang's supervisor met an error after step 3: KeyError: 'x'."
