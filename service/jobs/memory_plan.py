@@ -81,7 +81,7 @@ def planned(
     if checked.architecture is None and spec.train.planned is None:
         return None
     model, kinds = queued_job.waiting(spec).model, _kinds(spec, clusters, checked.least_ranks(spec))
-    answers = []
+    answers: list[Planned] = []
     for facts, those in kinds:
         answer = _judged(spec, checked, facts, [_cluster(one, facts.kind, settings, max, model) for one in those])
         if answer.verdict.fits is not False or answer.smaller:
