@@ -98,8 +98,8 @@ class LossScale:
         return asdict(self)
 
     def restore(self, state: dict[str, float]) -> None:
-        """Continue from a result of `state`."""
-        self.scale = float(state["scale"])
+        """Continue from a result of `state`. What it had per token is kept: ceilings have the ratio of the numbers of tokens."""
+        self.scale = max(self.floor, float(state["scale"]) * self.ceiling / float(state["ceiling"]))
         self.good_steps, self.skipped = int(state["good_steps"]), int(state["skipped"])
 
 

@@ -7,6 +7,7 @@ that the spec names is never changed.
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from ..strategies.delayed_rules import check_delayed
 from ..strategies.layout import ModelFacts, Refusal
 from ..strategies.memory_options import check_memory_options, splits_backward
 from .spec import TrainSpec
@@ -90,10 +91,10 @@ def _why_not_compiled(train: TrainSpec, facts: ModelFacts, device: DeviceFacts) 
     """Why blocks are not compiled, the first reason that holds; None if they are."""
     if device.kind == "cpu":
         return "CPUs gain little from it."
-    layout = train.layout
+    layout, refused = train.layout, _refused(train, facts)
     reasons = {
         f"{_old(device)}, which Triton does not support.": _is_old(device),
-        _refused(train): bool(_refused(train)),
+        refused: bool(refused),
         f"{layout.schedule} splits the backward pass. Then layers with weights are not compiled, and the rest was not timed on GPUs.": (
             splits_backward(layout)
         ),
@@ -109,10 +110,12 @@ def _why_not_compiled(train: TrainSpec, facts: ModelFacts, device: DeviceFacts) 
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _refused(train: TrainSpec) -> str:
+def _refused(train: TrainSpec, facts: ModelFacts) -> str:
     """Why the spec would be refused if it asked for compiled blocks; empty if it would not."""
+    options = replace(train.memory_options, compile=True)
     try:
-        check_memory_options(train.layout, replace(train.memory_options, compile=True))
+        check_memory_options(train.layout, options)
+        check_delayed(train.layout, options, facts, train.precision.compute)
     except Refusal as refusal:
         return refusal.message if refusal.field == "compile" else ""
     return ""

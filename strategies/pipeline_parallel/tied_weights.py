@@ -44,6 +44,7 @@ class TiedWeights:
 
     def __init__(self, data: DataStrategy, ranks: Mapping[str, Sequence[int]], mesh: Mesh) -> None:
         self._data, self._group, self._rank = data, mesh.group("pipeline"), mesh.index("pipeline")
+        self._device = mesh.device
         self.shards: list[ParamShard] = data.shards
         # All ranks exchange in the order of names. So they never wait for each other forever, also where each weight has other holders.
         tied = sorted((shard for shard in data.shards if shard.name in ranks), key=lambda shard: shard.name)
@@ -65,7 +66,10 @@ class TiedWeights:
         self._data.reduce()
         for shard, ranks in self._tied:
             assert shard.gradient is not None
-            shard.gradient.copy_(self._summed(shard.gradient.contiguous(), ranks))
+            mine = shard.gradient.to(
+                self._device
+            )  # with `offload.parameters` it is on the host, which NCCL does not send from
+            shard.gradient.copy_(self._summed(mine.contiguous(), ranks))
 
     def _summed(self, mine: torch.Tensor, ranks: Sequence[int]) -> torch.Tensor:
         """The sum of the gradients of `ranks`, in their order: the same bits on each of them."""

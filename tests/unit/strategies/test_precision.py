@@ -61,5 +61,17 @@ def test_continues_from_its_state() -> None:
     assert second == first
 
 
+def test_continues_with_as_much_per_token() -> None:
+    small, large = LossScale.for_tokens(2**15), LossScale.for_tokens(2**23)
+    small.update(overflow=True)
+    large.restore(small.state())
+    assert (large.scale, large.skipped) == (2.0**22, 1)
+    again = LossScale.for_tokens(2**15)
+    again.restore(large.state())
+    assert again == small
+    again.restore({**large.state(), "scale": 1.0})
+    assert again.scale == again.floor
+
+
 def test_only_fp16_needs_one() -> None:
     assert [name for name, precision in PRECISIONS.items() if loss_scale_for(precision, 8)] == ["fp16"]

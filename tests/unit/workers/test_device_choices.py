@@ -1,12 +1,12 @@
 """What `auto` means on a device is a table of reasons. What a spec names is never changed, and CPUs compute as they did."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from shardyard.service.spec import JobSpec
 from shardyard.strategies.cost.plan import plan
-from shardyard.strategies.layout import ModelFacts
+from shardyard.strategies.layout import ModelFacts, Schedule
 from shardyard.strategies.memory_options import check_memory_options
 from shardyard.workers.cost_inputs import planned_setting
 from shardyard.workers.device_choices import (
@@ -80,6 +80,8 @@ NOT_COMPILED: dict[str, tuple[DeviceFacts, dict[str, Any], str]] = {
     "cpu": (CPU, {}, "CPUs gain little"),
     "turing": (TURING, {}, "Triton does not support"),
     "split backward": (HOPPER, {"layout": ZBV}, "splits the backward pass"),
+    "2bw": (HOPPER, {"layout": {"pipeline": 2, "schedule": "2bw"}}, "a schedule with delayed gradients"),
+    "pipedream": (HOPPER, {"layout": {"pipeline": 2, "schedule": "pipedream"}}, "a schedule with delayed gradients"),
     "activations": (HOPPER, {"offload": {"activations": True}}, "offload.activations cannot move it"),
     "own module": (HOPPER, {"model": {"import": "mine:make"}}, "a module of your own"),
     "tensor": (HOPPER, {"layout": {"tensor": 2}}, "neither counted nor timed"),
@@ -104,6 +106,14 @@ def test_elsewhere_they_are_not_and_the_reason_is_given(device: DeviceFacts, tra
     found = on(device, **train)
     assert found.train.compile is False and found.train.memory_options.compile is False
     assert found.reasons[-1].startswith("compile is false: ") and why in found.reasons[-1]
+
+
+@pytest.mark.parametrize("schedule", get_args(Schedule))
+@pytest.mark.parametrize("device", [CPU, GPU, HOPPER, TURING], ids=lambda one: f"{one.kind}-{one.capability}")
+def test_what_auto_decides_is_never_refused(schedule: str, device: DeviceFacts) -> None:
+    given = spec(global_batch=16, layout={"pipeline": 2, "schedule": schedule})
+    given.check()
+    choices(given, DENSE, device).train.check()
 
 
 def test_experts_are_not_compiled() -> None:
