@@ -45,3 +45,11 @@ def test_a_few_micro_batches_show_what_many_need(dry: DryRunner) -> None:
     few, whole = (dry.report({"data": 2, "zero": 3, "micro_batch": 1}, whole=whole, **more) for whole in (False, True))
     assert few.extrapolated_from and not whole.extrapolated_from
     assert (few.peak_bytes, few.by_kind) == (whole.peak_bytes, whole.by_kind)
+
+
+def test_gradients_on_the_host_are_sent_from_the_device(dry: DryRunner) -> None:
+    """Those of a tied embedding, which both stages hold: NCCL sends nothing from the host, and a dry run breaks off at such a message."""
+    model = {"preset": "qwen3-nano", "layers": 2}
+    found = dry.report({"pipeline": 2, "data": 2, "zero": 3}, offload={"parameters": True}, model=model)
+    sharded = 256 * 128 // 2
+    assert [one.what for one in found.messages if one.elements == sharded] == ["send", "recv"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from ...strategies.dispatch_mode import operator_name
@@ -57,6 +58,8 @@ class CollectiveLog(Traffic):
             return
         group, tensors = group_of(args), tensors_in(args)
         ranks = dist.get_process_group_ranks(group)
+        if group is not dist.group.WORLD and len(ranks) > 1:  # the world alone has gloo
+            _refuse_host(name, ranks, tensors)
         if name in ("send", "recv_"):
             batch = next(self._batches) if self._batch is None else self._batch
             what, other, (tensor,) = name.rstrip("_"), ranks[args[2]], tensors
@@ -73,3 +76,12 @@ class CollectiveLog(Traffic):
             ranks: hashlib.blake2b("\n".join(entries).encode(), digest_size=8).hexdigest()
             for ranks, entries in self.order.items()
         }
+
+
+def _refuse_host(name: str, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
+    """Groups of a mesh's axes are NCCL's on GPUs (`strategies/process_groups.py`): what they send is on the device."""
+    found = next((tensor for tensor in tensors if tensor.device.type == "cpu"), None)
+    if found is not None:
+        raise RuntimeError(
+            f"{name} over ranks {list(ranks)} has a {found.dtype} tensor on the host, which NCCL does not send"
+        )
