@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from ...workers.messages.secret import names_secret
 from ..errors import InvalidSpec
 from ..schemas.problem import FieldError
 from ..spec import AnySpec, CommandSpec
@@ -52,7 +53,6 @@ _PREFIXES: Final = {
     "SHARDYARD_": "Shardyard's own settings are those of its processes",
     "TORCHELASTIC_": "Shardyard starts the ranks, not torchrun",
 }
-_SECRET: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
 _URL_WITH_PASSWORD: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
@@ -88,5 +88,5 @@ def warnings(env: Mapping[str, str]) -> list[FieldError]:
     return [
         FieldError(field=f"{_FIELD}.{name}", message=message, remedy=remedy)
         for name, value in env.items()
-        if _SECRET.search(name.upper()) or _URL_WITH_PASSWORD.search(value)
+        if names_secret(name) or _URL_WITH_PASSWORD.search(value)
     ]

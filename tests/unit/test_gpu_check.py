@@ -8,13 +8,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from shardyard.strategies import cxx_compiler, torch_version
 from shardyard.strategies.layout import Refusal
+from shardyard.workers.host_memory import MemoryLimit
+from shardyard.workers.trainer.restore import SnapshotMemory
+from shardyard.workers.trainer.snapshot_allocation import Allocation
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -22,7 +27,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from gpu_check import processes, report  # noqa: E402
 from gpu_check.checks import Check, Place, Skip, lines_of  # noqa: E402
 from gpu_check.report import Bound, Line, Machine, Report, measured, of_json, skipped  # noqa: E402
-from gpu_check.sections import NAMES, first_values, kernels, memory  # noqa: E402
+from gpu_check.sections import NAMES, first_values, kernels, memory, snapshots  # noqa: E402
 from gpu_check.sizes import FULL, TINY  # noqa: E402
 
 MACHINE = Machine("GPU", "2.13.0", "3.11", "0.1.0", 8)
@@ -234,6 +239,25 @@ def test_first_values_are_compared_and_timed(cpu: Place) -> None:
     bits, drawing = lines_of("first_values", first_values.checks(cpu), float("inf"))
     assert (bits.value, bits.unit, bits.verdict) == (0, "of 2,045,063", "ok")
     assert drawing.value is not None and drawing.value > 0
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A process group of this process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_without_memory_for_snapshots_what_a_step_feels_of_them_is_skipped(
+    cpu: Place, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tight = MemoryLimit("pod", "memory.max of the cgroup /pod", 1 << 30, 1 << 20)
+    memory = partial(SnapshotMemory, allocation=Allocation(limits=lambda: (tight,)))
+    monkeypatch.setattr(snapshots, "SnapshotMemory", memory)
+    lines = list(lines_of("snapshots", snapshots.checks(cpu)[2:], float("inf")))
+    assert [line.verdict for line in lines] == ["skipped", "skipped"], [line.reason for line in lines]
+    assert all("1.0 MB of 1.1 GB" in line.reason for line in lines)
 
 
 def test_checks_after_the_time_limit_are_skipped() -> None:

@@ -34,6 +34,8 @@ _VERIFIED_BYTES = 64 << 20
 #: The digest of a file at least this large is cached, and those of smaller ones if all are: a start does not read 10 GB to find its cache.
 _REMEMBERED_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
+#: Nanoseconds after which a file's dates are older than the clock's last ticks, whatever the file system.
+_SETTLED_NS = 2_000_000_000
 
 Stamp = tuple[int, ...]  # file status fields that change with a file's content
 
@@ -204,20 +206,35 @@ def _source_digest(path: Path, beat: Callable[[], None]) -> str:
 
 
 def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], None]) -> list[str]:
-    """Those of these files, from the cache or into it, under their paths and stamps."""
+    """Those of these files, from the cache or into it, under their paths and stamps.
+
+    Of one process at a time, for the others then have them; those of stamps too new to be kept each process reads itself, at once.
+    """
     stamps = [_stamp(path) for path in paths]
     known = [[str(path.resolve()), *stamp] for path, stamp in zip(paths, stamps, strict=True)]
     name = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
     memory = cache / f"{name}.sha256"
+    if memory.exists():
+        return memory.read_text().split()
+    if not _are_settled(stamps):
+        return [_source_digest(path, beat) for path in paths]
     with locked(cache / f"{name}.lock", beat=beat):
         if memory.exists():
             return memory.read_text().split()
         digests = [_source_digest(path, beat) for path in paths]
-        # A file that was written within the clock's last ticks could change again with the same stamp: its digest is not cached yet.
-        newest = max(max(stamp[2:]) for stamp in stamps)
-        if [_stamp(path) for path in paths] == stamps and time.time_ns() - newest > 2_000_000_000:
+        if [_stamp(path) for path in paths] == stamps:
             write_whole(memory, ["\n".join(digests).encode()])
         return digests
+
+
+def _are_settled(stamps: Sequence[Stamp]) -> bool:
+    """Whether no file of these stamps could change again with the same one, as within the clock's last ticks after it was written.
+
+    A date of modification in the future was set, as by unpacking. That of the status then shows when.
+    """
+    now = time.time_ns()
+    dates = (max(changed, modified if modified <= now else 0) for *_, modified, changed in stamps)
+    return now - max(dates) > _SETTLED_NS
 
 
 def _content_digest(path: Path, beat: Callable[[], None] = _no_beat) -> str:

@@ -3,11 +3,18 @@
 It is in the memory of these processes only: specs, events, the journal and Ray's records of actors never have it. Imports no torch.
 """
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 #: Minimum number of characters. Shorter text could not be masked in logs without hiding other words.
 SHORTEST: Final = 8
+_NAME: Final = re.compile(r"(^|_)(TOKEN|SECRETS?|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
+
+
+def names_secret(variable: str) -> bool:
+    """Whether the name of a variable says that its value is secret."""
+    return _NAME.search(variable.upper()) is not None
 
 
 @dataclass(frozen=True)

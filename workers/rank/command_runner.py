@@ -140,10 +140,14 @@ def _reason_to_end(order: Exec, place: Place, deadline: float) -> str | None:
 
 
 def _main_process(place: Place) -> int:
-    """The process whose folder and variables count: the trainer, or the program that it runs."""
-    below = [pid for pid in process_tree.pids(place.pid) if pid != place.pid] if place.program else []
-    started = (pid for pid in below if not _is_of_ray_node(pid))  # a driver's node was started before the driver
-    return next(started, below[0] if below else place.pid)
+    """The process whose folder and variables count: the trainer, or the program that it runs.
+
+    The trainer starts a Ray job's node, and then its driver, if the rank has it. What the node starts may have set its title, and has
+    no variables then.
+    """
+    children = process_tree.children(place.pid) if place.program else []
+    started = (pid for pid in children if not _is_of_ray_node(pid))
+    return next(started, children[0] if children else place.pid)
 
 
 def _is_of_ray_node(pid: int) -> bool:

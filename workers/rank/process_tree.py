@@ -38,12 +38,12 @@ def _stats(pid: int) -> Iterator[tuple[int, ProcessStat]]:
         seen += 1
         with contextlib.suppress(OSError):
             stat = process_stat.read(one)
-            pending += _children(one)
+            pending += children(one)
             yield one, stat
 
 
-def _children(pid: int) -> list[int]:
-    """The processes that threads of this one have started."""
+def children(pid: int) -> list[int]:
+    """The processes that threads of this one have started. Raises OSError if it has ended."""
     found: list[int] = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ Steps are never dropped: a full buffer makes the trainer wait. Log lines are (co
 
 import asyncio
 import json
+import os
 from asyncio import create_task
 from collections.abc import Iterable
 from typing import Any, Final
@@ -14,7 +15,7 @@ from ..messages.event_buffer import Event, Spool
 from ..messages.rank_event import EXITED, LAST_LINE, ExitEvent, FailedEvent, RayWorkersFailedEvent
 from .last_line import LastLine
 from .log_pipe import GATHER_S, Lines, Logs
-from .secret_mask import SecretMask
+from .secret_mask import SecretMask, secrets_of
 from .trainer_process import TrainerProcess
 
 BUFFER_BYTES: Final = 8 << 20
@@ -34,7 +35,8 @@ class TrainerEvents:
     def __init__(self) -> None:
         self.spool = Spool(BUFFER_BYTES)
         self.logs = Logs(-1, self.spool)
-        self.mask = SecretMask()
+        self._of_node = secrets_of(os.environ)  # trainers and commands inherit them, such as the keys of the storage
+        self.mask = SecretMask(self._of_node)
         self.last_line = LastLine()
         self.steps = False  # whether the present trainer has finished one
 
@@ -44,8 +46,11 @@ class TrainerEvents:
         self.last_line = LastLine()
 
     def hide(self, secrets: Iterable[str], trainer: TrainerProcess) -> None:
-        """Replace these values in all that the trainer prints and reports from now on."""
-        self.mask = SecretMask(secrets)
+        """Replace these values, too, in all that the trainer prints and reports from now on."""
+        self.mask = SecretMask([*self._of_node, *secrets])
+        self._mask_logs(trainer)
+
+    def _mask_logs(self, trainer: TrainerProcess) -> None:
         for lines in trainer.logs.values():
             lines.mask = self.mask
 
@@ -66,6 +71,7 @@ class TrainerEvents:
 
     async def follow(self, trainer: TrainerProcess, generation: int) -> None:
         """Read all that a trainer writes until it has ended. The last event is its `exit`."""
+        self._mask_logs(trainer)
         messages = create_task(self.read_messages(trainer))
         readers = [messages, *(create_task(self._read_log(trainer, stream)) for stream in trainer.logs)]
         status, unforked = await self._exit_status(trainer)

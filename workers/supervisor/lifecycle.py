@@ -103,7 +103,8 @@ class Lifecycle:
             return await self._after_generation()
         except RankNotStarted as error:
             died = isinstance(error.__cause__, RayActorError)
-            message = f"{'its actor died at the start' if died else 'it did not start'}: {error}"
+            who = "it" if error.rank is not None else "the gang"
+            message = f"{'its actor died at the start' if died else f'{who} did not start'}: {error}"
             cause = "rank_lost" if died else "start_failed"
             self.generations.fail(Failure(cause, error.rank, message, error.node))
             return await self._after_generation()

@@ -34,9 +34,12 @@ ROOT_CAUSE_S: Final = 1.0
 
 
 class RankNotStarted(Exception):
-    """A rank's actor has not reserved: it died, raised an error, or did not answer in time, which is `__cause__`."""
+    """A rank's actor has not reserved: it died or raised an error, which is `__cause__`, or did not answer in time.
 
-    def __init__(self, rank: int, node: str | None, text: str) -> None:
+    `rank` None: ranks on several nodes have not answered, so that no node is blamed.
+    """
+
+    def __init__(self, rank: int | None, node: str | None, text: str) -> None:
         super().__init__(text)
         self.rank, self.node = rank, node
 
@@ -75,19 +78,25 @@ class Generations:
         return True
 
     async def _reserve(self) -> list[Reservation] | None:
-        """Every rank's reservation, or None when the gang is stopped before. Raises RankNotStarted."""
+        """Every rank's reservation, or None when the gang is stopped before. Raises RankNotStarted.
+
+        A rank that dies ends the wait at once. All have the same time to answer, so that who has not is known soon after the first is late.
+        """
         gang = self.gang
         # Before: the bundle of an actor that dies with its node is soon on another one.
         where = {} if all(member.node for member in gang.members) else await gang.placement.nodes()
         calls = [
             _reserve_one(member, gang.generation, member.node or where.get(member.bundle)) for member in gang.members
         ]
-        reserving: asyncio.Future[list[Reservation]] = asyncio.gather(*calls)
+        reserving: asyncio.Future[list[Reservation | RankNotStarted]] = asyncio.gather(*calls)
         ended = asyncio.ensure_future(gang.ended.wait())
         both: list[asyncio.Future[Any]] = [reserving, ended]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if ended.cancel():
-            return await reserving
+            answers = await reserving
+            if late := [answer for answer in answers if isinstance(answer, RankNotStarted)]:
+                raise _not_answered(late)
+            return [answer for answer in answers if not isinstance(answer, RankNotStarted)]
         reserving.cancel()
         return None
 
@@ -283,13 +292,25 @@ class Generations:
         return await save_and_emit(gang.members, broken)
 
 
-async def _reserve_one(member: Member, generation: int, node: str | None) -> Reservation:
+async def _reserve_one(member: Member, generation: int, node: str | None) -> Reservation | RankNotStarted:
+    """The rank's reservation, or that it has not answered in time. Raises RankNotStarted if it died, or raised an error."""
     from ray.exceptions import RayError
 
     try:
         return await member.placed.reserve(member.rank, generation, member.snapshots)
-    except (RayError, TimeoutError) as error:
+    except RayError as error:  # also a TimeoutError that the actor raised
         raise RankNotStarted(member.rank, node, brief(error)) from error
+    except TimeoutError as error:
+        return RankNotStarted(member.rank, node, brief(error))
+
+
+def _not_answered(late: Sequence[RankNotStarted]) -> RankNotStarted:
+    """The first of these ranks, if all are on its node. What is slow for several nodes is common to them, such as their storage."""
+    nodes = {one.node for one in late}
+    if len(late) == 1 or (len(nodes) == 1 and None not in nodes):
+        return late[0]
+    where = "" if None in nodes else f" on {len(nodes)} nodes"
+    return RankNotStarted(None, None, f"{len(late)} ranks{where} have not answered: {late[0]}")
 
 
 async def choose_root_cause(gang: Gang) -> Failure:

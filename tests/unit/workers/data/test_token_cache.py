@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -238,6 +241,40 @@ def test_a_file_that_was_just_written_is_not_remembered(
     monkeypatch.setattr(time, "time_ns", lambda: corpus.stat().st_ctime_ns)  # on a slow machine, too
     prepare(spec(corpus), tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*.sha256"))
+
+
+def test_files_of_which_one_has_a_date_in_the_future_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unpacking sets such dates. That of the file's status shows whether it was just written."""
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1000)
+    sources = [tmp_path / name for name in ("a", "b")]
+    for source in sources:
+        source.write_text(source.name * 600)
+    os.utime(sources[0], ns=(0, 2**62))
+    last = max(source.stat().st_ctime_ns for source in sources)
+    for seconds, remembered in ((1, 0), (3, 1)):
+        monkeypatch.setattr(time, "time_ns", lambda seconds=seconds: last + seconds * 10**9)
+        prepare(spec(*sources), tmp_path / "cache")
+        assert len(list((tmp_path / "cache").glob("*.sha256"))) == remembered
+
+
+def test_those_that_read_what_is_not_remembered_do_not_wait_for_each_other(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
+    monkeypatch.setattr(time, "time_ns", lambda: corpus.stat().st_ctime_ns)
+    both, usual = Barrier(2, timeout=PATIENCE_S), token_cache._content_digest
+
+    def digest(path: Path, *rest: Callable[[], None]) -> str:
+        if path == corpus:
+            both.wait()
+        return usual(path, *rest)
+
+    monkeypatch.setattr(token_cache, "_content_digest", digest)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: prepare(spec(corpus), tmp_path / "cache"), range(2))
+    assert one == other
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:

@@ -168,15 +168,16 @@ async def test_beside_a_program_that_has_overwritten_its_variables_the_trainers_
 
 @pytest.mark.parametrize("roles", [("node", "driver"), ("node",)])
 async def test_the_node_of_a_ray_job_is_not_its_program(roles: tuple[str, ...], tmp_path: Path) -> None:
-    """It was started before the driver. Where another rank's node has the driver it is alone."""
+    """It was started before the driver. Where another rank's node has the driver it is alone, with its agents, which set their titles."""
     log = Log()
-    started = " & ".join(f"SHARDYARD_RAY={role} NAME={role} sleep 1000" for role in roles)
+    runs = {"node": "sh -c 'env -i sleep 1000 & exec sleep 1000'", "driver": "sleep 1000"}
+    started = " & ".join(f"SHARDYARD_RAY={role} NAME={role} {runs[role]}" for role in roles)
     shell = await asyncio.to_thread(
         subprocess.Popen, ["sh", "-c", f"{started} & wait"], cwd=tmp_path, start_new_session=True
     )
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while len(below := process_tree.pids(shell.pid)[1:]) < len(roles):
+        while len(below := process_tree.pids(shell.pid)[1:]) <= len(roles):
             assert time.monotonic() < deadline
         for pid in below:
             until_it_sleeps(pid)

@@ -1,7 +1,10 @@
 import contextlib
+import json
 import os
 import socket
 from pathlib import Path
+
+import pytest
 
 from shardyard.workers.messages.exec_request import Exec
 from shardyard.workers.messages.profile_request import Profile
@@ -32,3 +35,22 @@ async def test_what_a_rank_did_on_request_is_known_after_its_trainers_end_and_no
         assert await orders.act("profile", profile, trainer) == taken
         assert await orders.act("exec", command | {"id": "x2"}, trainer) is None
         assert await orders.act("profile", profile | {"id": "p2"}, trainer) is None
+
+
+async def test_the_environment_that_a_command_prints_has_the_nodes_own_secrets_masked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "node-storage-key-123456")
+    fork, server = socket.socketpair()
+    control, end = socket.socketpair()
+    events = TrainerEvents()
+    orders = RankOrders(events, "cpu", "", {})
+    with (
+        server,
+        end,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
+        trainer.pid = os.getpid()
+        await orders.act("exec", Exec("x1", 0, ("env",), 60).to_json(), trainer)
+    lines = [line for event in events.spool.take(0) for line in event["data"]["lines"]]
+    assert "AWS_SECRET_ACCESS_KEY=***" in lines and "node-storage-key-123456" not in json.dumps(lines)

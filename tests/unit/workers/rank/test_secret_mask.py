@@ -3,12 +3,13 @@
 import asyncio
 import os
 import random
+from pathlib import Path
 
 import pytest
 
 from shardyard.workers.rank.log_lines import MAX_LINE
 from shardyard.workers.rank.log_pipe import Lines
-from shardyard.workers.rank.secret_mask import SecretMask
+from shardyard.workers.rank.secret_mask import SecretMask, secrets_of
 
 KEY = "-----BEGIN KEY-----\nYWJjZGVm+/(.*)\nshort\n-----END KEY-----\n"
 
@@ -29,6 +30,22 @@ def test_without_secrets_nothing_changes() -> None:
 
 def test_of_two_secrets_of_which_one_begins_with_the_other_nothing_is_left() -> None:
     assert SecretMask(["password", "password-2026"]).hide(b"password-2026 password") == b"*** ***"
+
+
+def test_of_an_environment_the_values_whose_names_say_so_are_secret_and_paths_of_files_are_not(tmp_path: Path) -> None:
+    """AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and HF_TOKEN among them. Such a path, in an error, says what is wrong."""
+    secret = {
+        name: f"value-of-{name}" for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN", "db_password")
+    }
+    other = {"PATH": "/usr/bin:/bin", "TOKENIZERS_PARALLELISM": "disabled", "AWS_REGION": "eu-central-1"}
+    paths = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path), "RAY_AUTH_TOKEN_PATH": str(tmp_path)}
+    assert secrets_of(secret | other | paths) == list(secret.values())
+
+
+def test_a_secret_with_bytes_that_are_no_text_is_hidden_too() -> None:
+    mask = SecretMask([os.fsdecode(b"k\xff-12345678"), "a-plain-secret"])
+    assert mask.hide(b"k\xff-12345678 a-plain-secret") == b"*** ***"
+    assert mask.hide_in_json(b'["a-plain-secret"]') == b'["***"]'
 
 
 @pytest.mark.parametrize("seed", range(20))

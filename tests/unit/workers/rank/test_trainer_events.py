@@ -17,6 +17,8 @@ from shardyard.workers.rank.secret_mask import SecretMask
 from shardyard.workers.rank.trainer_events import TrainerEvents
 from shardyard.workers.rank.trainer_process import TrainerProcess
 
+NODE_KEY = "node-storage-key-123456"
+
 
 @pytest.mark.parametrize(
     ("every_s", "wakes_per_s", "answers_per_s"),
@@ -140,6 +142,34 @@ async def test_the_last_messages_of_a_trainer_are_read_however_late(monkeypatch:
     assert [event["kind"] for event in events.spool.take(0)] == ["failed", "exit"]
     os.close(out)
     os.close(err)
+
+
+async def test_a_job_without_secrets_has_the_nodes_own_masked_in_what_it_prints_and_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The keys of the storage are in the environment of the Ray worker, which trainers inherit."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", NODE_KEY)
+    fork, server = socket.socketpair()
+    control, end = socket.socketpair()
+    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
+    trainer, rank = TrainerProcess(fork, control, stdout, stderr, socket.socket()), Rank("cpu")
+    rank.events.begin(0)
+    following = asyncio.create_task(rank.events.follow(trainer, 1))
+    await asyncio.sleep(0)
+    os.write(err, f"before its run: {NODE_KEY}\n".encode())
+    rank.events.hide(["of-the-job-itself"], trainer)
+    os.write(out, f"{dict(os.environ)} of-the-job-itself\n".encode())
+    failed = FailedEvent(type="KeyError", message=NODE_KEY, traceback=f"it was {NODE_KEY}")
+    end.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
+    for fd in (out, err):
+        os.close(fd)
+    server.send(b'{"exit": 1}\n')
+    for each in (server, end):
+        each.close()
+    await asyncio.wait_for(following, PATIENCE_S)
+    text = json.dumps(rank.events.spool.take(0))
+    assert NODE_KEY not in text and "of-the-job-itself" not in text
+    assert all(part in text for part in ("before its run: ***", "'AWS_SECRET_ACCESS_KEY': '***'", "it was ***"))
 
 
 def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:

@@ -176,19 +176,52 @@ async def test_a_rank_that_cannot_start_is_named_with_its_node(
     assert (state["data"]["state"], state["data"]["reason"]) == ("failed", cause)
 
 
-async def test_the_first_rank_that_does_not_answer_in_time_is_named_with_its_node(monkeypatch: MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("silent", "rank", "node", "message"),
+    [
+        ((1,), 1, "n1", "it did not start: TimeoutError: no answer within 0.02 s"),
+        ((2, 3), 2, "n2", "it did not start: TimeoutError: no answer within 0.02 s"),
+        (
+            (0, 1, 2, 3),
+            None,
+            None,
+            "the gang did not start: 4 ranks on 3 nodes have not answered: TimeoutError: no answer within 0.02 s",
+        ),
+    ],
+    ids=["one rank", "one node", "several nodes"],
+)
+async def test_a_node_is_named_where_only_its_ranks_do_not_answer(
+    silent: tuple[int, ...], rank: int | None, node: str | None, message: str, monkeypatch: MonkeyPatch
+) -> None:
+    """What is slow for several nodes, such as their storage, is the fault of none, and cordons none."""
     monkeypatch.setattr(handles, "START_S", 0.02)
-    lifecycle, spool = reserving_gang(monkeypatch, Reserving(), Reserving(), Reserving())
+    lifecycle, spool = reserving_gang(monkeypatch, *(Reserving() for _ in range(4)))
+    monkeypatch.setattr(placement, "bundle_nodes", lambda _: {0: "n0", 1: "n1", 2: "n2", 3: "n2"})
 
     async def answers(*_: object) -> None:
         pass
 
-    cast("Any", lifecycle.gang.members[0]).handle = SimpleNamespace(reserve=answers, stop=answers)
+    for member in lifecycle.gang.members:
+        if member.rank not in silent:
+            cast("Any", member).handle = SimpleNamespace(reserve=answers, stop=answers)
     async with asyncio.timeout(PATIENCE_S):
         await lifecycle.run()
     incident = spool.take(0)[0]["data"]
-    assert (incident["cause"], incident["rank"], incident["node"]) == ("start_failed", 1, "n1")
-    assert incident["message"] == "it did not start: TimeoutError: no answer within 0.02 s"
+    assert (incident["cause"], incident.get("rank"), incident.get("node")) == ("start_failed", rank, node)
+    assert incident["message"] == message
+
+
+async def test_a_rank_whose_actor_dies_ends_the_wait_for_those_that_do_not_answer(monkeypatch: MonkeyPatch) -> None:
+    """Nor do the others that are late by then hide it."""
+    from ray.exceptions import ActorDiedError
+
+    lifecycle, spool = reserving_gang(
+        monkeypatch, Reserving(TimeoutError("late")), Reserving(), Reserving(ActorDiedError())
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await lifecycle.run()
+    incident = spool.take(0)[0]["data"]
+    assert (incident["cause"], incident["rank"], incident["node"]) == ("rank_lost", 2, "n2")
 
 
 async def test_ranks_keep_their_leases_while_what_they_have_in_memory_is_saved() -> None:

@@ -165,14 +165,11 @@ async def test_a_rank_that_fails_in_a_repair_is_named_with_its_node() -> None:
     async def nothing(*_: object) -> None:
         pass
 
-    async def never(*_: object) -> None:
-        await asyncio.Event().wait()
-
     async def late(*_: object) -> None:
         raise TimeoutError("no answer within 120 s")
 
     parts.journal.settled, cast("Any", generations)._end = nothing, nothing
-    for member, reserve in zip(gang.members, (never, late), strict=True):
+    for member, reserve in zip(gang.members, (nothing, late), strict=True):
         member.handle = cast("Any", SimpleNamespace(reserve=reserve))
     async with asyncio.timeout(PATIENCE_S):
         assert not await generations.repair()
