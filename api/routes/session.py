@@ -10,8 +10,8 @@ from ..errors import Unauthenticated
 from ..http import request_body
 from ..http.authentication import CODE_S, OWNER, SESSION_PATH, SESSION_S, Actor, Authenticator
 from ..http.dependencies import In
-from ..http.peer import user_of
 from ..http.problems import describe
+from ..peer import user_of
 from ..spec_document import parse
 
 #: Bytes of a body. It is read before it is known who sends it.
