@@ -2,10 +2,15 @@
 
 The data folder's token goes to the address that its control plane has written into `control.json`, and only while that process lives.
 Once it is gone, another user's process may listen there.
+
+So may one at any port of the loopback to which the environment's token is to go, such as that of an ended `kubectl port-forward`. Before
+each connection the kernel is asked whose process listens: it must be this user's, root's, or that of the owner of the token's file.
 """
 
-from collections.abc import Generator
+import os
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -13,8 +18,12 @@ import httpx2
 from ...service.errors import ShardyardError
 from ...service.schemas.problem import FieldError
 from ...service.settings import Settings
-from .. import access_token, pidfile
+from .. import access_token, peer, pidfile
 from .transport import ApiError
+
+#: What httpx reports before it connects.
+_CONNECTING: Final = "connection.connect_tcp.started"
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 class BearerToken(httpx2.Auth):
@@ -26,11 +35,40 @@ class BearerToken(httpx2.Auth):
         self._given = token
         self._find("")
 
+    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        def trace(event: str, _: object) -> None:
+            self._look(event, request.url)
+
+        request.extensions["trace"] = trace
+        return super().sync_auth_flow(request)
+
+    def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        async def trace(event: str, _: object) -> None:
+            self._look(event, request.url)
+
+        request.extensions["trace"] = trace
+        return super().async_auth_flow(request)
+
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         sent = self._find(str(request.url))
         answer = yield _signed(request, sent)
         if answer.status_code == 401 and (newest := self._find(str(request.url))) not in (None, sent):
             yield _signed(request, newest)
+
+    def _look(self, event: str, url: httpx2.URL) -> None:
+        """Raises `ApiError` before a connection over which another user of this machine would get the environment's token."""
+        settings = self._settings
+        if event != _CONNECTING or self._given is not None or (settings.token is None and settings.token_path is None):
+            return
+        port = url.port or _PORTS[url.scheme]
+        if others := peer.listeners(url.host, port) - {0, os.getuid(), os.geteuid(), *_owner(settings)}:
+            finding = FieldError(
+                field="url",
+                message=f"A process of user {min(others)} of this machine listens there.",
+                remedy="End that process, or forward another port and name it with --url or SHARDYARD_URL. If the control plane runs as "
+                "that user, use a token file of theirs (SHARDYARD_TOKEN_PATH).",
+            )
+            raise ApiError("foreign_listener", f"Your access token was not sent to {url.host}:{port}.", None, [finding])
 
     def _find(self, url: str) -> str | None:
         try:
@@ -49,6 +87,16 @@ class BearerToken(httpx2.Auth):
         path = Path(running.token_path)
         own = path == self._settings.data_dir / access_token.FILE_NAME
         return access_token.TokenFile(path, own=own).read()
+
+
+def _owner(settings: Settings) -> tuple[int, ...]:
+    """The owner of the token's file. A control plane that runs as another user may hand its token out in one."""
+    if settings.token is not None or settings.token_path is None:
+        return ()
+    try:
+        return (settings.token_path.stat().st_uid,)
+    except OSError:
+        return ()
 
 
 def _signed(request: httpx2.Request, token: str | None) -> httpx2.Request:

@@ -1,25 +1,18 @@
-"""Reads the files of a checkpoint as its manifest names them, and never another file.
+"""Reads the files of a checkpoint as its manifest names them, and never another file (`workers/checkpoint/file_list.py`).
 
-A manifest is written where a job's program may write too, so its names are checked: a stored file lies in the checkpoint's folder itself,
-and a program's path stays below the folder into which it is downloaded. The storage is that of the job's spec, not a reported path.
-
-A manifest is parsed once for all its files. Each request only asks whether it is still the same, and lists no folder.
+The storage is that of the job's spec, not a reported path. Each request asks whether the manifest is still the same; it is parsed once
+for all its files, and no folder is listed.
 """
 
-import hashlib
-import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ...strategies.layout import Refusal
 from ...workers.checkpoint import retention
 from ...workers.checkpoint.errors import CheckpointCorrupt as CorruptFiles
 from ...workers.checkpoint.errors import CheckpointError
-from ...workers.checkpoint.manifest import MANIFEST, File, Manifest, parsed
+from ...workers.checkpoint.manifest import MANIFEST
 from ...workers.storage.file_stat import FileStat, file_stat
 from ...workers.storage.folder import Folder
 from ...workers.storage.uri import below
@@ -30,26 +23,14 @@ from ..settings import Settings
 from ..store import checkpoints as rows
 from ..store.engine import Store
 from . import checkpoint_catalogue
+from .checkpoint_lists import Listing
 from .jobs import existing
 from .storage_reads import StorageReads
-from .stored_file import StoredFile, opened
+from .stored_file import StoredFile, opened, read_into
 
-#: A larger manifest is of some thousand ranks, and would fill this process.
+#: A larger manifest is of some thousand ranks, and would fill this process, which holds its content for a moment.
 MOST_BYTES: Final = 64 << 20
-#: Manifests whose files are kept in memory: up to 25 MB each.
-_KEPT: Final = 4
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _OPERATORS: Final = "Operators: the API must be able to read the storage of the job's checkpoints."
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The files of one checkpoint: path → stored name, size in bytes, SHA-256."""
-
-    folder: str
-    digest: str
-    files: Mapping[str, tuple[str, int, str]]
 
 
 def root_of(settings: Settings, job_id: str, spec: Mapping[str, Any]) -> str:
@@ -95,7 +76,9 @@ async def listing(store: Store, reads: StorageReads, job: str, step: int) -> Lis
         await checkpoint_catalogue.refuse_unusable(tx, row["id"], step, "step")
     try:
         root = root_of(reads.settings, row["id"], row["spec"])
-        return await reads.do(lambda: _read(retention.folder(opened(root), step)))
+        # Storage that does not answer fails here, and so takes no turn of the lists.
+        folder, found = await reads.do(lambda: _found(root, step))
+        return await reads.lists.of(folder.where, found, lambda: _content(folder))
     except CorruptFiles as error:
         raise CheckpointCorrupt(str(error), field="step", remedy="Take another checkpoint.") from None
     except Refusal as error:
@@ -105,70 +88,24 @@ async def listing(store: Store, reads: StorageReads, job: str, step: int) -> Lis
         raise CheckpointStorageFailed(message, field="step", remedy=f"Try again. {_OPERATORS}") from None
 
 
-def _read(folder: Folder) -> Listing:
-    """Raises CorruptFiles, CheckpointError, OSError."""
+def _found(root: str, step: int) -> tuple[Folder, FileStat]:
+    """The checkpoint's folder, with the facts of its manifest. Raises as `_stated`."""
+    folder = retention.folder(opened(root), step)
+    return folder, _stated(folder)
+
+
+def _stated(folder: Folder) -> FileStat:
+    """The size and the tag of its manifest. Raises CheckpointError, OSError."""
     found = file_stat(folder, MANIFEST)
     if found.bytes > MOST_BYTES:
         raise CheckpointError(
             f"its manifest has {found.bytes:,} bytes, and the API reads {MOST_BYTES:,}; copy {folder} itself."
         )
-    return _listed(folder.where, found)
-
-
-@lru_cache(maxsize=_KEPT)
-def _listed(where: str, _: FileStat) -> Listing:
-    """Raises as `_read`."""
-    folder = opened(where)
-    content = folder.read(MANIFEST)
-    try:
-        manifest = parsed(content, folder)
-        stored = {name: _file(name, file) for name, file in manifest.files.items()}
-        files = _of_program(manifest, stored) if "program" in manifest.training else _with_manifest(content, stored)
-        return Listing(where, manifest.sha256, files)
-    except CheckpointError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CorruptFiles(f"{folder} is corrupt: {MANIFEST} names no such files ({error}).") from None
-
-
-def _file(name: str, file: File) -> tuple[str, int, str]:
-    """Raises TypeError, ValueError."""
-    if not isinstance(file.bytes, int) or file.bytes < 0 or not _SHA256.fullmatch(file.sha256):
-        raise ValueError(f"{name[:80]!r} has no size or checksum")
-    return name, file.bytes, file.sha256
-
-
-def _with_manifest(content: bytes, stored: dict[str, tuple[str, int, str]]) -> dict[str, tuple[str, int, str]]:
-    """The stored files with the manifest: together they are a checkpoint wherever they lie."""
-    own = (MANIFEST, len(content), hashlib.sha256(content).hexdigest())
-    return {_plain(name): file for name, file in stored.items()} | {MANIFEST: own}
-
-
-def _of_program(manifest: Manifest, stored: dict[str, tuple[str, int, str]]) -> dict[str, tuple[str, int, str]]:
-    """The files under the program's own paths. Of several ranks each has a folder."""
-    parts = manifest.training["program"]["parts"]
-    found = {}
-    for part in parts:
-        below_rank = f"rank-{int(part['rank']):05d}/" if len(parts) > 1 else ""
-        for path, name in part["paths"].items():
-            found[_relative(below_rank + _utf8(path))] = stored[_plain(name)]
     return found
 
 
-def _utf8(path: str) -> str:
-    """The path, in which bytes that are no UTF-8 are written as `\\xNN`: no answer in JSON can have them. Raises ValueError."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _plain(name: str) -> str:
-    """The name of a file in the folder itself. Raises ValueError."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name[:80]!r} is no name of a stored file")
-    return name
-
-
-def _relative(path: str) -> str:
-    """A path without parts that lead elsewhere. Raises ValueError."""
-    if path != str(PurePosixPath(path)) or path.startswith("/") or ".." in path.split("/") or "\0" in path:
-        raise ValueError(f"{path[:80]!r} is no relative path")
-    return path
+def _content(folder: Folder) -> bytes:
+    """The content of its manifest, which may have been replaced since. Raises CheckpointError, OSError."""
+    room = bytearray(_stated(folder).bytes)
+    read_into(folder, MANIFEST, 0, memoryview(room))
+    return bytes(room)

@@ -70,7 +70,7 @@ async def _block(reads: StorageReads, file: StoredFile, start: int, end: int) ->
     if not room:
         return b""
     try:
-        await reads.do(lambda: _read_into(opened(file.folder), file.name, start, memoryview(room)))
+        await reads.do(lambda: read_into(opened(file.folder), file.name, start, memoryview(room)))
     except OSError as error:
         log.warning("a stored file in %s cannot be read: %s", file.folder, error)
         raise file.failed(
@@ -81,7 +81,7 @@ async def _block(reads: StorageReads, file: StoredFile, start: int, end: int) ->
     return bytes(room)
 
 
-def _read_into(folder: Folder, name: str, start: int, room: memoryview) -> None:
+def read_into(folder: Folder, name: str, start: int, room: memoryview) -> None:
     """As `Folder.read_into`. In a file system, the file must be a regular one, and neither it nor a folder of its job a link.
 
     Raises OSError.

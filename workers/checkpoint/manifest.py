@@ -109,15 +109,15 @@ def read(path: Folder) -> Manifest:
 
 def parsed(content: bytes, path: Folder) -> Manifest:
     """The manifest that has this content in the folder `path`. Raises `CheckpointCorrupt`, `CheckpointError`."""
-    body = _body(content, path)
+    body = checked(content, path)
     try:
         return _manifest(body)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # written by another program
         raise CheckpointCorrupt(f"{path} is corrupt: {MANIFEST} has no {error}; use an older checkpoint.") from None
 
 
-def _body(content: bytes, path: Folder) -> dict[str, Any]:
-    """The parsed content, unchanged since it was written. Raises `CheckpointCorrupt`, `CheckpointError`."""
+def checked(content: bytes, path: Folder | str) -> dict[str, Any]:
+    """The parsed content, `sha256` included: unchanged since it was written. Raises `CheckpointCorrupt`, `CheckpointError`."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -129,10 +129,10 @@ def _body(content: bytes, path: Folder) -> dict[str, Any]:
         raise CheckpointCorrupt(f"{path} is corrupt: {MANIFEST} does not match its checksum; use an older checkpoint.")
     if body.get("format") != FORMAT:
         raise _other_format(path, body.get("format"))
-    return body
+    return body | {"sha256": checksum}
 
 
-def _other_format(path: Folder, found: object) -> CheckpointError:
+def _other_format(path: Folder | str, found: object) -> CheckpointError:
     age = "an older" if isinstance(found, int) and found < FORMAT else "another"
     return CheckpointError(
         f"{path} has format {found}, of {age} version, and this version reads {FORMAT}; use the version that saved it."

@@ -12,13 +12,11 @@ from harness.stored_checkpoints import FILE, checkpoint_path, flip_checkpoint_bi
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
-from shardyard.service.queries import checkpoint_files
+from shardyard.service.queries import checkpoint_files, checkpoint_lists
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import File, Manifest, digest, write
-from shardyard.workers.checkpoint.manifest import parsed as parsed_manifest
 from shardyard.workers.checkpoint.program_files import Source, publish, write_part
 from shardyard.workers.checkpoint.retention import folder
-from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -130,12 +128,8 @@ def test_a_manifest_leads_to_no_file_outside_its_folder(plane: Plane, job: str) 
     for size, sha256 in ((-1, listed.sha256), (8, "\r\n"), (8, "")):
         write(path, Manifest(10, {}, {}, {"link": File(size, sha256, ())}))
         assert problem(get(plane, job), 409, "checkpoint_corrupt"), (size, sha256)
-    deep: dict[str, Any] = {}
-    for _ in range(500):
-        deep = {"a": deep}
-    whole = {"format": 3, "step": 10, "training": deep, "tensors": {}, "files": {}}
-    signed = [json.dumps({**body, "sha256": digest(body)}) for body in ({"format": 3}, whole)]
-    for text in ("{}", *signed):
+    signed = json.dumps({"format": 3, "sha256": digest({"format": 3})})
+    for text in ("", "{}", '{"a":' * 5000, signed):
         (checkpoint_path(root, 10) / "manifest.json").write_text(text)
         assert problem(get(plane, job), 409, "checkpoint_corrupt"), text
 
@@ -147,17 +141,31 @@ def test_a_manifest_of_any_size_does_not_fill_the_server(
     assert "copy" in problem(get(plane, job), 503, "checkpoint_storage_failed")["detail"]
 
 
+def test_a_manifest_that_takes_more_memory_than_is_left_is_an_error_of_its_request_alone(
+    plane: Plane, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own checksum is right, and each of its empty lists takes thirty times the bytes that it has here."""
+    monkeypatch.setattr(checkpoint_lists, "_MOST_MEMORY", 128 << 20)
+    body = {"format": 3, "step": 10, "training": {"x": [[]] * 1_900_000}, "tensors": {}, "files": {}}
+    text = json.dumps({**body, "sha256": digest(body)}, separators=(",", ":"))
+    (checkpoint_path(root_of(plane, job), 10) / "manifest.json").write_text(text)
+    refused = problem(get(plane, job), 503, "checkpoint_storage_failed")
+    assert "128 MiB to parse it" in refused["detail"] and "api.resources.limits.memory" in str(refused["errors"])
+    save_checkpoint(root_of(plane, job), 10, b"again")
+    assert get(plane, job, f"/{FILE}").content == b"again"
+
+
 def test_a_manifest_is_read_once_for_all_files_until_the_step_is_saved_again(
     plane: Plane, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint of 50,000 files would be listed and parsed as often."""
-    parsed, usual = list[Folder](), parsed_manifest
+    parsed, usual = list[str](), checkpoint_lists.listed
 
-    def noted(content: bytes, path: Folder) -> Manifest:
-        parsed.append(path)
-        return usual(content, path)
+    def noted(where: str, content: bytes) -> checkpoint_lists.Listing:
+        parsed.append(where)
+        return usual(where, content)
 
-    monkeypatch.setattr(checkpoint_files, "parsed", noted)
+    monkeypatch.setattr(checkpoint_lists, "listed", noted)
     monkeypatch.delattr(LocalFolder, "files")
     for _ in range(3):
         assert get(plane, job, f"/{FILE}").content == WEIGHTS

@@ -25,6 +25,14 @@ async def test_a_browser_signs_in_and_out(anonymous: httpx2.AsyncClient) -> None
     problem(await anonymous.get("/v1/jobs"), 401, "unauthenticated")
 
 
+async def test_a_stranger_who_signs_out_does_not_see_the_cookies_name(anonymous: httpx2.AsyncClient) -> None:
+    """It is derived from the token, so that tokens could be tried against it."""
+    for cookies in ({}, {"Cookie": "shardyard-000000000000=x; =y"}):
+        signed_out = await anonymous.delete("/v1/session", headers=cookies)
+        assert (signed_out.status_code, signed_out.json()) == (200, {"seconds": 0})
+        assert "set-cookie" not in signed_out.headers
+
+
 async def test_the_cookie_of_a_page_over_https_stays_there(anonymous: httpx2.AsyncClient) -> None:
     page = {"Origin": "https://127.0.0.1", "Sec-Fetch-Site": "same-origin"}  # what ends TLS speaks plain http with us
     answer = await anonymous.post("/v1/session", json={"token": TOKEN}, headers=page)

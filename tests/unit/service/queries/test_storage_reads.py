@@ -17,7 +17,7 @@ async def test_downloads_from_dead_storage_take_no_threads_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(stored_file, "_read_into", lambda *_: answered.wait())
+    monkeypatch.setattr(stored_file, "read_into", lambda *_: answered.wait())
     monkeypatch.setattr(storage_reads, "AT_ONCE", 64)  # asyncio has 32 threads at most
     reads = StorageReads(Settings(data_dir=tmp_path), limit_s=0.2)
     file = StoredFile(str(tmp_path), "a", 8, "", CheckpointStorageFailed)

@@ -7,11 +7,13 @@ import pytest
 
 from shardyard.service.model_errors import CheckpointStorageFailed
 from shardyard.service.queries import checkpoint_files, stored_file
+from shardyard.service.queries.checkpoint_lists import CheckpointLists
 from shardyard.service.queries.storage_reads import StorageReads
 from shardyard.service.queries.stored_file import StoredFile, blocks
 from shardyard.service.settings import Settings
 from shardyard.workers.checkpoint.manifest import File, Manifest, write
 from shardyard.workers.checkpoint.retention import folder
+from shardyard.workers.storage.file_stat import file_stat
 from shardyard.workers.storage.open_folder import folder_at
 
 CONTENT = bytes(range(250))
@@ -39,12 +41,12 @@ async def test_ranges_are_read_in_blocks(where: str, monkeypatch: pytest.MonkeyP
             await read(StoredFile(where, name, missing, "", CheckpointStorageFailed), 240, 240 + missing)
 
 
-def test_a_checkpoint_is_listed_from_either_storage(where: str) -> None:
-    path = folder(folder_at(where), 3)
+async def test_a_checkpoint_is_listed_from_either_storage(where: str) -> None:
+    path, lists = folder(folder_at(where), 3), CheckpointLists(60.0)
     path.write("rank-00000", memoryview(CONTENT))
     digest = hashlib.sha256(CONTENT).hexdigest()
     write(path, Manifest(3, {}, {}, {"rank-00000": File(250, digest, ())}))
-    found = checkpoint_files._read(path)
+    found = await lists.of(path.where, file_stat(path, "manifest.json"), lambda: checkpoint_files._content(path))
     assert found.files["rank-00000"] == ("rank-00000", 250, digest) and found.folder == path.where
     name, size, own = found.files["manifest.json"]
     assert (name, size, own) == ("manifest.json", len(path.read(name)), hashlib.sha256(path.read(name)).hexdigest())

@@ -3,10 +3,12 @@
 import os
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from shardyard.api.http.peer import user_of
+from shardyard.api import peer
+from shardyard.api.peer import listeners, user_of
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -58,3 +60,41 @@ def test_another_users_connection_is_theirs() -> None:
 def test_no_peer_known() -> None:
     assert user_of(None, ("127.0.0.1", 1)) is None
     assert user_of(("192.0.2.7", 80), ("127.0.0.1", 1)) is None
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_our_own_listener_is_ours(family: socket.AddressFamily, host: str) -> None:
+    with socket.socket(family) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        port = listener.getsockname()[1]
+        assert listeners(host, port) == set(), "it does not listen yet"
+        listener.listen()
+        for name in (host, "localhost"):
+            assert listeners(name, port) == {os.geteuid()}
+        for name in ("192.0.2.1", "shardyard.example.com"):
+            assert listeners(name, port) == set()
+
+
+def test_the_listener_of_an_address_comes_before_one_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def table(name: str, *rows: tuple[str, str, int]) -> Path:
+        lines = [f"0: {local} 00000000:0000 {state} 0:0 00:0 0 {user} 0 1 1 0 100" for local, state, user in rows]
+        (tmp_path / name).write_text("\n".join(["  sl  local_address", *lines]) + "\n")
+        return tmp_path / name
+
+    any6, own6 = "0" * 32, "0" * 24 + "01000000"
+    for rows4, rows6, found in (
+        ([("0100007F:20D0", "0A", 7)], [], {"127.0.0.1": {7}, "::1": set(), "localhost": {7}}),
+        ([("0100007F:20D0", "01", 7)], [], {"127.0.0.1": set()}),
+        ([("0100007F:20D1", "0A", 7)], [], {"127.0.0.1": set()}),
+        ([("00000000:20D0", "0A", 7)], [], {"127.0.0.1": {7}, "::1": set()}),
+        ([], [(f"{any6}:20D0", "0A", 8)], {"127.0.0.1": {8}, "::1": {8}}),
+        ([("0100007F:20D0", "0A", 7)], [(f"{any6}:20D0", "0A", 8)], {"127.0.0.1": {7}, "localhost": {7, 8}}),
+        ([], [(f"{own6}:20D0", "0A", 8)], {"127.0.0.1": set(), "::1": {8}}),
+    ):
+        monkeypatch.setattr(peer, "_TABLES", (table("tcp", *rows4), table("tcp6", *rows6)))
+        assert {host: listeners(host, 8400) for host in found} == found, (rows4, rows6)
+    monkeypatch.setattr(peer, "_TABLES", (tmp_path / "absent",))
+    assert listeners("127.0.0.1", 8400) == set()
