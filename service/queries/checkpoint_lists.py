@@ -63,8 +63,8 @@ class CheckpointLists:
 
     def _made(self, key: tuple[str, FileStat], read: Callable[[], bytes]) -> Listing:
         made = self._kept[key] = listed(key[0], read())
-        while len(self._kept) > _KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
+        for oldest in list(self._kept)[:-_KEPT]:  # a request may take one out meanwhile
+            self._kept.pop(oldest, None)
         return made
 
 
