@@ -249,6 +249,12 @@ def day(ts: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ts))
 
 
+def moment(ts: float) -> str:
+    """Local time of unix seconds, with the date unless that is today's."""
+    whole = day(ts)
+    return clock(ts) if whole.split()[0] == day(time.time()).split()[0] else whole
+
+
 def _span(first: float | None, last: float | None, steps: int | None) -> str | None:
     if first is None or last is None:
         return None
